@@ -18,7 +18,7 @@ TESTS ?=
 PROGRAM ?=
 
 .PHONY: demo demo-aggregation demo-mininet demo-torch docs test test-all test-fast test-long test-properties test-quiet ptf lint house hosts wheels release lock sbom \
-	screenshots bench bench-switch soak soak-short format p4 p4-rankings p4-tofino p4-report bpf proto clean
+	screenshots bench bench-switch soak soak-short format p4 p4-tofino p4-report bpf proto clean
 
 $(RUNS): pyproject.toml ctoolchain/pyproject.toml lab/pyproject.toml softswitch/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
@@ -136,17 +136,17 @@ test-properties: $(STAMP)
 test-quiet: $(STAMP)
 	$(RUN)/pytest -s -m quiet
 
-# Tests of the P4 program on a running switch (docs/ptf.md): TARGET is softswitch, bmv2 or tofino, TESTS are modules or
-# module.Class, PROGRAM is a directory with another build of the program.
+# Tests of the P4 program on a running switch (ptf/README.md): TARGET is softswitch, bmv2 or tofino, TESTS are modules or
+# module.Class, PROGRAM is a directory with another build of the program, SUITE a folder with tests of a plug-in's.
 ptf: $(STAMP)
-	$(RUN)/python ptf/run.py --target $(TARGET) --out $(OUT)/ptf $(PROGRAM:%=--program %) $(TESTS)
+	$(RUN)/python ptf/run.py --target $(TARGET) --out $(OUT)/ptf $(SUITE:%=--suite %) $(PROGRAM:%=--program %) $(TESTS)
 
 lint: $(STAMP)
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/lint-imports
 	$(RUN)/mypy
-	MYPYPATH=ptf $(RUN)/mypy ptf/run.py ptf/tests/*.py ptf/platforms/unix.py p4src/*.py deploy/*.py
+	MYPYPATH=ptf:plugins/aggregation/ptf $(RUN)/mypy ptf/run.py ptf/tests/*.py plugins/aggregation/ptf/tests/*.py ptf/platforms/unix.py p4src/*.py deploy/*.py
 
 # How dense the code of each distribution is, and what is worse than its limit. ARGUMENTS=--write lowers the limits to
 # figures that are better; ARGUMENTS='--beside FOLDER' measures the package in a folder too.
@@ -199,25 +199,21 @@ format: $(STAMP)
 	$(RUN)/ruff check --fix .
 	$(RUN)/ruff format .
 
-# List the rankings of each architecture for its program, which includes the list.
-p4-rankings: $(STAMP)
-	$(RUN)/python -c 'from pathlib import Path; from echelon.model.p4program import ranking_list; \
-		[(Path("p4src/build") / name / "rankings.p4").write_text(ranking_list(Path("p4src"), name)) \
-			for name in ("v1model", "tna")]'
-
 # Recompile the P4 programs (needs p4c-bm2-ss on the PATH) and record which sources the output was made from.
-p4: p4-rankings
+AGGREGATION := plugins/aggregation/echelon_aggregation/p4src
+p4: $(STAMP)
 	cd p4src/v1model && p4c-bm2-ss --std p4-16 --arch v1model -o ../build/v1model/echelon.json \
 		--p4runtime-files ../build/v1model/echelon.p4info.txtpb echelon.p4
-	mkdir -p p4src/build/v1model-aggregation
-	cd p4src/v1model && p4c-bm2-ss --std p4-16 --arch v1model -DAGGREGATION -o ../build/v1model-aggregation/echelon.json \
-		--p4runtime-files ../build/v1model-aggregation/echelon.p4info.txtpb echelon.p4
+	cd $(AGGREGATION)/v1model && p4c-bm2-ss --std p4-16 --arch v1model -I ../../../../../p4src \
+		-o ../build/v1model/echelon.json --p4runtime-files ../build/v1model/echelon.p4info.txtpb aggregation.p4
 	cd p4src/dscp && p4c-bm2-ss --std p4-16 --arch v1model --Wdisable=unused -o ../build/dscp/echelon.json \
 		--p4runtime-files ../build/dscp/echelon.p4info.txtpb dscp.p4
 	$(RUN)/python -c 'from pathlib import Path; from echelon.model.p4program import source_digest; \
-		[(Path("p4src/build") / name / "SOURCE.sha256").write_text(source_digest(Path("p4src")) + "\n") \
-			for name in ("v1model", "v1model-aggregation")]; \
-		Path("p4src/build/dscp/SOURCE.sha256").write_text(source_digest(Path("p4src"), "dscp") + "\n")'
+		[(Path("p4src/build") / name / "SOURCE.sha256").write_text(source_digest(Path("p4src"), name) + "\n") \
+			for name in ("v1model", "dscp")]; \
+		extension = Path("$(AGGREGATION)"); \
+		(extension / "build/v1model/SOURCE.sha256").write_text( \
+			source_digest(Path("p4src"), "v1model", extension) + "\n")'
 	for name in ecn monitor priority; do (cd examples/exercises/queues/solution && \
 		p4c-bm2-ss --std p4-16 --arch v1model --Wdisable=unused -I .. -o $$name.json $$name.p4) || exit 1; done
 
@@ -226,15 +222,15 @@ p4: p4-rankings
 P4C_TOFINO ?= p4c-barefoot
 BFAS ?= bfas
 TNA_OUT := $(OUT)/p4
-p4-tofino: p4-rankings
+p4-tofino: $(STAMP)
 	@for tool in $(P4C_TOFINO) $(BFAS); do command -v $$tool >/dev/null || { echo "$$tool is not installed: build p4c with" \
 		"-DENABLE_TOFINO=ON, and name its tools: make p4-tofino P4C_TOFINO=PATH BFAS=PATH"; exit 1; }; done
-	for made in tofino:tna:tna:echelon tofino2:t2na:t2na:echelon tofino:tna:tna-aggregation:aggregation; do \
-		set -- $$(echo $$made | tr : ' ') && made=$(TNA_OUT)/$$3 && mkdir -p $$made && \
-		$(P4C_TOFINO) --target $$1 --arch $$2 --std p4-16 -g -o $$made --bf-rt-schema $$made/bf-rt.json \
-			--p4runtime-files $$made/echelon.p4info.txtpb p4src/tna/$$4.p4 && \
+	for made in tofino:tna:p4src:echelon tofino2:t2na:p4src:echelon tofino:tna:$(AGGREGATION):aggregation; do \
+		set -- $$(echo $$made | tr : ' ') && made=$(TNA_OUT)/$$2-$$4 && mkdir -p $$made && \
+		$(P4C_TOFINO) --target $$1 --arch $$2 --std p4-16 -g -I p4src -o $$made --bf-rt-schema $$made/bf-rt.json \
+			--p4runtime-files $$made/echelon.p4info.txtpb $$3/tna/$$4.p4 && \
 		$(BFAS) --target $$1 -o $$made/pipe $$made/pipe/$$4.bfa && \
-		$(RUN)/python p4src/tofino_output.py $$3 $$made $$4 || exit 1; \
+		$(RUN)/python p4src/tofino_output.py $$3/build/$$2 $$made $$4 $$(echo $$3 | grep -v ^p4src) || exit 1; \
 	done
 
 # Recompile the agent's program for the kernel (on Debian: apt-get install clang llvm libbpf-dev), and record its source.

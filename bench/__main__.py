@@ -15,13 +15,13 @@ from rich.table import Table
 
 
 def main() -> None:
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     root = Path(__file__).parents[1]
     sys.path[:0] = [str(root / "tests"), str(root / "controller"), str(root)]
     wanted = sys.argv[1:]
     table = Table("benchmark", "what", "value", "unit")
     with Console(stderr=True).status("measuring") as status:
-        for path in sorted(here.glob("bench_*.py")):
+        for path in sorted(folder.glob("bench_*.py")):
             name = path.stem.removeprefix("bench_")
             if wanted and name not in wanted:
                 continue
@@ -32,8 +32,10 @@ def main() -> None:
             module = importlib.util.module_from_spec(spec)
             sys.modules[path.stem] = module
             spec.loader.exec_module(module)
-            for what, value, unit in module.bench():
-                table.add_row(name, what, f"{value:,.0f}" if value >= 100 else f"{value:.3g}", unit)
+            for label, value, unit in module.bench():
+                table.add_row(
+                    name, label, f"{value:,.0f}" if value >= 100 else f"{value:.3g}", unit
+                )
     Console().print(table)
 
 

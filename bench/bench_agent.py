@@ -93,10 +93,10 @@ def program_rows() -> list[tuple[str, float, str]]:
     for _ in range(ROUNDS):
         for attached in times:
             with (
-                cgroups.JobGroup("bench") as made,
-                KernelProgram(made.path) if attached else nullcontext(),
+                cgroups.JobGroup("bench") as bench_group,
+                KernelProgram(bench_group.path) if attached else nullcontext(),
             ):
-                group = made.path
+                group = bench_group.path
                 done = subprocess.run(
                     [
                         "sh",
@@ -134,18 +134,18 @@ def measured(options: list[str]) -> dict[str, Any]:
     )
     if done.returncode:
         raise SystemExit(f"bench agent: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
-    found: dict[str, Any] = json.loads(
+    result: dict[str, Any] = json.loads(
         next(line for line in done.stdout.splitlines() if '"connect_s"' in line)
     )
-    return found
+    return result
 
 
 def main() -> int:
     from plugins.torch.tests.agent.place import place
 
-    with place() as here:
-        accepting, port = here.accepting("h1", *sys.argv[1:])
-        connecting = here.connecting("h2", "h1", port, *sys.argv[1:])
+    with place() as hosts:
+        accepting, port = hosts.accepting("h1", *sys.argv[1:])
+        connecting = hosts.connecting("h2", "h1", port, *sys.argv[1:])
         connecting.order("open 0")
         # The first report takes longer: the agent does not know the job's addresses yet.
         time.sleep(2)
@@ -153,15 +153,17 @@ def main() -> int:
         cpu_s = connecting.cpu_s()
         for _ in range(CONNECTS):
             began_s = time.monotonic()
-            (own,) = connecting.order("open 1")
-            here.wait({(own, port), (port, own)})
+            (own_port,) = connecting.order("open 1")
+            hosts.wait({(own_port, port), (port, own_port)})
             connect_s.append(time.monotonic() - began_s)
             connecting.order("close 1")
-            here.wait(set())
+            hosts.wait(set())
         cpu_per_connect_s = (connecting.cpu_s() - cpu_s) / CONNECTS
         began_s = time.monotonic()
         ports = connecting.order(f"open {MANY}")
-        here.wait({(own, port) for own in ports} | {(port, own) for own in ports})
+        hosts.wait(
+            {(own_port, port) for own_port in ports} | {(port, own_port) for own_port in ports}
+        )
         many_s = time.monotonic() - began_s
         cpu_s = connecting.cpu_s()
         time.sleep(IDLE_S)

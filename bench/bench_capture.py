@@ -49,10 +49,11 @@ def bench() -> list[tuple[str, float, str]]:
         ("observer", "echelon capture"),
         ("profiler", "PyTorch's profiler and execution trace"),
     ):
-        for at, kind in enumerate(("time", "processor time")):
+        for part, kind in enumerate(("time", "processor time")):
             # Neighbours in time, so that what else the machine does changes both.
             ratios = [
-                one[at] / other[at] for one, other in zip(times[arm], times["none"], strict=True)
+                with_arm[part] / without[part]
+                for with_arm, without in zip(times[arm], times["none"], strict=True)
             ]
             rows.append(
                 (

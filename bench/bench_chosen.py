@@ -63,13 +63,22 @@ def measured(jobs: int, rounds: int) -> Iterator[Row]:
         late_ms = [
             1e3 * late_s for at_s, late_s in json.loads(daemon.lag.read_text()) if at_s > first_s
         ]
-        centiles = statistics.quantiles(late_ms, n=100, method="inclusive")
+        centiles = statistics.quantiles(
+            late_ms,
+            n=100,
+            method="inclusive",
+        )
         yield "  event loop late meanwhile, p50", centiles[49], "ms"
         yield "  the same, p99", centiles[98], "ms"
         yield "  the same, most", max(late_ms), "ms"
 
 
-def _rounds(client: Client, pid: int, jobs: int, rounds: int) -> Iterator[Row]:
+def _rounds(
+    client: Client,
+    pid: int,
+    jobs: int,
+    rounds: int,
+) -> Iterator[Row]:
     first_ms = []
     chosen_ms = []
     changed = []
@@ -92,12 +101,16 @@ def _rounds(client: Client, pid: int, jobs: int, rounds: int) -> Iterator[Row]:
             changed.append(more)
         client.remove_job("new")
         _await_choices(client)
-    for what, took_ms in (
+    for label, took_ms in (
         ("first plan on all switches", first_ms),
         ("chosen plan on all switches", chosen_ms),
     ):
-        centiles = statistics.quantiles(took_ms, n=100, method="inclusive")
-        yield f"  one job more: acceptance to {what}, p50", centiles[49], "ms"
+        centiles = statistics.quantiles(
+            took_ms,
+            n=100,
+            method="inclusive",
+        )
+        yield f"  one job more: acceptance to {label}, p50", centiles[49], "ms"
         yield "  the same, p99", centiles[98], "ms"
     yield f"  {rounds} rounds: chosen plans that differ", len(changed), ""
     yield (
@@ -125,8 +138,10 @@ def _await_choices(client: Client) -> None:
 
 
 def _written(client: Client) -> int:
-    found = re.findall(r"^echelon_entries_written_total{.*} (\S+)$", client.metrics(), re.MULTILINE)
-    return round(sum(map(float, found)))
+    counts = re.findall(
+        r"^echelon_entries_written_total{.*} (\S+)$", client.metrics(), re.MULTILINE
+    )
+    return round(sum(map(float, counts)))
 
 
 def _processor_s(pid: int) -> float:
@@ -136,21 +151,26 @@ def _processor_s(pid: int) -> float:
         for path in Path(f"/proc/{pid}/task").glob("*/children")
         for child in path.read_text().split()
     ]
-    fields = [
-        Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[11:15]
-        for one in (pid, *children)
-    ]
-    return sum(sum(map(int, of_one)) for of_one in fields) / os.sysconf("SC_CLK_TCK")
+    ticks = 0
+    for process in (pid, *children):
+        # The name of a process, in parentheses, may have spaces; the fields after it are numbers.
+        _, _, fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")
+        ticks += sum(map(int, fields.split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("jobs", type=int, nargs="+")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=ROUNDS,
+    )
     options = parser.parse_args()
     for jobs in options.jobs:
-        for what, figure, unit in measured(jobs, options.rounds):
-            print(f"{what:80} {figure:10.4g} {unit}", flush=True)
+        for label, figure, unit in measured(jobs, options.rounds):
+            print(f"{label:80} {figure:10.4g} {unit}", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,7 +85,6 @@ def traffic_manager() -> float:
     loaded = load(
         CSource("queueing", text, source.includes), f"{declared}\nuint64_t queue(uint64_t count);"
     )
-    assert loaded is not None
     begin = time.process_time()
     left = loaded.library.queue(PACKETS)
     took_s = time.process_time() - begin
@@ -124,19 +123,27 @@ def _measured(path: str) -> Mapping[str, float]:
     """Return what the parts take in a process that finds compilers on `path`."""
     words = [sys.executable, __file__]
     environment = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found: Mapping[str, float] = json.loads(done.stdout)
-    return found
+    done = subprocess.run(
+        words,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    times: Mapping[str, float] = json.loads(done.stdout)
+    return times
+
+
+def _fastest(rounds: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    return {part: min(times[part] for times in rounds) for part in PARTS}
 
 
 def bench() -> list[tuple[str, float, str]]:
     times: dict[str, list[Mapping[str, float]]] = {os.environ["PATH"]: [], NOWHERE: []}
     for _ in range(ROUNDS):
-        for path, found in times.items():
-            found.append(_measured(path))
-    system, tcc = (
-        {part: min(one[part] for one in found) for part in PARTS} for found in times.values()
-    )
+        for path, rounds in times.items():
+            rounds.append(_measured(path))
+    system, tcc = map(_fastest, times.values())
     return [
         (f"{part}, tcc / the system's compiler", tcc[part] / system[part], "times the time")
         for part in PARTS

@@ -30,7 +30,7 @@ def bench() -> list[tuple[str, float, str]]:
 
 if __name__ == "__main__":
     for mechanism in sys.argv[2:] or MECHANISMS:
-        for what, value, unit in measure(
+        for label, value, unit in measure(
             mechanism, int(sys.argv[1]) if len(sys.argv) > 1 else CASES
         ):
-            print(f"{what}: {value:.2f} {unit}", flush=True)
+            print(f"{label}: {value:.2f} {unit}", flush=True)

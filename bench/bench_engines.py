@@ -90,14 +90,14 @@ def _used_s() -> float:
 def _ns(switch: Switch, frames: list[bytes]) -> float:
     """Return the nanoseconds for a packet, in the fastest of some rounds."""
     process = switch.process
-    found = []
+    times_s = []
     for _ in range(ROUNDS):
         begin = _used_s()
         for number in range(PACKETS // len(frames)):
             for frame in frames:
                 process(1, frame, number * 1_000_000)
-        found.append((_used_s() - begin) / (PACKETS // len(frames) * len(frames)))
-    return min(found) * 1e9
+        times_s.append((_used_s() - begin) / (PACKETS // len(frames) * len(frames)))
+    return min(times_s) * 1e9
 
 
 DRIVER = """
@@ -112,21 +112,26 @@ void repeat(process run, void *s, const unsigned char *data, unsigned length, wo
 """
 
 
-def inside_ns(switch: Switch, frames: list[bytes], driver: Loaded) -> float:
+def inside_ns(
+    switch: Switch,
+    frames: list[bytes],
+    driver: Loaded,
+) -> float:
     """Return the nanoseconds for a packet without Python: C calls C."""
     native: Any = switch.native
     memory = native.memory
-    run = driver.ffi.cast(
-        "void *",
-        int(memory.ffi.cast("uintptr_t", memory.ffi.addressof(memory.library, "ss_process"))),
-    )
-    handle = driver.ffi.cast("void *", int(memory.ffi.cast("uintptr_t", memory.switch)))
-    found = []
+    # The driver is another library with types of its own, so that only addresses pass.
+    process = memory.ffi.addressof(memory.library, "ss_process")
+    process_address = int(memory.ffi.cast("uintptr_t", process))
+    switch_address = int(memory.ffi.cast("uintptr_t", memory.switch))
+    run = driver.ffi.cast("void *", process_address)
+    handle = driver.ffi.cast("void *", switch_address)
+    times_s = []
     for frame in frames[:4] * 2:
         begin = _used_s()
         driver.library.repeat(run, handle, frame, len(frame), PACKETS)
-        found.append((_used_s() - begin) / PACKETS)
-    return min(found) * 1e9
+        times_s.append((_used_s() - begin) / PACKETS)
+    return min(times_s) * 1e9
 
 
 def bench() -> list[tuple[str, float, str]]:
@@ -156,18 +161,18 @@ def bench() -> list[tuple[str, float, str]]:
             assert python.process(1, frames[0], 0)
             of_python = _ns(python, frames)
             rows.append((f"{name}, {size} bytes: Python", 1e9 / of_python, "packets/s"))
-            for compiler_name, made in native.items():
-                switch = Switch(loaded, native=made)
+            for compiler_name, compiled in native.items():
+                switch = Switch(loaded, native=compiled)
                 fill(switch)
                 assert switch.process(1, frames[1], 0) == python.process(1, frames[1], 0)
-                whole = _ns(switch, frames)
-                inside = inside_ns(switch, frames, driver)
-                of = f"{name}, {size} bytes: C ({compiler_name})"
+                native_ns = _ns(switch, frames)
+                inside_c_ns = inside_ns(switch, frames, driver)
+                label = f"{name}, {size} bytes: C ({compiler_name})"
                 rows += [
-                    (of, 1e9 / whole, "packets/s"),
-                    (f"{of} / Python", of_python / whole, "times the speed"),
-                    (f"{of} without the call from Python", inside, "ns a packet"),
-                    (f"{of}, share of Python", 1 - inside / whole, "of the time"),
+                    (label, 1e9 / native_ns, "packets/s"),
+                    (f"{label} / Python", of_python / native_ns, "times the speed"),
+                    (f"{label} without the call from Python", inside_c_ns, "ns a packet"),
+                    (f"{label}, share of Python", 1 - inside_c_ns / native_ns, "of the time"),
                 ]
     return rows
 
@@ -209,7 +214,10 @@ def _pushed() -> Iterator[tuple[str, float, str]]:
     compilers there.
     """
     p4info = text_format.Parse(program().p4info.read_text(), p4i.P4Info())
-    claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=p4r.Uint128(low=1))
+    claim = p4r.MasterArbitrationUpdate(
+        device_id=1,
+        election_id=p4r.Uint128(low=1),
+    )
     times: dict[str, list[tuple[float, float]]] = {}
     for turn in range(PUSHES):
         # Another program each time, as this process remembers what it has loaded.
@@ -218,7 +226,10 @@ def _pushed() -> Iterator[tuple[str, float, str]]:
             device_id=1,
             election_id=p4r.Uint128(low=1),
             action="VERIFY_AND_COMMIT",
-            config=p4r.ForwardingPipelineConfig(p4info=p4info, p4_device_config=source),
+            config=p4r.ForwardingPipelineConfig(
+                p4info=p4info,
+                p4_device_config=source,
+            ),
         )
         with _empty_cache():
             for cache in ("no cache", "the cache"):
@@ -240,9 +251,9 @@ def _pushed() -> Iterator[tuple[str, float, str]]:
                 times.setdefault(f"{cache}, and the best compiler is done", []).append(
                     (time.perf_counter() - begin, _used_s() - used)
                 )
-    for name, found in times.items():
+    for name, measured in times.items():
         for kind, values in zip(
-            ("of the clock", "of processor"), zip(*found, strict=True), strict=True
+            ("of the clock", "of processor"), zip(*measured, strict=True), strict=True
         ):
             yield (
                 f"our program, push to the first packet, {name}",

@@ -33,7 +33,12 @@ from echelon.planning.policies import make_policy, policy_names
 HOSTS_PER_LEAF, SPINES = 16, 8
 """Leaves are two times oversubscribed."""
 RATE_BPS = 10 * 10**9
-WINDOWS = Windows(packet_bytes=1500, full=16, initial=10, acknowledgement_bytes=60)
+WINDOWS = Windows(
+    packet_bytes=1500,
+    full=16,
+    initial=10,
+    acknowledgement_bytes=60,
+)
 HORIZON_S = Fraction(1, 4)
 """How long a run simulates: the first iterations, in which all jobs have begun."""
 MOST_JOBS_IN_PYTHON = 20
@@ -71,7 +76,11 @@ def leaf_spine(hosts: int) -> Fabric:
     )
 
 
-def jobs_of(count: int, hosts: int, seed: int = 1) -> list[Job]:
+def jobs_of(
+    count: int,
+    hosts: int,
+    seed: int = 1,
+) -> list[Job]:
     """Return rings of 4 to 12 workers and pipelines of 4 to 8 stages in turn, on hosts that may
     serve several.
     """
@@ -79,7 +88,12 @@ def jobs_of(count: int, hosts: int, seed: int = 1) -> list[Job]:
     return [_job(f"job{number}", number % 2 == 0, hosts, rng) for number in range(count)]
 
 
-def _job(name: str, is_ring: bool, hosts: int, rng: Random) -> Job:
+def _job(
+    name: str,
+    is_ring: bool,
+    hosts: int,
+    rng: Random,
+) -> Job:
     start_s = Fraction(rng.randrange(1000), 10_000)
     if is_ring:
         workers = [f"h{i}" for i in rng.sample(range(hosts), rng.randint(4, 12))]
@@ -111,12 +125,26 @@ class Measured:
         return 1000 * self.run_s / self.events
 
 
-def measure(policy: str, fabric: Fabric, jobs: Sequence[Job], *, ideal: bool = False) -> Measured:
+def measure(
+    policy: str,
+    fabric: Fabric,
+    jobs: Sequence[Job],
+    *,
+    ideal: bool = False,
+) -> Measured:
     chosen = make_policy(policy)
     chosen.plan(jobs, fabric)  # plans have a benchmark of their own
     gc.collect()
     begin = process_time()
-    result = simulate(jobs, fabric, chosen, None, until=HORIZON_S, windows=WINDOWS, ideal=ideal)
+    result = simulate(
+        jobs,
+        fabric,
+        chosen,
+        None,
+        until=HORIZON_S,
+        windows=WINDOWS,
+        ideal=ideal,
+    )
     run_s = process_time() - begin
     under_way_s = sum(
         float((result.end_s if span.finish is None else span.finish) - span.start)
@@ -127,7 +155,11 @@ def measure(policy: str, fabric: Fabric, jobs: Sequence[Job], *, ideal: bool = F
     return Measured(run_s, result.allocations, under_way_s / float(result.end_s))
 
 
-def measure_in_python(policy: str, fabric: Fabric, jobs: Sequence[Job]) -> Measured:
+def measure_in_python(
+    policy: str,
+    fabric: Fabric,
+    jobs: Sequence[Job],
+) -> Measured:
     with mock.patch.object(native, "available", return_value=False):
         return measure(policy, fabric, jobs)
 
@@ -193,16 +225,23 @@ def main() -> None:
             fabric = leaf_spine(hosts)
             jobs = jobs_of(count, hosts)
             points.append(measure(name, fabric, jobs))
-            of = points[-1]
-            cells = [f"{of.flows:.0f}", f"{of.events:,}", f"{of.event_ms:.2f}", _peak_mb()]
+            point = points[-1]
+            cells = [f"{point.flows:.0f}", f"{point.events:,}", f"{point.event_ms:.2f}", _peak_mb()]
             cells.append(f"{exponent(points):.2f}" if len(points) > 1 else "")
             if count <= MOST_JOBS_IN_PYTHON:
                 cells += [
-                    f"{measure_in_python(name, fabric, jobs).run_s / of.run_s:.1f}",
+                    f"{measure_in_python(name, fabric, jobs).run_s / point.run_s:.1f}",
                     _peak_mb(),
                 ]
             table.add_row(name, f"{hosts:,}", f"{count}", *cells)
-            print(name, hosts, count, *cells, file=sys.stderr, flush=True)
+            print(
+                name,
+                hosts,
+                count,
+                *cells,
+                file=sys.stderr,
+                flush=True,
+            )
     Console().print(table)
 
 

@@ -42,7 +42,13 @@ def configure(switch: Switch) -> Twin:
         )
         due_us = index * 1000
         twin.flow[flow] = Rank(
-            DEADLINE, 2, MACS[2], echelonflow=job, profile=job, offset_us=due_us, due_us=due_us
+            DEADLINE,
+            2,
+            MACS[2],
+            echelonflow=job,
+            profile=job,
+            offset_us=due_us,
+            due_us=due_us,
         )
         mac = int.from_bytes(MACS[2], "big")
         switch.tables[ingress + "flow.flow"].insert(

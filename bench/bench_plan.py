@@ -84,7 +84,11 @@ def jobs_of(count: int, seed: int = 1) -> list[Job]:
     return [_job(f"job{number}", number % 2 == 0, rng) for number in range(count)]
 
 
-def _job(name: str, is_ring: bool, rng: Random) -> Job:
+def _job(
+    name: str,
+    is_ring: bool,
+    rng: Random,
+) -> Job:
     flows = round(math.exp(rng.uniform(math.log(FEWEST_FLOWS), math.log(MOST_FLOWS))))
     first = rng.randrange(HOSTS)
     if is_ring:
@@ -132,7 +136,10 @@ class Rig:
         # A real switch has 16,384 flow identifiers; the largest points put more than that through a
         # spine.
         able = replace(
-            softswitch(), max_flows=1 << 20, max_echelonflows=1 << 20, max_profiles=1 << 20
+            softswitch(),
+            max_flows=1 << 20,
+            max_echelonflows=1 << 20,
+            max_profiles=1 << 20,
         )
         self.lowering = Lowering(self.fabric, dict.fromkeys(self.fabric.switches, able))
         self.version = 0
@@ -149,7 +156,12 @@ class Rig:
         for switch in self.fabric.switches:
             self.lowering.numbering.settle(switch, self.version)
 
-    def measure(self, policy: Policy, jobs: Sequence[Job], more: Job) -> Point:
+    def measure(
+        self,
+        policy: Policy,
+        jobs: Sequence[Job],
+        more: Job,
+    ) -> Point:
         identities: dict[str, Mapping[str, Identity]] = {
             job.name: {
                 flow.name: ShimIdentity(number & 0xFFFF, index)
@@ -162,13 +174,12 @@ class Rig:
         before, lower_s = _timed(lambda: self.lower(plan, identities))
         after, change_s = _timed(lambda: policy.plan([*jobs, more], self.fabric))
         intents, lower_change_s = _timed(lambda: self.lower(after, identities))
-        known = {id(part) for intent in before.values() for part in intent.parts}
-        written = sum(
-            len(p.entries)
-            for intent in intents.values()
-            for p in intent.parts
-            if id(p) not in known
-        )
+        written_before = {id(part) for intent in before.values() for part in intent.parts}
+        written = 0
+        for intent in intents.values():
+            for part in intent.parts:
+                if id(part) not in written_before:
+                    written += len(part.entries)
         self.clear(policy)
         return Point(len(jobs), len(plan.flows), plan_s, lower_s, change_s, lower_change_s, written)
 
@@ -195,11 +206,11 @@ def bench() -> Iterator[tuple[str, float, str]]:
     jobs = jobs_of(101)
     for name in policy_names():
         point = rig.measure(make_policy(name), jobs[:-1], jobs[-1])
-        of = f"{name}, {point.jobs} jobs, {point.flows} flows"
-        yield f"plan, {of}", 1000 * point.plan_s, "ms"
-        yield f"plan after one job more, {of}", 1000 * point.change_s, "ms"
-        yield f"lowering, {of}", 1000 * point.lower_s, "ms"
-        yield f"lowering after one job more, {of}", 1000 * point.lower_change_s, "ms"
+        label = f"{name}, {point.jobs} jobs, {point.flows} flows"
+        yield f"plan, {label}", 1000 * point.plan_s, "ms"
+        yield f"plan after one job more, {label}", 1000 * point.change_s, "ms"
+        yield f"lowering, {label}", 1000 * point.lower_s, "ms"
+        yield f"lowering after one job more, {label}", 1000 * point.lower_change_s, "ms"
 
 
 def main() -> None:

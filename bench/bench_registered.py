@@ -26,10 +26,13 @@ STARTED_S = 600.0
 
 
 def job(number: int) -> dict[str, Any]:
-    at = number % LEAVES
-    other = (at + 1 + number // LEAVES % (LEAVES - 1)) % LEAVES
+    leaf = number % LEAVES
+    other_leaf = (leaf + 1 + number // LEAVES % (LEAVES - 1)) % LEAVES
     return ring(
-        f"j{number}", [f"h{at}", f"h{other}"], f"{1 + number % 7} MB", f"{10 + number % 50} ms"
+        f"j{number}",
+        [f"h{leaf}", f"h{other_leaf}"],
+        f"{1 + number % 7} MB",
+        f"{10 + number % 50} ms",
     )
 
 
@@ -103,13 +106,17 @@ def _changes(client: Client) -> list[tuple[str, float, str]]:
         planned_s.append(done.timings.policy_s + done.timings.lowering_s)
         installed_s.append(done.timings.total_s)
     out = []
-    for what, took_s in (
+    for label, took_s in (
         ("plan of one job more", planned_s),
         ("its acceptance to the last entry", installed_s),
     ):
-        centiles = statistics.quantiles(took_s, n=100, method="inclusive")
+        centiles = statistics.quantiles(
+            took_s,
+            n=100,
+            method="inclusive",
+        )
         out += [
-            (f"{what}, p50", centiles[49] * 1e3, "ms"),
+            (f"{label}, p50", centiles[49] * 1e3, "ms"),
             ("the same, p99", centiles[98] * 1e3, "ms"),
         ]
     return out

@@ -15,7 +15,7 @@ from rich.progress import track
 
 from bench.service import LEAVES, SPINES, served
 from echelon.controller.client import Client
-from echelon.controller.service.api.jobs import Timings
+from echelon.controller.resources.jobs import Timings
 from tests.echelon.service.lab import PATIENCE_S, settle
 
 STAGES, MICRO_BATCHES = 26, 20
@@ -65,10 +65,16 @@ def _measure(client: Client) -> tuple[list[float], list[Timings]]:
 
 
 def _rows(seen_s: list[float], timings: list[Timings]) -> list[tuple[str, float, str]]:
-    centiles = statistics.quantiles([one.total_s for one in timings], n=100, method="inclusive")
-    total_s = sum(one.total_s for one in timings)
+    totals_s = [timing.total_s for timing in timings]
+    centiles = statistics.quantiles(
+        totals_s,
+        n=100,
+        method="inclusive",
+    )
+    total_s = sum(totals_s)
     shares = {
-        phase: sum(getattr(one, f"{phase}_s") for one in timings) / total_s for phase in PHASES
+        phase: sum(getattr(timing, f"{phase}_s") for timing in timings) / total_s
+        for phase in PHASES
     }
     return [
         (

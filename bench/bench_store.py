@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from echelon.controller.service.store import Candidate, Changes, Store, open_store
 from tests.echelon.service.store.etcd_process import etcd_process, installed
@@ -23,9 +24,13 @@ _CONCURRENT = (1, 16)
 
 def _change(number: int) -> Changes:
     job = f"job-{number % 500}"
-    numbers = {("numbers", str(number * 10 + n)): {"job": job, "flow": f"f{n}"} for n in range(10)}
-    gone = [("numbers", str((number - 500) * 10 + n)) for n in range(10)]
-    return Changes({("jobs", job): {"spec": "x" * 2000, "change": number}, **numbers}, gone)  # type: ignore[arg-type, dict-item]
+    document = {"spec": "x" * 2000, "change": number}
+    written: Any = {("jobs", job): document}
+    removed = []
+    for flow in range(10):
+        written["numbers", str(number * 10 + flow)] = {"job": job, "flow": f"f{flow}"}
+        removed.append(("numbers", str((number - 500) * 10 + flow)))
+    return Changes(written, removed)  # type: ignore[arg-type]
 
 
 async def _commits(store: Store, concurrent: int) -> list[float]:
@@ -34,12 +39,14 @@ async def _commits(store: Store, concurrent: int) -> list[float]:
     end = perf_counter() + _SECONDS
     numbers = iter(range(1 << 30))
 
-    async def one() -> None:
-        while (begin := perf_counter()) < end:
+    async def client() -> None:
+        begin = perf_counter()
+        while begin < end:
             await store.commit(_change(next(numbers)))
             durations.append(perf_counter() - begin)
+            begin = perf_counter()
 
-    await asyncio.gather(*(one() for _ in range(concurrent)))
+    await asyncio.gather(*(client() for _ in range(concurrent)))
     return durations
 
 
@@ -58,12 +65,12 @@ def _syncs(directory: Path) -> list[float]:
     return durations
 
 
-def _rows(what: str, durations: list[float]) -> list[tuple[str, float, str]]:
+def _rows(label: str, durations: list[float]) -> list[tuple[str, float, str]]:
     ordered = sorted(durations)
     return [
-        (what, len(ordered) / _SECONDS, "1/s"),
-        (f"{what}, p50", ordered[len(ordered) // 2] * 1e3, "ms"),
-        (f"{what}, p99", ordered[len(ordered) * 99 // 100] * 1e3, "ms"),
+        (label, len(ordered) / _SECONDS, "1/s"),
+        (f"{label}, p50", ordered[len(ordered) // 2] * 1e3, "ms"),
+        (f"{label}, p99", ordered[len(ordered) * 99 // 100] * 1e3, "ms"),
     ]
 
 
@@ -87,8 +94,8 @@ async def _measure(name: str, url: str) -> list[tuple[str, float, str]]:
 
 
 def bench() -> list[tuple[str, float, str]]:
-    with tempfile.TemporaryDirectory() as made:
-        directory = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
         rows = _rows("pwrite and fdatasync", _syncs(directory))
         with _urls(directory) as urls:
             for name, url in urls.items():

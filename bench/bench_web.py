@@ -69,25 +69,25 @@ def _load(page: Page) -> list[tuple[str, float, str]]:
     ]
 
 
-def _pan(page: Page, here: Path) -> list[tuple[str, float, str]]:
+def _pan(page: Page, folder: Path) -> list[tuple[str, float, str]]:
     rng = random.Random(1)
     jobs = {}
     for number in range(16):
-        at = 0.0
+        start_s = 0.0
         flows = []
         for iteration in range(FLOWS // 16):
-            at += rng.uniform(0.1, 0.3)
+            start_s += rng.uniform(0.1, 0.3)
             lasts = rng.uniform(0.05, 0.5)
             late = rng.uniform(-0.1, 0.2)
             flows.append(
                 {"name": f"f{iteration % 8}", "iteration": iteration // 8 + 1, "src": "h1", "dst": "h2", "bytes": 1000,
-                 "start_s": at, "finish_s": at + lasts, "tardiness_s": late}
+                 "start_s": start_s, "finish_s": start_s + lasts, "tardiness_s": late}
             )  # fmt: skip
         times = {"iteration_times_s": [1.0], "alone_iteration_s": 1.0, "mean_slowdown": 1.0}
         jobs[f"job{number}"] = {**times, "flows": flows}
     results = {"scenario": "many", "target": "made", "results": {"fair": {"jobs": jobs}}}
-    (here / "results.json").write_text(json.dumps(results))
-    with viewed(here) as url:
+    (folder / "results.json").write_text(json.dumps(results))
+    with viewed(folder) as url:
         page.open(f"{url}/#timeline")
         page.wait(lambda: page.rows("Flows in sight"), "no flow is shown")
         return [

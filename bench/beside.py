@@ -47,7 +47,12 @@ class Api:
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_S)
 
-    def __call__(self, method: str, path: str, body: object = None) -> Any:
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+    ) -> Any:
         """Return what the service answers; None where it refuses."""
         headers = {"Content-Type": "application/json"}
         self._connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -73,7 +78,9 @@ class Api:
         """
         self.until(
             "/switches",
-            lambda switches: bool(switches) and all(one["state"] == "ready" for one in switches),
+            lambda switches: (
+                bool(switches) and all(switch["state"] == "ready" for switch in switches)
+            ),
         )
         self.settle()
 
@@ -114,15 +121,27 @@ def running(version: Version, jobs: list[dict[str, Any]]) -> Iterator[tuple[Daem
         for file in config.parent.glob("state.db*"):
             file.unlink()
         filling = [version.bin / "python", "-c", FILL, config.parent / "state.db"]
-        subprocess.run(filling, input=json.dumps(jobs).encode(), check=True, cwd=version.checkout)
+        subprocess.run(
+            filling,
+            input=json.dumps(jobs).encode(),
+            check=True,
+            cwd=version.checkout,
+        )
         began_s = time.monotonic()
         return _Daemon(config, version)
 
-    with served(start=start, limits={"jobs": 2 * max(1000, len(jobs))}) as daemon:
+    with served(
+        start=start,
+        limits={"jobs": 2 * max(1000, len(jobs))},
+    ) as daemon:
         yield daemon, began_s
 
 
-def flows(version: Version, count: int, rounds: int) -> Figures:
+def flows(
+    version: Version,
+    count: int,
+    rounds: int,
+) -> Figures:
     with running(version, []) as (daemon, _):
         api = Api(daemon.wait_listening())
         api.begin()
@@ -137,7 +156,11 @@ def flows(version: Version, count: int, rounds: int) -> Figures:
         yield "its registration and removal, processor time, ms", cost_s * 1e3
 
 
-def registered(version: Version, count: int, rounds: int) -> Figures:
+def registered(
+    version: Version,
+    count: int,
+    rounds: int,
+) -> Figures:
     with running(version, [bench_registered.job(number) for number in range(count)]) as (
         daemon,
         began_s,
@@ -160,7 +183,11 @@ def registered(version: Version, count: int, rounds: int) -> Figures:
         yield "the same, processor time, ms", cost_s * 1e3
 
 
-def drain(version: Version, count: int, rounds: int) -> Figures:
+def drain(
+    version: Version,
+    count: int,
+    rounds: int,
+) -> Figures:
     jobs = [
         ring(f"j{n}", ["h0", f"h{1 + n % (LEAVES - 1)}"], "4 MB", f"{10 + n % 50} ms")
         for n in range(CROSSING)
@@ -169,12 +196,12 @@ def drain(version: Version, count: int, rounds: int) -> Figures:
         api = Api(daemon.wait_listening())
         api.begin()
 
-        def turn(others: str, first: str) -> float:
+        def turn(state_of_others: str, state_of_first: str) -> float:
             """Set the states of spine0's link and of the others; return how long the one set last
             took.
             """
-            states = [*((n, others) for n in range(1, SPINES)), (0, first)]
-            for spine, state in sorted(states, key=lambda one: (one[1] == "drained", one[0])):
+            states = [*((n, state_of_others) for n in range(1, SPINES)), (0, state_of_first)]
+            for spine, state in sorted(states, key=lambda item: (item[1] == "drained", item[0])):
                 began_s = time.monotonic()
                 assert (
                     api("PUT", f"/links/leaf0/spine{spine}", {"state": state, "force": False})
@@ -191,10 +218,14 @@ def drain(version: Version, count: int, rounds: int) -> Figures:
         yield f"drain of a link of {CROSSING} jobs, s", statistics.median(took_s)
 
 
-def _centiles(what: str, took_s: list[float]) -> Figures:
-    centiles = statistics.quantiles(took_s, n=100, method="inclusive")
-    yield f"{what}, p50, ms", centiles[49] * 1e3
-    yield f"{what}, p99, ms", centiles[98] * 1e3
+def _centiles(label: str, took_s: list[float]) -> Figures:
+    centiles = statistics.quantiles(
+        took_s,
+        n=100,
+        method="inclusive",
+    )
+    yield f"{label}, p50, ms", centiles[49] * 1e3
+    yield f"{label}, p99, ms", centiles[98] * 1e3
 
 
 def _resident_kb(pid: int) -> float:
@@ -211,38 +242,56 @@ CASES: Mapping[str, Callable[[Version, int, int], Figures]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("path", nargs="?", metavar="PATH", type=Path)
-    parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument(
+        "path",
+        nargs="?",
+        metavar="PATH",
+        type=Path,
+    )
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=1,
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=10_000,
+    )
     parser.add_argument(
         "--rounds",
         type=int,
         default=bench_service.ROUNDS,
         help="changes of `flows` and `registered`",
     )
-    parser.add_argument("--only", choices=CASES, action="append")
-    given = parser.parse_args()
+    parser.add_argument(
+        "--only",
+        choices=CASES,
+        action="append",
+    )
+    options = parser.parse_args()
     versions = {"this": THIS}
-    if given.path is not None:
-        checkout = given.path.absolute()
+    if options.path is not None:
+        checkout = options.path.absolute()
         versions["other"] = Version(checkout, checkout / ".venv" / "bin")
     seen: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for run in range(given.runs):
-        for case in given.only or CASES:
+    for run in range(options.runs):
+        for case in options.only or CASES:
             for name, version in versions.items() if run % 2 else reversed(versions.items()):
-                for what, value in CASES[case](version, given.jobs, given.rounds):
-                    print(f"run {run + 1}, {name}: {what}: {value:.3g}", flush=True)
-                    seen[what][name].append(value)
+                for label, value in CASES[case](version, options.jobs, options.rounds):
+                    print(f"run {run + 1}, {name}: {label}: {value:.3g}", flush=True)
+                    seen[label][name].append(value)
     print("\n| | this | other | ratio |\n|---|---|---|---|")
-    for what, of in seen.items():
-        medians = {name: statistics.median(values) for name, values in of.items()}
+    for label, by_version in seen.items():
+        medians = {name: statistics.median(values) for name, values in by_version.items()}
         if "other" in medians:
             other = f"{medians['other']:.3g} | {medians['this'] / medians['other']:.2f}"
         else:
             other = "|"
-        print(f"| {what} | {medians['this']:.3g} | {other} |")
+        print(f"| {label} | {medians['this']:.3g} | {other} |")
 
 
 if __name__ == "__main__":

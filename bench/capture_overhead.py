@@ -36,7 +36,10 @@ def _profiled(directory: str) -> Iterator[None]:
     trace = ExecutionTraceObserver().register_callback(
         str(Path(directory, f"trace-{dist.get_rank()}.json"))
     )
-    with profile(activities=[ProfilerActivity.CPU], execution_trace_observer=trace):
+    with profile(
+        activities=[ProfilerActivity.CPU],
+        execution_trace_observer=trace,
+    ):
         yield
 
 

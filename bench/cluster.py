@@ -48,14 +48,18 @@ MOST_S = 0.25
 Document = Mapping[str, object]
 
 
-def jobs_of(count: int, hosts: int, seed: int = 1) -> Iterator[Document]:
+def jobs_of(
+    count: int,
+    hosts: int,
+    seed: int = 1,
+) -> Iterator[Document]:
     """Yield the jobs' documents: first those whose hosts begin at h1, then around the cluster."""
     random = Random(seed)
     first = 0
     sizes = [random.choices((4, 8, 16, 64), (8, 8, 3, 1))[0] for _ in range(count)]
     use = min(LOAD, LOAD * hosts / sum(sizes))
     for number, size in enumerate(sizes):
-        workers = [f"h{(first + at) % hosts + 1}" for at in range(size)]
+        workers = [f"h{(first + place) % hosts + 1}" for place in range(size)]
         first += size
         sends_s = random.uniform(MOST_S / 5, MOST_S)
         yield {
@@ -66,13 +70,18 @@ def jobs_of(count: int, hosts: int, seed: int = 1) -> Iterator[Document]:
         }
 
 
-def _paradigm(which: int, size: int, sends_s: float, computes_s: float) -> Document:
+def _paradigm(
+    kind: int,
+    size: int,
+    sends_s: float,
+    computes_s: float,
+) -> Document:
     """Return the paradigm of a job whose hosts send for `sends_s` of an iteration, and compute for
     `computes_s`.
     """
     sent_bytes = sends_s * RATE_BPS / 8
     part = (size - 1) / size
-    match which:
+    match kind:
         case 0:
             # Activations are small beside gradients; a ring of n replicas sends 2 (n - 1) / n of
             # them.
@@ -144,11 +153,16 @@ class Measured(NamedTuple):
     """of each job: the mean of its iterations, against alone"""
 
 
-def measure(hosts: int, jobs: int, policy: str, scale: Fraction) -> Measured:
+def measure(
+    hosts: int,
+    jobs: int,
+    policy: str,
+    scale: Fraction,
+) -> Measured:
     begin = process_time()
     scenario = _scenario(hosts, jobs, policy, scale)
-    made = process_time()
-    made_mb = _peak_mb()
+    built = process_time()
+    built_mb = _peak_mb()
     alone_s = alone_iterations_s(scenario)
     ran_alone = process_time()
     make_policy(policy).plan(scenario.jobs, scenario.fabric)
@@ -161,9 +175,9 @@ def measure(hosts: int, jobs: int, policy: str, scale: Fraction) -> Measured:
     run_s = process_time() - planned - (planned - ran_alone)
     return Measured(
         sum(len(job.flows) for job in scenario.jobs),
-        made - begin,
-        made_mb,
-        ran_alone - made,
+        built - begin,
+        built_mb,
+        ran_alone - built,
         planned - ran_alone,
         planned_mb,
         run_s,
@@ -182,7 +196,12 @@ class Packets(NamedTuple):
     slowdowns: Mapping[str, float]
 
 
-def by_packets(hosts: int, jobs: int, policy: str, scale: Fraction) -> Packets:
+def by_packets(
+    hosts: int,
+    jobs: int,
+    policy: str,
+    scale: Fraction,
+) -> Packets:
     scenario = _scenario(hosts, jobs, policy, scale)
     sent = 0
 
@@ -200,7 +219,12 @@ def by_packets(hosts: int, jobs: int, policy: str, scale: Fraction) -> Packets:
     return Packets(sent, run_s, real_s, _peak_mb(), _slowdowns(done, alone_iterations_s(scenario)))
 
 
-def _scenario(hosts: int, jobs: int, policy: str, scale: Fraction) -> Scenario:
+def _scenario(
+    hosts: int,
+    jobs: int,
+    policy: str,
+    scale: Fraction,
+) -> Scenario:
     fabric = echelon.fabrics.leaf_spine(hosts // HOSTS_PER_LEAF, 16, HOSTS_PER_LEAF, 2, RATE_BPS)
     document = {
         "fabric": fabric,
@@ -211,17 +235,16 @@ def _scenario(hosts: int, jobs: int, policy: str, scale: Fraction) -> Scenario:
     return scaled(echelon.scenario(document, [policy]), scale).scenario
 
 
-def _slowdowns(of: PolicyRun, alone_s: Mapping[str, Fraction]) -> Mapping[str, float]:
+def _slowdowns(ran: PolicyRun, alone_s: Mapping[str, Fraction]) -> Mapping[str, float]:
     """Return how many times as long as alone each job's iterations took in the mean."""
-    return {
-        job: sum(
-            float((one.finish - one.start) / alone_s[job])
-            for one in record.finished
-            if one.finish is not None
-        )
-        / len(record.finished)
-        for job, record in of.records.items()
-    }
+    slowdowns = {}
+    for job, record in ran.records.items():
+        total = 0.0
+        for iteration in record.finished:
+            if iteration.finish is not None:
+                total += float((iteration.finish - iteration.start) / alone_s[job])
+        slowdowns[job] = total / len(record.finished)
+    return slowdowns
 
 
 def _peak_mb() -> float:
@@ -230,7 +253,11 @@ def _peak_mb() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster")
-    parser.add_argument("of", nargs="*", metavar="HOSTS:JOBS|POLICY")
+    parser.add_argument(
+        "chosen",
+        nargs="*",
+        metavar="HOSTS:JOBS|POLICY",
+    )
     parser.add_argument(
         "--packets",
         type=Fraction,
@@ -238,8 +265,8 @@ def main() -> None:
         help="also packet by packet, for example 1/1000",
     )
     options = parser.parse_args()
-    sizes = [word for word in options.of if ":" in word] or SIZES
-    policies = [word for word in options.of if ":" not in word] or POLICIES
+    sizes = [word for word in options.chosen if ":" in word] or SIZES
+    policies = [word for word in options.chosen if ":" not in word] or POLICIES
     heads: tuple[str, ...] = (
         "hosts",
         "jobs",
@@ -267,27 +294,32 @@ def main() -> None:
         for policy in policies:
             with ProcessPoolExecutor(2, get_context("spawn"), max_tasks_per_child=1) as processes:
                 scale = options.packets or Fraction(1)
-                of = processes.submit(measure, hosts, jobs, policy, scale).result()
-                cells: tuple[str, ...] = (f"{hosts:,}", f"{jobs:,}", f"{of.flows:,}", f"`{policy}`")
-                cells += tuple(
-                    f"{time_s:.1f}" for time_s in (of.scenario_s, of.alone_s, of.plan_s, of.run_s)
+                measured = processes.submit(measure, hosts, jobs, policy, scale).result()
+                cells: tuple[str, ...] = (
+                    f"{hosts:,}",
+                    f"{jobs:,}",
+                    f"{measured.flows:,}",
+                    f"`{policy}`",
                 )
-                cells += tuple(f"{mb:,.0f}" for mb in (of.scenario_mb, of.plan_mb, of.run_mb))
-                cells += (f"{fmean(of.slowdowns.values()):.3f}",)
+                times_s = (measured.scenario_s, measured.alone_s, measured.plan_s, measured.run_s)
+                cells += tuple(f"{time_s:.1f}" for time_s in times_s)
+                cells += tuple(
+                    f"{mb:,.0f}" for mb in (measured.scenario_mb, measured.plan_mb, measured.run_mb)
+                )
+                cells += (f"{fmean(measured.slowdowns.values()):.3f}",)
                 if options.packets:
-                    by = processes.submit(by_packets, hosts, jobs, policy, scale).result()
-                    apart = [
-                        abs(by.slowdowns[job] / slowdown - 1)
-                        for job, slowdown in of.slowdowns.items()
-                    ]
+                    packets = processes.submit(by_packets, hosts, jobs, policy, scale).result()
+                    apart = []
+                    for job, slowdown in measured.slowdowns.items():
+                        apart.append(abs(packets.slowdowns[job] / slowdown - 1))
                     cells += (
-                        f"{by.sent:,}",
-                        f"{by.run_s:.1f}",
-                        f"{by.real_s:.1f}",
-                        f"{by.run_mb:,.0f}",
+                        f"{packets.sent:,}",
+                        f"{packets.run_s:.1f}",
+                        f"{packets.real_s:.1f}",
+                        f"{packets.run_mb:,.0f}",
                     )
                     cells += (
-                        f"{fmean(by.slowdowns.values()):.3f}",
+                        f"{fmean(packets.slowdowns.values()):.3f}",
                         f"{fmean(apart):.1%}",
                         f"{max(apart):.1%}",
                     )

@@ -95,13 +95,14 @@ def main() -> None:
     times_s = sorted(random.uniform(0, HOUR_S) for _ in range(changes))
     policy = Echelon()
     took_s: list[float] = []
-    again = again_s = 0.0
+    searches_again = searches_again_s = 0.0
     born: dict[Group, tuple[float, float]] = {}
     """By group: when it was planned, and what its search took."""
     for now_s, until_s in zip([0.0, *times_s], [*times_s, HOUR_S], strict=True):
         if now_s:
             new = waiting.pop(0)
-            present.remove(next((job for job in present if job.workers == new.workers), present[0]))
+            on_its_hosts = [job for job in present if job.workers == new.workers]
+            present.remove(on_its_hosts[0] if on_its_hosts else present[0])
             present.append(new)
         policy.plan(present, scenario.fabric)
         searched = {}
@@ -120,17 +121,17 @@ def main() -> None:
         }
         for group, (from_s, search_s) in born.items():
             if len(group) > 1:
-                round_s = JUDGED * max(
-                    float(alone_iteration_s(j, scenario.fabric)) for j in present if j.name in group
-                )
+                members = [job for job in present if job.name in group]
+                alone_s = [float(alone_iteration_s(job, scenario.fabric)) for job in members]
+                round_s = JUDGED * max(alone_s)
                 more = most_again(until_s - from_s, round_s) - most_again(now_s - from_s, round_s)
-                again = again + more
-                again_s = again_s + more * search_s
+                searches_again += more
+                searches_again_s += more * search_s
     print(
         f"{count} jobs, {changes} changes: {len(took_s)} searches, {sum(took_s):.1f} s of a"
         " processor"
     )
-    print(f"  if all predictions are wrong: {again:.0f} more, {again_s:.1f} s")
+    print(f"  if all predictions are wrong: {searches_again:.0f} more, {searches_again_s:.1f} s")
 
 
 if __name__ == "__main__":

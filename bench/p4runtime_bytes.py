@@ -99,15 +99,18 @@ class _Switch:
 def _server(plain: bool) -> Iterator[_Switch]:
     """Start a switch without ports, and stop it at the end."""
     context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(plain, there))
+    ours, theirs = context.Pipe()
+    process = context.Process(
+        target=_serve,
+        args=(plain, theirs),
+    )
     process.start()
     try:
-        if not here.poll(_START_S):
+        if not ours.poll(_START_S):
             raise RuntimeError(f"the switch did not start within {_START_S:g} s")
-        yield _Switch(here.recv(), here)
+        yield _Switch(ours.recv(), ours)
     finally:
-        here.send(False)
+        ours.send(False)
         process.join()
 
 
@@ -115,14 +118,24 @@ class _Case:
     """Updates of one kind, and the pipeline that takes them."""
 
     def __init__(
-        self, name: str, p4info: p4i.P4Info, binary: bytes, changes: list[p4r.Update]
+        self,
+        name: str,
+        p4info: p4i.P4Info,
+        binary: bytes,
+        changes: list[p4r.Update],
     ) -> None:
         self.name = name
         self.p4info = p4info
         self.binary = binary
         self.changes = changes
 
-    def rate(self, switch: _Switch, batch: int, seconds: float, election_id: int) -> float:
+    def rate(
+        self,
+        switch: _Switch,
+        batch: int,
+        seconds: float,
+        election_id: int,
+    ) -> float:
         """Return the updates per second of its processor time that `switch` inserts into empty
         tables.
         """
@@ -169,14 +182,19 @@ def _echelon_updates() -> list[p4r.Update]:
         stages.setdefault(encoded.stage, []).append(encoded.wire)
     return [
         p4r.Update(
-            type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=p4r.TableEntry.FromString(wire))
+            type=p4r.Update.INSERT,
+            entity=p4r.Entity(table_entry=p4r.TableEntry.FromString(wire)),
         )
         for stage in sorted(stages)
         for wire in stages[stage]
     ]
 
 
-def _writes(console: Console, seconds: float, rounds: int) -> None:
+def _writes(
+    console: Console,
+    seconds: float,
+    rounds: int,
+) -> None:
     table = Table("entries", "updates a request", "plain protobuf", "bytes", "ratio")
     with ExitStack() as stack:
         switches = [stack.enter_context(_server(plain)) for plain in (True, False)]
@@ -185,12 +203,16 @@ def _writes(console: Console, seconds: float, rounds: int) -> None:
             for batch in _BATCHES:
                 rates: list[list[float]] = [[], []]
                 for _ in range(rounds):
-                    for switch, found in zip(switches, rates, strict=True):
+                    for switch, rates_of_switch in zip(switches, rates, strict=True):
                         election_id += 1
-                        found.append(case.rate(switch, batch, seconds, election_id))
-                plain, made = map(max, rates)
+                        rates_of_switch.append(case.rate(switch, batch, seconds, election_id))
+                plain, with_bytes = map(max, rates)
                 table.add_row(
-                    case.name, f"{batch}", f"{plain:,.0f}", f"{made:,.0f}", f"{made / plain:.2f}"
+                    case.name,
+                    f"{batch}",
+                    f"{plain:,.0f}",
+                    f"{with_bytes:,.0f}",
+                    f"{with_bytes / plain:.2f}",
                 )
     console.print(table)
 
@@ -222,7 +244,10 @@ class _PlainCodec:
 
     def encode(self, entry: TableEntry) -> EncodedEntry:
         table_id, stage, fields, one_shot = self._tables[entry.table]
-        message = p4r.TableEntry(table_id=table_id, priority=entry.priority)
+        message = p4r.TableEntry(
+            table_id=table_id,
+            priority=entry.priority,
+        )
         for name, value in entry.match:
             _plain_match(message, *fields[name], value)
         key = message.SerializeToString()
@@ -236,14 +261,26 @@ class _PlainCodec:
         message.metadata = OWNER
         return EncodedEntry(key, value_bytes, message.SerializeToString(), stage)
 
-    def _call(self, message: p4r.Action, name: str, arguments: Iterable[tuple[str, int]]) -> None:
+    def _call(
+        self,
+        message: p4r.Action,
+        name: str,
+        arguments: Iterable[tuple[str, int]],
+    ) -> None:
         message.action_id, params = self._actions[name]
         for param, value in arguments:
-            message.params.add(param_id=params[param], value=_number(value))
+            message.params.add(
+                param_id=params[param],
+                value=_number(value),
+            )
 
 
 def _plain_match(
-    message: p4r.TableEntry, field_id: int, bits: int, kind: str, value: Match
+    message: p4r.TableEntry,
+    field_id: int,
+    bits: int,
+    kind: str,
+    value: Match,
 ) -> None:
     if kind == "EXACT":
         assert isinstance(value, int)
@@ -266,7 +303,11 @@ def _number(value: int) -> bytes:
     return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")
 
 
-def _plain_write_request(header: bytes, kind: UpdateKind, entries: Iterable[bytes]) -> bytes:
+def _plain_write_request(
+    header: bytes,
+    kind: UpdateKind,
+    entries: Iterable[bytes],
+) -> bytes:
     request = p4r.WriteRequest.FromString(header)
     for entry in entries:
         update = request.updates.add(type=int(kind))  # type: ignore[arg-type]
@@ -274,7 +315,11 @@ def _plain_write_request(header: bytes, kind: UpdateKind, entries: Iterable[byte
     return request.SerializeToString()
 
 
-def _per_second(work: Callable[[], object], count: int, seconds: float) -> float:
+def _per_second(
+    work: Callable[[], object],
+    count: int,
+    seconds: float,
+) -> float:
     """Return the items per second of `work`, which does `count` of them; the best of as many as
     `seconds` allow.
     """
@@ -343,11 +388,11 @@ def _end_to_end(console: Console, rounds: int) -> None:
             for where, switch in switches.items():
                 for controller in ("bytes", "plain entries", "plain requests", "plain protobuf"):
                     runner.run(clients.clear([switch.address]))
-                    here = time.process_time()
-                    there = switch.processor_s()
+                    controller_s = time.process_time()
+                    switch_s = switch.processor_s()
                     with _plain(controller):
                         runner.run(clients.by_session([switch.address], intents))
-                    seconds = (time.process_time() - here, switch.processor_s() - there)
+                    seconds = (time.process_time() - controller_s, switch.processor_s() - switch_s)
                     used.setdefault((controller, where), []).append(seconds)
     table = Table(
         "controller",
@@ -357,27 +402,32 @@ def _end_to_end(console: Console, rounds: int) -> None:
         "entries/s of both",
         "bytes on both sides",
     )
-    best = {key: min(found, key=sum) for key, found in used.items()}
+    best = {key: min(runs_s, key=sum) for key, runs_s in used.items()}
     fastest = sum(best["bytes", "bytes"])
-    for (controller, where), (here, there) in best.items():
-        total = here + there
+    for (controller, where), (controller_s, switch_s) in best.items():
+        total = controller_s + switch_s
         rate = f"{_LEAF_ENTRIES / total:,.0f}"
         table.add_row(
-            controller, where, f"{here:.3f}", f"{there:.3f}", rate, f"{total / fastest:.2f} times"
+            controller,
+            where,
+            f"{controller_s:.3f}",
+            f"{switch_s:.3f}",
+            rate,
+            f"{total / fastest:.2f} times",
         )
     console.print(table)
 
 
 @contextmanager
-def _plain(which: str) -> Iterator[None]:
+def _plain(kind: str) -> Iterator[None]:
     """Let sessions encode by plain protobuf."""
     with ExitStack() as stack:
-        if which in ("plain entries", "plain protobuf"):
+        if kind in ("plain entries", "plain protobuf"):
             plain = _PlainCodec(P4Schema(program().p4info))
             stack.enter_context(
                 mock.patch.object(Codec, "encode", lambda _codec, entry: plain.encode(entry))
             )
-        if which in ("plain requests", "plain protobuf"):
+        if kind in ("plain requests", "plain protobuf"):
             stack.enter_context(
                 mock.patch(
                     "echelon.switches.southbound.session.write_request", _plain_write_request
@@ -390,9 +440,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print three tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "--seconds", type=float, default=1.0, help="for each measurement that is repeated"
+        "--seconds",
+        type=float,
+        default=1.0,
+        help="for each measurement that is repeated",
     )
-    parser.add_argument("--rounds", type=int, default=5, help="of each; the best is printed")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=5,
+        help="of each; the best is printed",
+    )
     options = parser.parse_args(arguments)
     console = Console(width=max(110, Console().width))
     _steps(console, options.seconds)

@@ -54,7 +54,12 @@ class Load:
     """
 
     def __init__(
-        self, address: str, p4info: p4i.P4Info, *, device_id: int = 1, election_id: int = 1
+        self,
+        address: str,
+        p4info: p4i.P4Info,
+        *,
+        device_id: int = 1,
+        election_id: int = 1,
     ) -> None:
         self.p4info = p4info
         self._device_id = device_id
@@ -71,7 +76,10 @@ class Load:
             response_deserializer=p4r.StreamMessageResponse.FromString,
         )
         self._responses = stream(self._requests)
-        claim = p4r.MasterArbitrationUpdate(device_id=device_id, election_id=self._election_id)
+        claim = p4r.MasterArbitrationUpdate(
+            device_id=device_id,
+            election_id=self._election_id,
+        )
         self._requests.put(p4r.StreamMessageRequest(arbitration=claim))
         answer = next(self._responses).arbitration
         if answer.status.code:
@@ -83,7 +91,10 @@ class Load:
             device_id=self._device_id,
             election_id=self._election_id,
             action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
-            config=p4r.ForwardingPipelineConfig(p4info=self.p4info, p4_device_config=program),
+            config=p4r.ForwardingPipelineConfig(
+                p4info=self.p4info,
+                p4_device_config=program,
+            ),
         )
         self._channel.unary_unary(_SERVICE + "SetForwardingPipelineConfig")(
             request.SerializeToString()
@@ -101,7 +112,9 @@ class Load:
         coming = iter(changes)
         while part := list(itertools.islice(coming, batch)):
             request = p4r.WriteRequest(
-                device_id=self._device_id, election_id=self._election_id, updates=part
+                device_id=self._device_id,
+                election_id=self._election_id,
+                updates=part,
             )
             requests.append((len(part), request.SerializeToString()))
         return requests
@@ -167,7 +180,10 @@ def load_p4info(path: Path) -> p4i.P4Info:
 
 
 def updates(
-    p4info: p4i.P4Info, table: str, count: int, kind: int = p4r.Update.INSERT
+    p4info: p4i.P4Info,
+    table: str,
+    count: int,
+    kind: int = p4r.Update.INSERT,
 ) -> Iterator[p4r.Update]:
     """Yield `count` updates of distinct entries of `table`: keys count up, actions and arguments
     vary.
@@ -208,13 +224,21 @@ def updates(
                 _call(chosen.action, usable[(number + member) % len(usable)], number + member)
         else:
             _call(entry.action.action, usable[number % len(usable)], number)
-        yield p4r.Update(type=kind, entity=p4r.Entity(table_entry=entry))  # type: ignore[arg-type]
+        yield p4r.Update(
+            type=kind,
+            entity=p4r.Entity(table_entry=entry),
+        )  # type: ignore[arg-type]
 
 
 _WITH_PRIORITY = (p4i.MatchField.TERNARY, p4i.MatchField.RANGE, p4i.MatchField.OPTIONAL)
 
 
-def _match(field: p4r.FieldMatch, match: p4i.MatchField, value: int, number: int) -> None:
+def _match(
+    field: p4r.FieldMatch,
+    match: p4i.MatchField,
+    value: int,
+    number: int,
+) -> None:
     """Give `field` a value that only `value` gets."""
     width = match.bitwidth
     if match.match_type == p4i.MatchField.EXACT:
@@ -235,10 +259,17 @@ def _match(field: p4r.FieldMatch, match: p4i.MatchField, value: int, number: int
         field.optional.value = _bytes(value)
 
 
-def _call(call: p4r.Action, action: p4i.Action, number: int) -> None:
+def _call(
+    call: p4r.Action,
+    action: p4i.Action,
+    number: int,
+) -> None:
     call.action_id = action.preamble.id
     for param in action.params:
-        call.params.add(param_id=param.id, value=_bytes(number & ((1 << param.bitwidth) - 1)))
+        call.params.add(
+            param_id=param.id,
+            value=_bytes(number & ((1 << param.bitwidth) - 1)),
+        )
 
 
 def _bytes(value: int) -> bytes:
@@ -249,5 +280,5 @@ def _table(p4info: p4i.P4Info, name: str) -> p4i.Table:
     for table in p4info.tables:
         if name in (table.preamble.name, table.preamble.alias):
             return table
-    known = ", ".join(table.preamble.name for table in p4info.tables)
-    raise ValueError(f"the P4Info has no table {name!r}; it has {known}")
+    names = ", ".join(table.preamble.name for table in p4info.tables)
+    raise ValueError(f"the P4Info has no table {name!r}; it has {names}")

@@ -52,10 +52,10 @@ def served(
 ) -> Iterator[Daemon]:
     """Start the service with jobs that are in its store already, and with further settings."""
     with TemporaryDirectory() as directory:
-        here = Path(directory)
-        (here / "fabric.yaml").write_text(yaml.safe_dump(fabric(hosts_per_leaf)))
-        asyncio.run(fill_store(here / "state.db", jobs))
-        with running(here / "fabric.yaml", PROCESSES) as addresses:
+        folder = Path(directory)
+        (folder / "fabric.yaml").write_text(yaml.safe_dump(fabric(hosts_per_leaf)))
+        asyncio.run(fill_store(folder / "state.db", jobs))
+        with running(folder / "fabric.yaml", PROCESSES) as addresses:
             config = {
                 "service": "bench",
                 "fabric": "fabric.yaml",
@@ -65,8 +65,8 @@ def served(
                 "log": {"format": "json"},
                 **settings,
             }
-            (here / "echelon.yaml").write_text(yaml.safe_dump(config))
-            daemon = start(here / "echelon.yaml")
+            (folder / "echelon.yaml").write_text(yaml.safe_dump(config))
+            daemon = start(folder / "echelon.yaml")
             try:
                 yield daemon
             finally:

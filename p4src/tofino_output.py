@@ -1,10 +1,13 @@
-"""Keep what p4c's Tofino back end and its assembler made of a TNA program: `python tofino_output.py
-NAME DIR SOURCE`.
+"""Keep what p4c's Tofino back end and its assembler made of a TNA program.
+
+`python tofino_output.py BUILD DIR SOURCE [EXTENSION]`
 
 DIR has `bf-rt.json`, `echelon.p4info.txtpb` and the folder `pipe`: the assembly `SOURCE.bfa`, the
-assembler's `context.json` and the compiler's `logs`. The kept files go to `p4src/build/NAME`. They
-hold nothing that changes from run to run, such as dates and run ids, so that the same sources give
-the same files.
+assembler's `context.json` and the compiler's `logs`. The kept files go to the folder BUILD. EXTENSION
+has the sources of a program that extends those of p4src.
+
+Kept files hold nothing that changes from run to run, such as dates and run ids, so that the same
+sources give the same files.
 """
 
 from __future__ import annotations
@@ -143,9 +146,8 @@ def without_run_id(assembly: str) -> str:
     )
 
 
-def main(name: str, made: Path, source: str) -> None:
-    p4src = Path(__file__).parent
-    kept = p4src / "build" / name
+def main(kept: Path, made: Path, source: str, extension: Path | None = None) -> None:
+    """Keep the output in `kept`, with the digest of the sources in p4src and `extension`."""
     kept.mkdir(parents=True, exist_ok=True)
     for file in ("bf-rt.json", "echelon.p4info.txtpb"):
         shutil.copyfile(made / file, kept / file)
@@ -156,8 +158,10 @@ def main(name: str, made: Path, source: str) -> None:
         json.loads((pipe / "logs" / f"{log}.json").read_text()) for log in ("resources", "phv")
     )
     (kept / "resources.json").write_text(json.dumps(summary(resources, phv), indent=1) + "\n")
-    (kept / "SOURCE.sha256").write_text(source_digest(p4src, "tna") + "\n")
+    (kept / "SOURCE.sha256").write_text(
+        source_digest(Path(__file__).parent, "tna", extension) + "\n"
+    )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], *map(Path, sys.argv[4:]))

@@ -1,8 +1,8 @@
 """Write what the compiled TNA programs take of a Tofino into docs/tofino.md, with a picture:
 `python tofino_report.py [DOCS]`.
 
-The numbers are those of `resources.json` in `build/tna`, `build/t2na` and `build/tna-aggregation`,
-which `make p4-tofino` keeps of the compiler's reports. DOCS is the folder with `tofino.md` and
+The numbers are those of `resources.json` in `build/tna`, `build/t2na` and the plug-in of
+aggregation, which `make p4-tofino` keeps of the compiler's reports. DOCS is the folder with `tofino.md` and
 `images`.
 """
 
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 _P4SRC = Path(__file__).parent
 _CHIPS = (("tna", "Tofino 1"), ("t2na", "Tofino 2"))
-_AGGREGATION = ("tna-aggregation", "Tofino 1, aggregation")
+_AGGREGATION = "Tofino 1, aggregation"
+_AGGREGATION_BUILD = (
+    _P4SRC.parent / "plugins" / "aggregation" / "echelon_aggregation" / "p4src" / "build" / "tna"
+)
 _BEGIN, _END = "<!-- make p4-report: begin -->", "<!-- make p4-report: end -->"
 _RESOURCES = {
     "logical_tables": "logical tables",
@@ -315,12 +318,10 @@ def _draw_containers(chip: Chip, axis: Axes) -> None:
 
 def main(docs: Path) -> None:
     """Write the tables into `docs/tofino.md` and draw `docs/images/tofino_resources.png`."""
-    contents = [
-        (_P4SRC / "build" / arch / "resources.json").read_text()
-        for arch, _ in (*_CHIPS, _AGGREGATION)
-    ]
+    builds = [*(_P4SRC / "build" / arch for arch, _ in _CHIPS), _AGGREGATION_BUILD]
+    contents = [(build / "resources.json").read_text() for build in builds]
     chips = [read(name, content) for (_, name), content in zip(_CHIPS, contents, strict=False)]
-    aggregation = read(_AGGREGATION[1], contents.pop())
+    aggregation = read(_AGGREGATION, contents.pop())
     page = docs / "tofino.md"
     page.write_text(
         with_tables(page.read_text(encoding="utf-8"), tables(chips, aggregation)), encoding="utf-8"

@@ -42,7 +42,7 @@ A program that forwards a packet without choosing a port sends it to port 0.
 """
 P4INFO = "echelon.p4info.txtpb"
 _TABLE = "flow"
-_WITHOUT_TABLE = {"aggregation", "unclaimed"}
+_WITHOUT_TABLE = {"unclaimed"}
 """The modules of tests for which a program needs no table of flows."""
 _DEVICE_ID = 1
 _SWITCH = "target"
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"target {options.target} does not run as a process (give another --target)"
             )
         launcher.find()
-        if options.program is not None:
+        if options.program is not None and options.suite == _HERE:
             _check_program(options.program, options.tests)
         wiring = _choose_wiring(options.ports, options.target, launcher)
         if wiring == "veth" and not in_own_namespace():
@@ -97,6 +97,13 @@ def _parser() -> argparse.ArgumentParser:
         help="the output of p4c for another build of the program",
     )
     parser.add_argument(
+        "--suite",
+        type=_suite_directory,
+        default=_HERE,
+        metavar="DIR",
+        help="a folder whose tests/ are those of a plug-in's program (those of Echelon's)",
+    )
+    parser.add_argument(
         "--out", type=Path, default=Path("out/ptf"), help="directory for logs (out/ptf)"
     )
     parser.add_argument(
@@ -113,6 +120,13 @@ def _build_directory(text: str) -> Path:
     return Path(text)
 
 
+def _suite_directory(text: str) -> Path:
+    directory = Path(text).resolve()
+    if not (directory / "tests").is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder tests in {text}")
+    return directory
+
+
 def _check_program(directory: Path, tests: Sequence[str]) -> None:
     """Raise `RunError` if the program lacks the table that these tests write to."""
     modules = {test.partition(".")[0] for test in tests if not test.startswith("^")}
@@ -122,8 +136,8 @@ def _check_program(directory: Path, tests: Sequence[str]) -> None:
         return
     raise RunError(
         f"the program in {directory} has no table '{_TABLE}', which only tests of"
-        f" {' and '.join(sorted(_WITHOUT_TABLE))} do without (for a build with aggregation, give"
-        " TESTS=aggregation)"
+        f" {' and '.join(sorted(_WITHOUT_TABLE))} do without (for the program of a plug-in, give"
+        " its tests with --suite, such as SUITE=plugins/aggregation/ptf)"
     )
 
 
@@ -213,7 +227,8 @@ def _ptf_command(
         parameters["program"] = str(options.program.resolve())
     return [
         str(Path(sys.executable).with_name("ptf")),
-        *("--test-dir", str(_HERE / "tests"), "--pypath", str(_HERE)),
+        *("--test-dir", str(options.suite / "tests")),
+        *("--pypath", str(_HERE), "--pypath", str(options.suite)),
         *platform,
         *interfaces,
         *("--log-dir", str(out / "log"), "--debug", "info"),

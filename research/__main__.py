@@ -11,10 +11,15 @@ from research.commands import experiments
 from research.commands.coflows import coflows
 
 app = typer.Typer(
-    cls=CommandGroup, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
+    cls=CommandGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
 )
 app.add_typer(
-    experiments.app, name="experiment", help="Repeat published experiments and compare the numbers."
+    experiments.app,
+    name="experiment",
+    help="Repeat published experiments and compare the numbers.",
 )
 app.command()(coflows)
 

@@ -28,7 +28,7 @@ from echelon.planning.plan import Plan
 from echelon.planning.policies import make_policy
 from echelon.planning.policies.base import Policy
 from echelon.planning.policies.crux.routes import LeastCongested
-from echelon.planning.policies.echelon.candidates import OTHERS, CandidatePlan, candidates
+from echelon.planning.policies.echelon.candidates import OTHER_POLICIES, PlanCandidate, candidates
 from echelon.planning.policies.echelon.search import ITERATIONS
 from echelon_lab.evaluation.measure import Knowledge
 from echelon_lab.scenarios.scenario import Scenario, load_scenario
@@ -37,9 +37,10 @@ from echelon_lab.virtual.fluid_run import run
 CLUSTERS = ("mixed_leaf_spine", "mixed_rail", "mixed_fat_tree")
 FILES = Path(__file__).parents[1] / "topologies" / "scenarios"
 CLOSE = 0.01
-KEPT = (*OTHERS, CandidatePlan("memory"), CandidatePlan("normalised"))
+KEPT = (*OTHER_POLICIES, PlanCandidate("memory"), PlanCandidate("normalised"))
 """Candidates without the rank that counts the bytes left, over the paths that connections keep."""
-BOTH = (*KEPT, *(CandidatePlan(one.rule, one.policy, one.parameters, "crux") for one in KEPT))
+_MOVED = [PlanCandidate(kept.order, kept.policy, kept.parameters, "crux") for kept in KEPT]
+BOTH = (*KEPT, *_MOVED)
 
 Slowdowns = Mapping[str, float]
 
@@ -49,12 +50,30 @@ class FairOnPaths:
 
     name = "fair"
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         return make_policy("fair").plan(jobs, fabric, LeastCongested())
 
 
 def ours(**parameters: str) -> Callable[[], Policy]:
     return lambda: make_policy("echelon", **parameters)
+
+
+Candidates = Sequence[PlanCandidate]
+
+
+def on_kept_paths(candidates: Candidates) -> Candidates:
+    return [candidate for candidate in candidates if candidate.paths == "kept"]
+
+
+def without_rank(candidates: Candidates) -> Candidates:
+    """Return those of `BOTH` over paths that some of the candidates have."""
+    paths = {candidate.paths for candidate in candidates}
+    return [candidate for candidate in BOTH if candidate.paths in paths]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +83,7 @@ class Part:
     """
 
     make: Callable[[], Policy]
-    candidates: Callable[[Sequence[CandidatePlan]], Sequence[CandidatePlan]] = lambda all_of_them: (
+    candidates: Callable[[Sequence[PlanCandidate]], Sequence[PlanCandidate]] = lambda all_of_them: (
         all_of_them
     )
 
@@ -79,11 +98,8 @@ PARTS = {
     "paths: `fair`": Part(FairOnPaths),
     "planner": Part(ours(plan="auto", order="memory"), lambda _: KEPT),
     "rank and paths": Part(ours(order="left", paths="crux")),
-    "rank and planner": Part(ours(), lambda found: [one for one in found if one.paths == "kept"]),
-    "paths and planner": Part(
-        ours(plan="auto", order="memory"),
-        lambda found: [one for one in BOTH if one.paths in {of.paths for of in found}],
-    ),
+    "rank and planner": Part(ours(), on_kept_paths),
+    "paths and planner": Part(ours(plan="auto", order="memory"), without_rank),
     "all": Part(ours()),
 }
 
@@ -92,42 +108,43 @@ def measured(scenario: Scenario, part: Part) -> dict[str, float]:
     """Return the slowdown of each job, in a run as long as a search simulates."""
     alone = AloneRuns().update(scenario.jobs, scenario.fabric)
     end_s = ITERATIONS * max(Fraction(duration_s(record)) for record in alone.values())
-    with patch(
-        "echelon.planning.policies.echelon.policy.candidates",
-        lambda several: part.candidates(candidates(several)),
-    ):
-        records = run(
-            scenario, "part", part.make, lambda _job, _iteration: None, end_s=end_s
-        ).records
-    return {
-        name: slowdown(record, float(end_s), float(duration_s(alone[name])))
-        for name, record in records.items()
-    }
+
+    def chosen(several: bool) -> Candidates:
+        return part.candidates(candidates(several))
+
+    with patch("echelon.planning.policies.echelon.policy.candidates", chosen):
+        ran = run(scenario, "part", part.make, lambda _job, _iteration: None, end_s=end_s)
+    slowdowns = {}
+    for name, record in ran.records.items():
+        alone_s = float(duration_s(alone[name]))
+        slowdowns[name] = slowdown(record, float(end_s), alone_s)
+    return slowdowns
 
 
 def averaged(scenarios: Iterable[Scenario], part: Part) -> tuple[float, float]:
     """Return mean and worst slowdown, each job's in the mean over draws."""
-    found = [measured(scenario, part) for scenario in scenarios]
-    of_jobs = [fmean(one[job] for one in found) for job in found[0]]
-    return fmean(of_jobs), max(of_jobs)
+    by_draw = [measured(scenario, part) for scenario in scenarios]
+    by_job = [fmean(slowdowns[job] for slowdowns in by_draw) for job in by_draw[0]]
+    return fmean(by_job), max(by_job)
 
 
 def main() -> None:
     scenarios, draws = (*map(int, sys.argv[1:]), *(60, 1)[len(sys.argv) - 1 :])
-    sets: dict[str, list[Scenario]] = {
-        f"seed {seed}": [Knowledge(draws).scenario(seed, draw) for draw in range(draws)]
-        for seed in range(1, 2 * scenarios, 2)
-    }
-    sets |= {name: [load_scenario(FILES / f"{name}.yaml")] for name in CLUSTERS}
+    sets: dict[str, list[Scenario]] = {}
+    for seed in range(1, 2 * scenarios, 2):
+        sets[f"seed {seed}"] = [Knowledge(draws).scenario(seed, draw) for draw in range(draws)]
+    for name in CLUSTERS:
+        sets[name] = [load_scenario(FILES / f"{name}.yaml")]
     ratios: dict[str, list[tuple[float, float]]] = {name: [] for name in PARTS}
-    for of, draws_of in sets.items():
-        found = {name: averaged(draws_of, part) for name, part in PARTS.items()}
-        fair = found["`fair`"]
-        for name, (mean, worst) in found.items():
+    for label, drawn in sets.items():
+        by_part = {name: averaged(drawn, part) for name, part in PARTS.items()}
+        fair = by_part["`fair`"]
+        for name, (mean, worst) in by_part.items():
             ratios[name].append((mean / fair[0], worst / fair[1]))
+        figures = [f"{mean:.3f}/{worst:.3f}" for mean, worst in by_part.values()]
         print(
-            of,
-            *(f"{mean:.3f}/{worst:.3f}" for mean, worst in found.values()),
+            label,
+            *figures,
             file=sys.stderr,
             flush=True,
         )
@@ -143,11 +160,10 @@ def main() -> None:
     )
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     for name, of_part in ratios.items():
-        means, worsts = zip(*of_part[:scenarios], strict=True)
-        cells = [
-            f"{fmean(column):.3f} | {sum(one > 1 + CLOSE for one in column)}"
-            for column in (means, worsts)
-        ]
+        cells = []
+        for column in zip(*of_part[:scenarios], strict=True):
+            lost = sum(ratio > 1 + CLOSE for ratio in column)
+            cells.append(f"{fmean(column):.3f} | {lost}")
         cells += [f"{mean:.3f} / {worst:.3f}" for mean, worst in of_part[scenarios:]]
         print(f"| {name} | {' | '.join(cells)} |")
 

@@ -29,16 +29,16 @@ SCENARIOS = (
 
 
 def main() -> None:
-    here = Path("topologies/scenarios")
-    files = [Path(word) for word in sys.argv[1:]] or [here / f"{name}.yaml" for name in SCENARIOS]
+    folder = Path("topologies/scenarios")
+    files = [Path(word) for word in sys.argv[1:]] or [folder / f"{name}.yaml" for name in SCENARIOS]
     regrets = []
-    needs = {of.name: of.needs for of in described()}
+    needs = {kind.name: kind.needs for kind in described()}
     for file in files:
         exact = _ran(file, "plan", Knowledge())
         best = ranked(exact, exact, needs).best.policy
         happened = {
-            name: fmean(of["slowdowns"].values())
-            for name, of in _ran(file, "packets", Knowledge()).items()
+            name: fmean(result["slowdowns"].values())
+            for name, result in _ran(file, "packets", Knowledge()).items()
         }
         then = min(happened, key=happened.__getitem__)
         regrets.append(happened[best] / happened[then] - 1)
@@ -50,16 +50,20 @@ def main() -> None:
     print(*_report(regrets), sep="\n")
 
 
-def _ran(file: Path, mode: Mode, knowledge: Knowledge) -> Mapping[str, Mapping[str, Any]]:
+def _ran(
+    file: Path,
+    mode: Mode,
+    knowledge: Knowledge,
+) -> Mapping[str, Mapping[str, Any]]:
     """Return the measurement of each policy that ran."""
-    found = {
+    results = {
         name: slowdowns(str(file), PolicyChoice(name), mode, ITERATIONS, knowledge)
         for name in POLICIES
     }
-    for name, of in found.items():
-        if "error" in of:
-            print(f"{file.stem}: {name} ({mode}): {of['error']}", file=sys.stderr)
-    return {name: of for name, of in found.items() if "error" not in of}
+    for name, result in results.items():
+        if "error" in result:
+            print(f"{file.stem}: {name} ({mode}): {result['error']}", file=sys.stderr)
+    return {name: result for name, result in results.items() if "error" not in result}
 
 
 def _report(regrets: list[float]) -> Iterator[str]:

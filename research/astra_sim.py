@@ -1,5 +1,5 @@
 """Times of collectives beside ASTRA-sim's: `python -m research.astra_sim` prints the table of
-docs/jobs.md."""
+research/notebook/workloads.md."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fabric(kind: Kind, ranks: int) -> Document:
         }
     switches = [f"s{number}" for number in range(ranks)]
     # In ASTRA-sim ranks are on the ring themselves, so a host's own link must not be a bottleneck.
-    own = [
+    ports = [
         {"between": [host, switch], "rate": f"{ranks * RATE_BPS} bit/s"}
         for host, switch in zip(hosts, switches, strict=True)
     ]
@@ -56,10 +56,14 @@ def fabric(kind: Kind, ranks: int) -> Document:
         {"between": list(pair), "rate": f"{RATE_BPS} bit/s"}
         for pair in pairwise([*switches, switches[0]])
     ]
-    return {"fabric": kind, "hosts": hosts, "switches": switches, "links": [*own, *between]}
+    return {"fabric": kind, "hosts": hosts, "switches": switches, "links": [*ports, *between]}
 
 
-def job(operation: Operation, ranks: int, size_bytes: int) -> Document:
+def job(
+    operation: Operation,
+    ranks: int,
+    size_bytes: int,
+) -> Document:
     """Return a job whose iteration is this collective and nothing else."""
     return {
         "job": "collective",
@@ -69,7 +73,11 @@ def job(operation: Operation, ranks: int, size_bytes: int) -> Document:
     }
 
 
-def _nodes(operation: Operation, ranks: int, size_bytes: int) -> Iterator[Document]:
+def _nodes(
+    operation: Operation,
+    ranks: int,
+    size_bytes: int,
+) -> Iterator[Document]:
     everyone = list(range(ranks))
     if operation != "all-to-all by ring":
         yield {
@@ -93,7 +101,12 @@ def _nodes(operation: Operation, ranks: int, size_bytes: int) -> Iterator[Docume
             }
 
 
-def simulated_s(kind: Kind, operation: Operation, ranks: int, size_bytes: int) -> Times:
+def simulated_s(
+    kind: Kind,
+    operation: Operation,
+    ranks: int,
+    size_bytes: int,
+) -> Times:
     """Return how long an iteration of that job takes on that fabric under fair sharing."""
     scenario = {
         "fabric": fabric(kind, ranks),
@@ -101,7 +114,11 @@ def simulated_s(kind: Kind, operation: Operation, ranks: int, size_bytes: int) -
         "iterations": 1,
         "transport": {"packet": "9000 B"},
     }
-    compared = echelon.simulate(scenario, policies=["fair"], ideal=True)
+    compared = echelon.simulate(
+        scenario,
+        policies=["fair"],
+        ideal=True,
+    )
     return Times(*(_finish_s(run) for run in compared.runs.values()))
 
 

@@ -28,7 +28,11 @@ from echelon_lab.virtual.fluid_run import run
 SCENARIOS = Path(__file__).parents[1] / "topologies" / "scenarios"
 
 
-def slowdowns(scenario: Scenario, policy: str, alone_s: Mapping[str, float]) -> dict[str, float]:
+def slowdowns(
+    scenario: Scenario,
+    policy: str,
+    alone_s: Mapping[str, float],
+) -> dict[str, float]:
     """Return the mean time of each job's iterations over its time alone."""
     records = run(
         scenario, policy, partial(make_policy, policy), lambda _job, _iteration: None
@@ -39,9 +43,9 @@ def slowdowns(scenario: Scenario, policy: str, alone_s: Mapping[str, float]) -> 
     }
 
 
-def shown(found: Mapping[str, float]) -> str:
+def mean_and_worst(by_policy: Mapping[str, float]) -> str:
     """Return mean and worst as text."""
-    return f"{fmean(found.values()):.3f} / {max(found.values()):.3f}"
+    return f"{fmean(by_policy.values()):.3f} / {max(by_policy.values()):.3f}"
 
 
 def main() -> None:
@@ -52,23 +56,23 @@ def main() -> None:
         if scenario.traffic:
             continue
         alone_s = {name: float(least_s) for name, least_s in alone_iterations_s(scenario).items()}
-        found = {}
+        by_policy = {}
         for policy in policy_names():
             try:
-                found[policy] = slowdowns(scenario, policy, alone_s)
+                by_policy[policy] = slowdowns(scenario, policy, alone_s)
             except (PlanError, RunError) as error:
                 print(f"{file.name}: {policy}: {error}", file=sys.stderr)
-        ours = found.pop("echelon")
-        fair = found["fair"]
-        best = min(found, key=lambda policy: fmean(found[policy].values()))
-        to_best = fmean(ours.values()) / fmean(found[best].values()) - 1
+        ours = by_policy.pop("echelon")
+        fair = by_policy["fair"]
+        best = min(by_policy, key=lambda policy: fmean(by_policy[policy].values()))
+        to_best = fmean(ours.values()) / fmean(by_policy[best].values()) - 1
         to_fair = max(ours[job] / fair[job] - 1 for job in ours)
         table.add_row(
             file.stem,
-            shown(fair),
+            mean_and_worst(fair),
             best,
-            shown(found[best]),
-            shown(ours),
+            mean_and_worst(by_policy[best]),
+            mean_and_worst(ours),
             f"{to_best:+.1%}",
             f"{to_fair:+.1%}",
         )

@@ -90,8 +90,13 @@ class _ArraySharing:
     links are numbered.
     """
 
-    def __init__(self, coflows: Sequence[_Coflow], links: Sequence[Link], rate_Bps: float) -> None:  # noqa: N803
-        self._of = {coflow.key: coflow for coflow in coflows}
+    def __init__(
+        self,
+        coflows: Sequence[_Coflow],
+        links: Sequence[Link],
+        rate_Bps: float,  # noqa: N803
+    ) -> None:
+        self._by_key = {coflow.key: coflow for coflow in coflows}
         self._links = links
         self._full = FULL * rate_Bps
         self.residual_Bps: MutableMapping[Link, Number] = dict.fromkeys(links, rate_Bps)
@@ -100,28 +105,26 @@ class _ArraySharing:
 
     @property
     def coflows(self) -> Sequence[CoflowKey]:
-        return list(self._of)
+        return list(self._by_key)
 
     def load_bytes(self, coflow: CoflowKey) -> Mapping[Link, Number]:
-        of = self._of[coflow]
-        load = self._by_link(of.src, of.left) + self._by_link(of.dst, of.left)
+        sent = self._by_key[coflow]
+        load = self._by_link(sent.src, sent.left) + self._by_link(sent.dst, sent.left)
         return {self._links[i]: float(load[i]) for i in np.flatnonzero(load).tolist()}
 
     def sent_bytes(self, coflow: CoflowKey) -> Number:
-        of = self._of[coflow]
-        return of.size - float(of.left.sum())
+        sent = self._by_key[coflow]
+        return sent.size - float(sent.left.sum())
 
     def rate_Bps(self, coflow: CoflowKey) -> Number:  # noqa: N802
-        return float(self._of[coflow].rates.sum())
+        return float(self._by_key[coflow].rates.sum())
 
     def finish_in(self, coflow: CoflowKey, seconds: Number) -> None:
-        of = self._of[coflow]
-        of.rates[:] = of.left / float(seconds)
-        room = (
-            self._room(self.residual_Bps)
-            - self._by_link(of.src, of.rates)
-            - self._by_link(of.dst, of.rates)
-        )
+        sent = self._by_key[coflow]
+        sent.rates[:] = sent.left / float(seconds)
+        room = self._room(self.residual_Bps)
+        room -= self._by_link(sent.src, sent.rates)
+        room -= self._by_link(sent.dst, sent.rates)
         self._leave(self.residual_Bps, room)
 
     def fill_evenly(
@@ -129,56 +132,66 @@ class _ArraySharing:
         coflows: Iterable[CoflowKey],
         residual_Bps: MutableMapping[Link, Number],  # noqa: N803
     ) -> None:
-        chosen = [self._of[coflow] for coflow in coflows]
+        chosen = [self._by_key[key] for key in coflows]
         if not chosen:
             return
         room = self._room(residual_Bps)
-        src = np.concatenate([of.src for of in chosen])
-        dst = np.concatenate([of.dst for of in chosen])
+        src = np.concatenate([coflow.src for coflow in chosen])
+        dst = np.concatenate([coflow.dst for coflow in chosen])
         added = np.zeros(len(src))
         going = np.flatnonzero((room[src] > self._full) & (room[dst] > self._full))
         while len(going):
             s = src[going]
             d = dst[going]
             count = self._by_link(s) + self._by_link(d)
-            share = np.divide(room, count, out=np.full(len(room), np.inf), where=count > 0)
+            share = np.divide(
+                room,
+                count,
+                out=np.full(len(room), np.inf),
+                where=count > 0,
+            )
             # Flows stop at every port whose share is the lowest among the ports of its flows, not
             # only at the tightest port.
             tied = 1 + 1e-12
-            looser = self._by_link(s, share[d] * tied < share[s]) + self._by_link(
-                d, share[s] * tied < share[d]
-            )
+            looser = self._by_link(s, share[d] * tied < share[s])
+            looser += self._by_link(d, share[s] * tied < share[d])
             stops = looser == 0
             stopped = stops[s] | stops[d]
-            given = np.minimum(share[s], share[d])[stopped]
-            added[going[stopped]] = given
-            room -= self._by_link(s[stopped], given) + self._by_link(d[stopped], given)
+            rates = np.minimum(share[s], share[d])[stopped]
+            added[going[stopped]] = rates
+            room -= self._by_link(s[stopped], rates) + self._by_link(d[stopped], rates)
             np.maximum(room, 0, out=room)
             going = going[~stopped]
         self._leave(residual_Bps, room)
-        at = 0
-        for of in chosen:
-            of.rates += added[at : at + len(of.src)]
-            at += len(of.src)
+        begin = 0
+        for coflow in chosen:
+            end = begin + len(coflow.src)
+            coflow.rates += added[begin:end]
+            begin = end
 
     def fill_in_order(self) -> None:
         room = self._room(self.residual_Bps)
-        for of in self._of.values():
-            going = np.flatnonzero((room[of.src] > self._full) & (room[of.dst] > self._full))
+        for coflow in self._by_key.values():
+            src = coflow.src
+            dst = coflow.dst
+            going = np.flatnonzero((room[src] > self._full) & (room[dst] > self._full))
             while len(going):
                 flow = going[0]
-                rate = min(room[of.src[flow]], room[of.dst[flow]])
-                of.rates[flow] += rate
-                room[of.src[flow]] -= rate
-                room[of.dst[flow]] -= rate
-                going = going[
-                    (room[of.src[going]] > self._full) & (room[of.dst[going]] > self._full)
-                ]
+                rate = min(room[src[flow]], room[dst[flow]])
+                coflow.rates[flow] += rate
+                room[src[flow]] -= rate
+                room[dst[flow]] -= rate
+                has_room = (room[src[going]] > self._full) & (room[dst[going]] > self._full)
+                going = going[has_room]
         self._leave(self.residual_Bps, room)
 
     def _by_link(self, ends: Ints, values: Floats | Mask | None = None) -> Floats:
         """Return the sum of `values` (by default the number) of the flows at each link."""
-        return np.bincount(ends, weights=values, minlength=len(self._links)).astype(np.float64)
+        return np.bincount(
+            ends,
+            weights=values,
+            minlength=len(self._links),
+        ).astype(np.float64)
 
     def _room(self, residual_Bps: Mapping[Link, Number]) -> Floats:  # noqa: N803
         return np.array([float(residual_Bps.get(link, 0.0)) for link in self._links])
@@ -236,14 +249,21 @@ def replay(
     return CoflowReplay(completion_s, now_s, decisions)
 
 
-def _next_s(now_s: float, active: Sequence[_Coflow], interval_s: float) -> float:
+def _next_s(
+    now_s: float,
+    active: Sequence[_Coflow],
+    interval_s: float,
+) -> float:
     """Return when a coflow is finished, or the first flow at which a decision is due."""
     first_flow_s = first_coflow_s = np.inf
     for coflow in active:
         if not len(coflow.left):
             return now_s
         needs_s = np.divide(
-            coflow.left, coflow.rates, out=np.full(len(coflow.left), np.inf), where=coflow.rates > 0
+            coflow.left,
+            coflow.rates,
+            out=np.full(len(coflow.left), np.inf),
+            where=coflow.rates > 0,
         )
         first_flow_s = min(first_flow_s, float(needs_s.min()))
         first_coflow_s = min(first_coflow_s, float(needs_s.max()))

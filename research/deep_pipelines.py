@@ -94,7 +94,12 @@ class Edf:
     name = "edf"
     Parameters = NoParameters
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return a plan with a queue for each flow between two stages.
 
         Raise `ValueError` for more than eight.
@@ -114,7 +119,12 @@ class Edf:
             )
             for job, of_job in of_jobs.items()
         }
-        return Plan.of_jobs(self.name, flows, default_schedule=strict(), hosts_rank=True)
+        return Plan.of_jobs(
+            self.name,
+            flows,
+            default_schedule=strict(),
+            hosts_rank=True,
+        )
 
 
 def slowest_s(run: PolicyRun) -> float:

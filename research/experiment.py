@@ -30,13 +30,13 @@ class Selection:
         """Raise `DocumentError` for a model or policy that an experiment does not have, or an
         impossible load.
         """
-        for option, given, known in (
+        for option, names, present in (
             ("--model", self.models, [*models]),
             ("--policy", self.policies, [*policies]),
         ):
-            for name in given:
-                if name not in known:
-                    reason = f"the experiment has no '{name}' ({suggestion(name, known)})"
+            for name in names:
+                if name not in present:
+                    reason = f"the experiment has no '{name}' ({suggestion(name, present)})"
                     raise DocumentError(option, "", reason)
         for load in self.loads:
             if not 0 <= load < 1:
@@ -58,14 +58,22 @@ class Experiment(Protocol):
     """One entry of `registry`."""
 
     def stages(
-        self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]
+        self,
+        settings: ExperimentSettings,
+        selection: Selection,
+        make_runner: Callable[[], Runner],
     ) -> Stages:
         """Return the measurements.
 
         Raise `DocumentError` for a selection that the experiment does not have.
         """
 
-    def report(self, store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
+    def report(
+        self,
+        store: PointStore,
+        settings: ExperimentSettings,
+        out: Path,
+    ) -> list[Path]:
         """Draw and write what `store` has into the directory `out`.
 
         Return the files, the report first.

@@ -123,7 +123,9 @@ def main(roots: Sequence[str]) -> None:
                 status.update(f"importing {group.sources[0].name}")
                 why = reason(group)
                 counts[group.kind].update(
-                    workloads=1, files=len(group.sources), imported=int(not why)
+                    workloads=1,
+                    files=len(group.sources),
+                    imported=int(not why),
                 )
                 if why:
                     refused.append((group.sources[0].name.removeprefix(f"{root}/"), why))

@@ -88,7 +88,8 @@ def measure(
     ``reordered``: packets of the whole run. Raise what a run raises.
     """
     scenario = scenario_of(document, name)
-    (job,), (choice,) = scenario.jobs, scenario.policies
+    (job,) = scenario.jobs
+    (choice,) = scenario.policies
     make = partial(make_policy, choice.name, **dict(choice.parameters))
     run = make_runner()(scenario, choice.label, make, _quiet)
     iterations = run.records[job.name].finished
@@ -102,29 +103,33 @@ def measure(
     to_s = float(counted[-1].finish or 0)
     shim = all(spec.recognition.by == "shim" for spec in scenario.specs.values())
     sent = partial(_wire_bytes, packet_bytes=scenario.transport.packet_bytes)
-    uses = [
-        _uses(job, iterations, bottleneck, float if shim else sent) for bottleneck in bottlenecks
-    ]
-    outcomes = list(chain.from_iterable(run.traffic_flows.values()))
-    alone_s = float(alone_iterations_s(scenario)[job.name])
-    window = warm_up * alone_s, fewest * alone_s
+    training = float if shim else sent
+    uses = [_uses(job, iterations, bottleneck, training) for bottleneck in bottlenecks]
+    training_bps = []
+    for used in uses:
+        rate_bps = 8 * _within(used, from_s, to_s) / (to_s - from_s)
+        training_bps.append(round(rate_bps, 3))
+
+    cross = compared = None
+    shares = []
+    if scenario.traffic:
+        outcomes = list(chain.from_iterable(run.traffic_flows.values()))
+        alone_s = float(alone_iterations_s(scenario)[job.name])
+        window = warm_up * alone_s, fewest * alone_s
+        cross = _cross(outcomes, from_s, to_s, bottlenecks)
+        compared = _compared(outcomes, *window, bottlenecks)
+        for bottleneck, used in zip(bottlenecks, uses, strict=True):
+            share = sharing(outcomes, used, bottleneck, *window, sent)
+            shares.append(_rounded(asdict(share)))
+    iterations_s = [float(duration_s(iteration)) for iteration in counted]
     return {
-        "iterations_s": [round(float(duration_s(iteration)), _DIGITS) for iteration in counted],
+        "iterations_s": [round(time_s, _DIGITS) for time_s in iterations_s],
         "from_s": round(from_s, _DIGITS),
         "to_s": round(to_s, _DIGITS),
-        "cross": _cross(outcomes, from_s, to_s, bottlenecks) if scenario.traffic else None,
-        "compared": _compared(outcomes, *window, bottlenecks) if scenario.traffic else None,
-        "sharing": (
-            [
-                _rounded(asdict(sharing(outcomes, used, bottleneck, *window, sent)))
-                for bottleneck, used in zip(bottlenecks, uses, strict=True)
-            ]
-            if scenario.traffic
-            else []
-        ),
-        "training_bps": [
-            round(8 * _within(used, from_s, to_s) / (to_s - from_s), 3) for used in uses
-        ],
+        "cross": cross,
+        "compared": compared,
+        "sharing": shares,
+        "training_bps": training_bps,
         "dropped": sum(stats.packets_dropped for stats in run.switches.values()),
         "retransmitted": sum(run.retransmitted.values()),
         "reordered": sum(run.reordered.values()),
@@ -147,18 +152,23 @@ def sharing(
     """
     from echelon_lab.traffic.schedule import PacedFlow
 
-    flows = [
-        o for o in outcomes if bottleneck.carries(o.flow) and not isinstance(o.flow, PacedFlow)
-    ]
-    flows.sort(key=lambda o: o.started_s)
-    arrivals = [Arrival(o.started_s, sent_bytes(o.flow.size_bytes)) for o in flows]
+    flows = []
+    for outcome in outcomes:
+        if bottleneck.carries(outcome.flow) and not isinstance(outcome.flow, PacedFlow):
+            flows.append(outcome)
+    flows.sort(key=lambda outcome: outcome.started_s)
+    arrivals = [Arrival(flow.started_s, sent_bytes(flow.flow.size_bytes)) for flow in flows]
     capacity = left_over(bottleneck.rate_bps / 8, uses)
     ends = finish_times_s(arrivals, capacity, to_s)
-    counted = [i for i, o in enumerate(flows) if from_s <= o.started_s < to_s]
-    measured = [(flows[i].started_s, _by(flows[i].finished_s, to_s)) for i in counted]
-    shared = [(flows[i].started_s, ends[i]) for i in counted]
+
+    measured: list[tuple[float, float | None]] = []
+    shared: list[tuple[float, float | None]] = []
+    for flow, end_s in zip(flows, ends, strict=True):
+        if from_s <= flow.started_s < to_s:
+            measured.append((flow.started_s, _before(flow.finished_s, to_s)))
+            shared.append((flow.started_s, end_s))
     return Sharing(
-        len(counted),
+        len(measured),
         sum(end is None for _, end in measured),
         _mean_time(measured, to_s),
         sum(end is None for _, end in shared),
@@ -172,17 +182,21 @@ def _quiet(_job: str, _iteration: int) -> None:
 
 def _wire_bytes(payload_bytes: int, packet_bytes: int) -> float:
     """Return the bytes on the wire of `payload_bytes` over TCP."""
-    return payload_bytes + _TCP_BYTES * math.ceil(payload_bytes / (packet_bytes - _TCP_BYTES))
+    packets = math.ceil(payload_bytes / (packet_bytes - _TCP_BYTES))
+    return payload_bytes + _TCP_BYTES * packets
 
 
-def _by(end_s: float | None, to_s: float) -> float | None:
-    return None if end_s is None or end_s > to_s else end_s
+def _before(end_s: float | None, to_s: float) -> float | None:
+    if end_s is None or end_s > to_s:
+        return None
+    return end_s
 
 
 def _mean_time(spans: Sequence[tuple[float, float | None]], to_s: float) -> float | None:
     if not spans:
         return None
-    return math.fsum((to_s if end is None else end) - start for start, end in spans) / len(spans)
+    times_s = [(to_s if end is None else end) - start for start, end in spans]
+    return math.fsum(times_s) / len(times_s)
 
 
 def _uses(
@@ -194,51 +208,58 @@ def _uses(
     """Return the job's flows on the link, each spread evenly over the time that it took."""
     carried = {flow.name: flow for flow in job.flows if bottleneck.carries(flow)}
 
-    def of(iteration: IterationRecord[Number]) -> Iterator[Use]:
+    def uses_in(iteration: IterationRecord[Number]) -> Iterator[Use]:
         for name, span in iteration.flows.items():
             if name in carried and span.finish is not None:
-                yield Use(
-                    float(span.start), float(span.finish), sent_bytes(carried[name].size_bytes)
-                )
+                sent = sent_bytes(carried[name].size_bytes)
+                yield Use(float(span.start), float(span.finish), sent)
 
-    return [use for iteration in iterations for use in of(iteration)]
+    return list(chain.from_iterable(map(uses_in, iterations)))
 
 
-def _within(uses: Iterable[Use], from_s: float, to_s: float) -> float:
+def _within(
+    uses: Iterable[Use],
+    from_s: float,
+    to_s: float,
+) -> float:
     """Return the bytes of `uses` between two times."""
-    return math.fsum(
-        use.size_bytes
-        * max(0.0, min(use.to_s, to_s) - max(use.from_s, from_s))
-        / (use.to_s - use.from_s)
-        for use in uses
-        if use.to_s > use.from_s
-    )
+    parts = []
+    for use in uses:
+        if use.to_s > use.from_s:
+            common_s = max(0.0, min(use.to_s, to_s) - max(use.from_s, from_s))
+            parts.append(use.size_bytes * common_s / (use.to_s - use.from_s))
+    return math.fsum(parts)
 
 
 def _cross(
-    outcomes: Sequence[FlowOutcome], from_s: float, to_s: float, bottlenecks: Sequence[Bottleneck]
+    outcomes: Sequence[FlowOutcome],
+    from_s: float,
+    to_s: float,
+    bottlenecks: Sequence[Bottleneck],
 ) -> dict[str, Any]:
     from echelon_lab.traffic.outcome import summary
 
-    return _rounded(
-        asdict(summary(outcomes, from_s, to_s, bottlenecks[0].rate_bps if bottlenecks else None))
-    )
+    rate_bps = bottlenecks[0].rate_bps if bottlenecks else None
+    return _rounded(asdict(summary(outcomes, from_s, to_s, rate_bps)))
 
 
 def _compared(
-    outcomes: Sequence[FlowOutcome], from_s: float, to_s: float, bottlenecks: Sequence[Bottleneck]
+    outcomes: Sequence[FlowOutcome],
+    from_s: float,
+    to_s: float,
+    bottlenecks: Sequence[Bottleneck],
 ) -> dict[str, Any]:
     from echelon_lab.traffic.outcome import until
 
-    found = _cross(list(until(outcomes, to_s)), from_s, to_s, bottlenecks)
-    return {**found, **_rounded({"from_s": from_s, "to_s": to_s})}
+    cross = _cross(list(until(outcomes, to_s)), from_s, to_s, bottlenecks)
+    return {**cross, **_rounded({"from_s": from_s, "to_s": to_s})}
 
 
 def _rounded(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: round(value, _DIGITS) if isinstance(value, float) else value
-        for key, value in fields.items()
-    }
+    rounded = {}
+    for key, value in fields.items():
+        rounded[key] = round(value, _DIGITS) if isinstance(value, float) else value
+    return rounded
 
 
 def virtual_runner() -> Runner:

@@ -1,5 +1,5 @@
 """The same jobs and fabric in MonkeyTree and here: `python -m research.monkeytree DIR` prints the
-tables of docs/evaluation.md.
+tables of research/notebook/monkeytree.md.
 
 DIR has three programs of hipersys-team/MonkeyTree (commit 536f589): golden_spine, compat and
 spine_snapshot_cassini. Each job is a ring: its workers compute, each sends to the next one, and an
@@ -83,7 +83,7 @@ class Case:
 
 def pairs(*times_us: tuple[int, int]) -> Case:
     """Return jobs of two workers each, at either end of one link; compat has this fabric."""
-    rings = (Ring((number, number + 6), *of) for number, of in enumerate(times_us))
+    rings = (Ring((number, number + 6), *times) for number, times in enumerate(times_us))
     return Case("pairs", 2, 1, tuple(rings))
 
 
@@ -91,13 +91,16 @@ def rings(workers: int, *times_us: tuple[int, int]) -> Case:
     """Return jobs with a worker at each of the first `workers` leaves; spine_snapshot_cassini has
     this fabric.
     """
-    of = (Ring(tuple(range(n, 6 * workers, 6)), *times) for n, times in enumerate(times_us))
-    return Case("rings", 6, 3, tuple(of))
+    jobs = []
+    for number, times in enumerate(times_us):
+        hosts = tuple(range(number, 6 * workers, 6))
+        jobs.append(Ring(hosts, *times))
+    return Case("rings", 6, 3, tuple(jobs))
 
 
 def at_one_link(*times_us: tuple[int, int]) -> Case:
     """Return two pairs of hosts whose paths by the hash have exactly one link in common."""
-    rings = (Ring(hosts, *of) for hosts, of in zip(((0, 6), (1, 14)), times_us, strict=True))
+    rings = (Ring(hosts, *times) for hosts, times in zip(((0, 6), (1, 14)), times_us, strict=True))
     return Case("one link", 6, 3, tuple(rings))
 
 
@@ -105,23 +108,18 @@ def drawn(seed: int) -> Case:
     """Return a drawn scenario, with its jobs on hosts of their own of MonkeyTree's fabric."""
     scenario = draw(seed)
     assert scenario.kind.shape == "data"
-    hosts = Random(f"monkeytree {seed}").sample(
-        range(36), sum(len(job["workers"]) for job in scenario.jobs)
-    )
-    of = []
+    count = sum(len(job["workers"]) for job in scenario.jobs)
+    hosts = Random(f"monkeytree {seed}").sample(range(36), count)
+    rings = []
     for job in scenario.jobs:
         workers = len(job["workers"])
-        sent_s = (
-            Fraction(8 * size_bytes(job["data"]["gradient"]), LINK_BPS)
-            * 2
-            * (workers - 1)
-            / workers
-        )
-        own = hosts[:workers]
+        gradient_s = Fraction(8 * size_bytes(job["data"]["gradient"]), LINK_BPS)
+        sent_s = gradient_s * 2 * (workers - 1) / workers
+        members = sorted(hosts[:workers])
         hosts = hosts[workers:]
         compute_us = round(seconds_of(job["data"]["compute"]) * 10**6)
-        of.append(Ring(tuple(sorted(own)), compute_us, round(sent_s * 10**6)))
-    return Case("random", 6, 3, tuple(of))
+        rings.append(Ring(tuple(members), compute_us, round(sent_s * 10**6)))
+    return Case("random", 6, 3, tuple(rings))
 
 
 def cases() -> list[Case]:
@@ -151,7 +149,11 @@ def cases() -> list[Case]:
 # What MonkeyTree reads and prints.
 
 
-def write(case: Case, directory: Path, rate_bps: int) -> None:
+def write(
+    case: Case,
+    directory: Path,
+    rate_bps: int,
+) -> None:
     """Write a job file for each job, placement.txt, an empty trace.txt, and compat.txt."""
     (directory / "jobs").mkdir()
     placed = sorted((host, number) for number, ring in enumerate(case.rings) for host in ring.hosts)
@@ -226,19 +228,34 @@ class MonkeyTree:
             return times, "no shift"
         return times, "shifted" if len(times) == len(case.rings) else "shifted, a job stops"
 
-    def _output(self, case: Case, rate_bps: int, program: str, *arguments: str) -> str:
+    def _output(
+        self,
+        case: Case,
+        rate_bps: int,
+        program: str,
+        *arguments: str,
+    ) -> str:
         with tempfile.TemporaryDirectory() as directory:
             write(case, Path(directory), rate_bps)
             command = [str(self.programs / program), *arguments]
             return subprocess.run(
-                command, cwd=directory, check=True, capture_output=True, text=True
+                command,
+                cwd=directory,
+                check=True,
+                capture_output=True,
+                text=True,
             ).stdout
 
 
 # The same here.
 
 
-def spine(src: int, dst: int, job: int, spines: int) -> int:
+def spine(
+    src: int,
+    dst: int,
+    job: int,
+    spines: int,
+) -> int:
     """Return the spine that MonkeyTree's hash chooses: XXH64 of both hosts and the job, with seed
     42.
     """
@@ -269,7 +286,11 @@ class Hashed:
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
         """Return the paths by job; job j1 is number 1."""
 
-        def path(job: int, src: str, dst: str) -> tuple[str, ...]:
+        def path(
+            job: int,
+            src: str,
+            dst: str,
+        ) -> tuple[str, ...]:
             (up, down) = (int(end[1:]) - 1 for end in (src, dst))
             number = job
             if up // 6 == down // 6:
@@ -308,7 +329,11 @@ def job(number: int, ring: Ring) -> Job:
 
 
 def ours(
-    case: Case, policy: str, chooser: PathChooser | None = None, *, ideal: bool = False
+    case: Case,
+    policy: str,
+    chooser: PathChooser | None = None,
+    *,
+    ideal: bool = False,
 ) -> Times:
     """Return the times under a policy, over the paths of MonkeyTree's hash unless `chooser` or it
     chooses others.
@@ -318,15 +343,21 @@ def ours(
     )
     jobs = [job(number, ring) for number, ring in enumerate(case.rings)]
     choice = PolicyChoice.parse(policy)
-    made = make_policy(choice.name, **dict(choice.parameters))
-    vars(made)["plan"] = partial(made.plan, paths=chooser or Hashed(case.spines))
-    result = simulate(jobs, fabric, made, ITERATIONS, until="exactly", ideal=ideal)
-    return {
-        number: fmean(
-            float(duration_s(iteration)) for iteration in result.jobs[f"j{number}"].finished
-        )
-        for number in range(len(jobs))
-    }
+    planner = make_policy(choice.name, **dict(choice.parameters))
+    vars(planner)["plan"] = partial(planner.plan, paths=chooser or Hashed(case.spines))
+    result = simulate(
+        jobs,
+        fabric,
+        planner,
+        ITERATIONS,
+        until="exactly",
+        ideal=ideal,
+    )
+    times = {}
+    for number in range(len(jobs)):
+        iterations = result.jobs[f"j{number}"].finished
+        times[number] = fmean(float(duration_s(iteration)) for iteration in iterations)
+    return times
 
 
 # The tables.
@@ -341,70 +372,66 @@ def ratio(times: Times, base: Times) -> float | None:
 
 def mean(ratios: Iterable[float | None]) -> str:
     """Return the mean of those that there are, as text."""
-    found = [value for value in ratios if value is not None]
-    return f"{fmean(found):.3f}" if found else "–"
+    present = [value for value in ratios if value is not None]
+    return f"{fmean(present):.3f}" if present else "–"
 
 
-HERE: Mapping[str, Callable[[Case, bool], Times]] = {
+OURS: Mapping[str, Callable[[Case, bool], Times]] = {
     "Crux's paths, fair": lambda case, ideal: ours(case, "fair", LeastCongested(), ideal=ideal),
     "Crux's paths and levels": lambda case, ideal: ours(case, "crux", ideal=ideal),
     "MLTCP": lambda case, ideal: ours(case, "mltcp", ideal=ideal),
     "CASSINI": lambda case, ideal: ours(case, "cassini", ideal=ideal),
 }
-THERE = {"Crux's paths, fair": "crux", "MLTCP": "mltcp"}
+THEIRS = {"Crux's paths, fair": "crux", "MLTCP": "mltcp"}
 """Systems of golden_spine."""
 OF_PAIRS = ("mltcp_topo", "mltcp_topo_bytes", "mltcp_topo_approx")
 """Allocators of compat."""
 
 
 def main() -> None:
-    there = MonkeyTree(Path(sys.argv[1]).resolve())
+    monkeytree = MonkeyTree(Path(sys.argv[1]).resolve())
     families: dict[str, list[Case]] = {}
     for case in cases():
         families.setdefault(case.family, []).append(case)
-    heads = [f"{family} ({len(of)}) | here" for family, of in families.items()]
+    heads = [f"{family} ({len(members)}) | here" for family, members in families.items()]
     same = []
-    did = []
-    rows: dict[str, list[str]] = {name: [] for name in HERE}
-    for family, of in families.items():
-        fair_there = [there.golden("ecmp", case) for case in of]
-        fair_here = {
-            ideal: [ours(case, "fair", ideal=ideal) for case in of] for ideal in (True, False)
+    schedules = []
+    rows: dict[str, list[str]] = {name: [] for name in OURS}
+    for family, members in families.items():
+        their_fair = [monkeytree.golden("ecmp", case) for case in members]
+        our_fair = {
+            ideal: [ours(case, "fair", ideal=ideal) for case in members] for ideal in (True, False)
         }
-        for name, here in HERE.items():
+        for name, run in OURS.items():
             theirs = "–"
-            if name in THERE:
-                theirs = mean(
-                    map(ratio, (there.golden(THERE[name], case) for case in of), fair_there)
-                )
-            elif name == "CASSINI" and of[0].spines > 1:
-                found = [there.cassini(case) for case in of]
-                theirs = mean(map(ratio, (times for times, _ in found), fair_there))
-                did.append(
-                    f"| {family} |"
-                    f" {', '.join(f'{n} {what}' for what, n in Counter(w for _, w in found).items())} |"
-                )
-            both = [
-                mean(map(ratio, (here(case, i) for case in of), fair_here[i]))
-                for i in (True, False)
-            ]
+            if name in THEIRS:
+                golden = [monkeytree.golden(THEIRS[name], case) for case in members]
+                theirs = mean(map(ratio, golden, their_fair))
+            elif name == "CASSINI" and members[0].spines > 1:
+                scheduled = [monkeytree.cassini(case) for case in members]
+                theirs = mean(map(ratio, (times for times, _ in scheduled), their_fair))
+                fates = Counter(fate for _, fate in scheduled)
+                counts = ", ".join(f"{count} {fate}" for fate, count in fates.items())
+                schedules.append(f"| {family} | {counts} |")
+            both = []
+            for ideal in (True, False):
+                times = [run(case, ideal) for case in members]
+                both.append(mean(map(ratio, times, our_fair[ideal])))
             rows[name] += [theirs, " / ".join(both)]
-        off = sorted(
-            max(abs(theirs[number] / here[number] - 1) for number in here)
-            for theirs, here in zip(fair_there, fair_here[True], strict=True)
-        )
+        off = []
+        for their_times, our_times in zip(their_fair, our_fair[True], strict=True):
+            off.append(max(abs(their_times[job] / our_times[job] - 1) for job in our_times))
+        off.sort()
         close = sum(value < 1e-4 for value in off)
         same.append(
-            f"| {family} | {len(of)} | {close} | {100 * off[len(off) // 2]:.4f} % |"
+            f"| {family} | {len(members)} | {close} | {100 * off[len(off) // 2]:.4f} % |"
             f" {100 * off[-1]:.2f} % |"
         )
-        if of[0].spines == 1:
-            minmax = [there.compat("minmax", case) for case in of]
+        if members[0].spines == 1:
+            minmax = [monkeytree.compat("minmax", case) for case in members]
             for allocator in OF_PAIRS:
-                print(
-                    f"{allocator}:"
-                    f" {mean(map(ratio, (there.compat(allocator, case) for case in of), minmax))}"
-                )
+                times = [monkeytree.compat(allocator, case) for case in members]
+                print(f"{allocator}: {mean(map(ratio, times, minmax))}")
     print(
         "| fair, same paths | cases | within 0.01 % | median | largest |\n|---|---|---|---|---|",
         *same,
@@ -412,7 +439,7 @@ def main() -> None:
     )
     print(f"| ratio to fair | {' | '.join(heads)} |\n|---{'|---' * 2 * len(heads)}|")
     print(*(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()), sep="\n")
-    print("| CASSINI there | what became of the schedule |\n|---|---|", *did, sep="\n")
+    print("| CASSINI there | what became of the schedule |\n|---|---|", *schedules, sep="\n")
 
 
 if __name__ == "__main__":

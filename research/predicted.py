@@ -31,7 +31,7 @@ from statistics import fmean, quantiles
 from echelon.model.errors import RunError
 from echelon.planning.fluid.slowdown import WARM_UP, slowdown
 from echelon.planning.policies.base import Choice, Group, Prediction
-from echelon.planning.policies.echelon.candidates import FAIR, CandidatePlan
+from echelon.planning.policies.echelon.candidates import FAIR, PlanCandidate
 from echelon.planning.policies.echelon.policy import Echelon
 from echelon.planning.policies.echelon.search import ITERATIONS, WORST
 from echelon.switches.targets import DEFAULT_TARGET
@@ -45,24 +45,29 @@ BEST = 3
 """The number of predictions, the best ones, whose plans run from packets."""
 RIVALS = (
     FAIR,
-    CandidatePlan(policy="srpt"),
-    CandidatePlan(policy="crux", parameters=(("paths", "given"),)),
+    PlanCandidate(policy="srpt"),
+    PlanCandidate(
+        policy="crux",
+        parameters=(("paths", "given"),),
+    ),
 )
 KNOWLEDGE = ("unknown", "given")
 
 Slowdowns = Mapping[str, float]
 
 
-def choices(scenario: Scenario, phases: str) -> dict[Group, Choice[CandidatePlan]]:
+def choices(scenario: Scenario, phases: str) -> dict[Group, Choice[PlanCandidate]]:
     """Return what `echelon` chooses for each group of several jobs."""
     policy = Echelon(Echelon.Parameters.model_validate({"phases": phases}))
     policy.best_plan(scenario.jobs, scenario.fabric)
-    return {
-        group: found.choice for group, found in policy.choices.items() if found.choice is not None
-    }
+    chosen = {}
+    for group, search in policy.choices.items():
+        if search.choice is not None:
+            chosen[group] = search.choice
+    return chosen
 
 
-def follower(scenario: Scenario, candidates: Mapping[Group, CandidatePlan]) -> Echelon:
+def follower(scenario: Scenario, candidates: Mapping[Group, PlanCandidate]) -> Echelon:
     """Return an `echelon` that has chosen these."""
     policy = Echelon()
     policy.plan(scenario.jobs, scenario.fabric)
@@ -71,13 +76,24 @@ def follower(scenario: Scenario, candidates: Mapping[Group, CandidatePlan]) -> E
     return policy
 
 
-def measured(seed: int, candidates: Mapping[Group, CandidatePlan], packets: bool) -> Slowdowns:
+def measured(
+    seed: int,
+    candidates: Mapping[Group, PlanCandidate],
+    packets: bool,
+) -> Slowdowns:
     """Return the slowdown of each job of a mix with these plans. Raises `RunError`."""
     mix = prepared(seed)
     end_s = ITERATIONS * max(demand.alone_s for demand in mix.demands.values())
     make = partial(follower, mix.scenario, candidates)
     if packets:
-        run = run_packets(mix.scenario, "echelon", make, _quiet, target=DEFAULT_TARGET, end_s=end_s)
+        run = run_packets(
+            mix.scenario,
+            "echelon",
+            make,
+            _quiet,
+            target=DEFAULT_TARGET,
+            end_s=end_s,
+        )
     else:
         run = run_fluid(mix.scenario, "echelon", make, _quiet, end_s=end_s)
     return {
@@ -96,33 +112,33 @@ def score(slowdowns: Slowdowns, group: Group) -> float:
     return fmean(of_group) + WORST * max(of_group)
 
 
-def tried(choice: Choice[CandidatePlan], packets: bool) -> list[CandidatePlan]:
+def tried(choice: Choice[PlanCandidate], packets: bool) -> list[PlanCandidate]:
     """Return the candidates that run for hindsight, the best prediction first."""
-    planned = [one.candidate for one in choice.tried if one.problem is None]
+    planned = [prediction.candidate for prediction in choice.tried if prediction.problem is None]
     if packets:
         return [*dict.fromkeys((*planned[:BEST], *RIVALS))]
     return planned
 
 
 def hindsight(
-    seed: int, found: Mapping[str, Mapping[Group, Choice[CandidatePlan]]], packets: bool
-) -> dict[tuple[Group, CandidatePlan], Slowdowns]:
+    seed: int,
+    by_phases: Mapping[str, Mapping[Group, Choice[PlanCandidate]]],
+    packets: bool,
+) -> dict[tuple[Group, PlanCandidate], Slowdowns]:
     """Return what happens to each group of a mix with each of the candidates. Groups share no
     links, so that one run shows a candidate of each."""
-    groups = found[KNOWLEDGE[0]]
-    of_group = {
-        group: [
-            *dict.fromkeys(
-                one
-                for of in found.values()
-                for one in (of[group].best.candidate, *tried(of[group], packets))
-            )
-        ]
-        for group in groups
-    }
+    by_group: dict[Group, list[PlanCandidate]] = {}
+    for group in by_phases[KNOWLEDGE[0]]:
+        different: dict[PlanCandidate, None] = {}
+        for choices_by_group in by_phases.values():
+            choice = choices_by_group[group]
+            different |= dict.fromkeys([choice.best.candidate, *tried(choice, packets)])
+        by_group[group] = list(different)
     out = {}
-    for number in range(max(map(len, of_group.values()))):
-        candidates = {group: of[min(number, len(of) - 1)] for group, of in of_group.items()}
+    for number in range(max(map(len, by_group.values()))):
+        candidates = {}
+        for group, several in by_group.items():
+            candidates[group] = several[min(number, len(several) - 1)]
         try:
             slowdowns = measured(seed, candidates, packets)
         except RunError as error:
@@ -142,15 +158,15 @@ class Row:
     happened: Slowdowns
     simulated: Slowdowns
     """The same on the fluid engine."""
-    scores: Mapping[CandidatePlan, float]
+    scores: Mapping[PlanCandidate, float]
     """What happens with each of the candidates that run, the chosen one among them."""
 
     @property
-    def best(self) -> CandidatePlan:
+    def best(self) -> PlanCandidate:
         """Return the best candidate in hindsight."""
         return min(self.scores, key=self.scores.__getitem__)
 
-    def over(self, other: CandidatePlan) -> float:
+    def over(self, other: PlanCandidate) -> float:
         """Return by what part the chosen plan is worse than another."""
         return self.scores[self.chosen.candidate] / self.scores[other] - 1
 
@@ -158,10 +174,10 @@ class Row:
 def rows(seed: int, packets: bool) -> Iterator[Row]:
     """Yield what there is to tell of a mix."""
     scenario = prepared(seed).scenario
-    found = {phases: choices(scenario, phases) for phases in KNOWLEDGE}
-    all_happened = hindsight(seed, found, packets)
-    for phases, of in found.items():
-        for group, choice in of.items():
+    by_phases = {phases: choices(scenario, phases) for phases in KNOWLEDGE}
+    all_happened = hindsight(seed, by_phases, packets)
+    for phases, by_group in by_phases.items():
+        for group, choice in by_group.items():
             happened = all_happened[group, choice.best.candidate]
             if packets:
                 everyone = measured(seed, {group: choice.best.candidate}, packets=False)
@@ -169,8 +185,8 @@ def rows(seed: int, packets: bool) -> Iterator[Row]:
                 everyone = happened
             simulated = {job: everyone[job] for job in choice.best.slowdowns}
             scores = {
-                one: score(of_one, group)
-                for (its, one), of_one in all_happened.items()
+                candidate: score(slowdowns, group)
+                for (its, candidate), slowdowns in all_happened.items()
                 if its == group
             }
             yield Row(seed, phases, choice.best, happened, simulated, scores)
@@ -181,30 +197,32 @@ def errors(predicted: Slowdowns, happened: Slowdowns) -> list[float]:
     return [slowdown / happened[job] - 1 for job, slowdown in predicted.items()]
 
 
-def shown(parts: Sequence[float]) -> str:
+def in_words(parts: Sequence[float]) -> str:
     """Return p50 and p90 of the sizes of errors, and their mean with its sign."""
-    tenths = quantiles(map(abs, parts), n=10, method="inclusive")
+    tenths = quantiles(
+        map(abs, parts),
+        n=10,
+        method="inclusive",
+    )
     return f"p50 {tenths[4]:.1%}, p90 {tenths[8]:.1%}, mean {fmean(parts):+.1%} ({len(parts)} jobs)"
 
 
-def report(of: Sequence[Row]) -> Iterator[str]:
+def report(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the figures over all mixes, for one knowledge of phases."""
-    predicted = [errors(row.chosen.slowdowns, row.happened) for row in of]
-    simulated = [errors(row.simulated, row.happened) for row in of]
-    yield f"  predicted is off by {shown([*chain(*predicted)])}"
-    yield f"  simulated is off by {shown([*chain(*simulated)])}"
-    regrets = [row.over(row.best) for row in of]
+    predicted = [errors(row.chosen.slowdowns, row.happened) for row in rows]
+    simulated = [errors(row.simulated, row.happened) for row in rows]
+    yield f"  predicted is off by {in_words([*chain(*predicted)])}"
+    yield f"  simulated is off by {in_words([*chain(*simulated)])}"
+    regrets = [row.over(row.best) for row in rows]
     worse = [part for part in regrets if part > CLOSE]
     yield (
-        f"  best within {CLOSE:.0%}: {len(of) - len(worse)} of {len(of)}; regret"
+        f"  best within {CLOSE:.0%}: {len(rows) - len(worse)} of {len(rows)}; regret"
         f" {fmean(regrets):.2%} in the mean, {max(regrets):.1%} at most,"
         f" {fmean(worse or [0.0]):.1%} in the mean where it is not the best"
     )
     for rival in RIVALS:
-        yield (
-            f"  to {rival.label}:"
-            f" {fmean(row.over(rival) for row in of if rival in row.scores):+.1%}"
-        )
+        change = fmean(row.over(rival) for row in rows if rival in row.scores)
+        yield f"  to {rival.label}: {change:+.1%}"
 
 
 def on_sockets(file: Path, directory: Path) -> list[float]:
@@ -215,9 +233,8 @@ def on_sockets(file: Path, directory: Path) -> list[float]:
     for group in choice.values():
         for job, predicted in sorted(group.best.slowdowns.items()):
             times_s = jobs[job]["iteration_times_s"]
-            happened = (
-                fmean(times_s[round(WARM_UP * len(times_s)) :]) / jobs[job]["alone_iteration_s"]
-            )
+            counted_s = times_s[round(WARM_UP * len(times_s)) :]
+            happened = fmean(counted_s) / jobs[job]["alone_iteration_s"]
             out.append(predicted / happened - 1)
             print(
                 f"{file.stem}: {group.best.candidate.label}: {job} {predicted:.3f} {happened:.3f}"
@@ -227,22 +244,18 @@ def on_sockets(file: Path, directory: Path) -> list[float]:
 
 
 def main() -> None:
-    if pairs := [word.split(":") for word in sys.argv[1:] if ":" in word]:
-        print(
-            shown(
-                [
-                    part
-                    for file, directory in pairs
-                    for part in on_sockets(Path(file), Path(directory))
-                ]
-            )
-        )
+    pairs = [word.split(":") for word in sys.argv[1:] if ":" in word]
+    if pairs:
+        off_by: list[float] = []
+        for file, directory in pairs:
+            off_by += on_sockets(Path(file), Path(directory))
+        print(in_words(off_by))
         return
     mixes = next((int(word) for word in sys.argv[1:] if word.isdigit()), 20)
-    found: list[Row] = []
+    all_rows: list[Row] = []
     for seed in range(1, 2 * mixes, 2):
         for row in rows(seed, packets="--fluid" not in sys.argv):
-            found.append(row)
+            all_rows.append(row)
             off = fmean(errors(row.chosen.slowdowns, row.happened))
             print(
                 f"seed {seed}, phases {row.phases}: {row.chosen.candidate.label}, off by"
@@ -250,9 +263,8 @@ def main() -> None:
                 flush=True,
             )
     for phases in KNOWLEDGE:
-        print(
-            f"phases {phases}:", *report([row for row in found if row.phases == phases]), sep="\n"
-        )
+        of_phases = [row for row in all_rows if row.phases == phases]
+        print(f"phases {phases}:", *report(of_phases), sep="\n")
 
 
 if __name__ == "__main__":

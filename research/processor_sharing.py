@@ -78,7 +78,9 @@ def left_over(capacity_Bps: float, uses: Iterable[Use]) -> list[Step]:  # noqa: 
 
 
 def finish_times_s(
-    arrivals: Sequence[Arrival], capacity: Sequence[Step], until_s: float
+    arrivals: Sequence[Arrival],
+    capacity: Sequence[Step],
+    until_s: float,
 ) -> list[float | None]:
     """Return when each of `arrivals` ends; None: not by `until_s`.
 

@@ -55,27 +55,50 @@ class Run:
 
 
 def gpt(
-    layers: int, hidden: int, heads: int, vocabulary: int = 51200, positions: int = 2048
+    layers: int,
+    hidden: int,
+    heads: int,
+    vocabulary: int = 51200,
+    positions: int = 2048,
 ) -> Model:
     """Return a GPT as in Megatron-LM's papers, with a padded vocabulary."""
-    made = tuple(transformer(layers, hidden, heads, vocabulary, 2048, positions=positions))
-    return Model("gpt", "", made, "a sequence of 2048 tokens")
+    layers_of_model = tuple(
+        transformer(layers, hidden, heads, vocabulary, 2048, positions=positions)
+    )
+    return Model("gpt", "", layers_of_model, "a sequence of 2048 tokens")
 
 
 def megatron_s(
-    layers: int, hidden: int, batch: int, gpus: int, tflops: float, vocabulary: int = 51200
+    layers: int,
+    hidden: int,
+    batch: int,
+    gpus: int,
+    tflops: float,
+    vocabulary: int = 51200,
 ) -> float:
     """Return the seconds of an iteration that reaches so many TFLOP/s on each GPU by the paper's
     formula, which counts recomputation (SC '21, equation 3)."""
     inner = 1 + 2048 / (6 * hidden) + vocabulary / (16 * layers * hidden)
-    return 96 * batch * 2048 * layers * hidden**2 * inner / (tflops * 1e12 * gpus)
+    operations = 96 * batch * 2048 * layers * hidden**2 * inner
+    return operations / (tflops * 1e12 * gpus)
 
 
-def training(model: Model, gpu: Gpu, batch: int, **given: Any) -> Training:
+def training(
+    model: Model,
+    gpu: Gpu,
+    batch: int,
+    **shape: Any,
+) -> Training:
     """Return a training with a global batch."""
-    efficiency = given.pop("efficiency", gpu.efficiency)
-    each = given.get("data", 1) * given.get("micro_batch_samples", 1)
-    return Training(model, gpu, micro_batches=batch // each, efficiency=efficiency, **given)
+    efficiency = shape.pop("efficiency", gpu.efficiency)
+    samples = shape.get("data", 1) * shape.get("micro_batch_samples", 1)
+    return Training(
+        model,
+        gpu,
+        micro_batches=batch // samples,
+        efficiency=efficiency,
+        **shape,
+    )
 
 
 A100, H100 = GPUS["A100"], GPUS["H100"]
@@ -111,12 +134,21 @@ def runs() -> list[Run]:
             "chunks": chunks,
             "micro_batch_samples": size,
         }
-        of = training(gpt(layers, hidden, heads), A100, batch, **shape, **old, overlap=pp == 1)
-        out.append(Run(name, "Megatron-LM", of, megatron_s(layers, hidden, batch, gpus, tflops)))
-    of = training(
-        gpt(105, 20480, 128), A100, 1920, data=8, tensor=8, pipeline=35, overlap=False, **old
+        trained = training(gpt(layers, hidden, heads), A100, batch, **shape, **old, overlap=pp == 1)
+        out.append(
+            Run(name, "Megatron-LM", trained, megatron_s(layers, hidden, batch, gpus, tflops))
+        )
+    trained = training(
+        gpt(105, 20480, 128),
+        A100,
+        1920,
+        data=8,
+        tensor=8,
+        pipeline=35,
+        overlap=False,
+        **old,
     )
-    out.append(Run("GPT 530B", "MT-NLG", of, 60.1))
+    out.append(Run("GPT 530B", "MT-NLG", trained, 60.1))
     shape = {
         "data": 8,
         "tensor": 4,
@@ -125,12 +157,12 @@ def runs() -> list[Run]:
         "zero": 1,
         "overlap": False,
     }
-    of = training(gpt(70, 14336, 112, 250880, 0), A100, 2048, **shape, **old)
+    trained = training(gpt(70, 14336, 112, 250880, 0), A100, 2048, **shape, **old)
     seconds = megatron_s(70, 14336, 2048, 384, 150, 250880)
-    out.append(Run("BLOOM 176B", "BLOOM", of, seconds, 50 * 10**9))
+    out.append(Run("BLOOM 176B", "BLOOM", trained, seconds, 50 * 10**9))
     for name, (layers, hidden, heads, batch, _, pp, chunks, full_s, selective_s) in MLSYS23.items():
         for seconds, ways in ((full_s, old), (selective_s, SELECTIVE)):
-            of = training(
+            trained = training(
                 gpt(layers, hidden, heads),
                 A100,
                 batch,
@@ -140,7 +172,7 @@ def runs() -> list[Run]:
                 **ways,
             )
             title = name + (", selective" if ways is SELECTIVE else ", full")
-            out.append(Run(title, "selective", of, seconds))
+            out.append(Run(title, "selective", trained, seconds))
     llama = find_model("llama3-405b")
     for data, tflops in ((64, 430), (128, 400)):
         shape = {
@@ -151,13 +183,13 @@ def runs() -> list[Run]:
             "zero": 2,
             "sequence_parallel": True,
         }
-        of = training(llama, H100, 2048, **shape)
-        seconds = 6 * llama.parameters * 2048 * 8192 / (tflops * 1e12 * of.gpus)
-        out.append(Run("Llama 3 405B", "Llama 3", of, seconds, 400 * 10**9))
+        trained = training(llama, H100, 2048, **shape)
+        seconds = 6 * llama.parameters * 2048 * 8192 / (tflops * 1e12 * trained.gpus)
+        out.append(Run("Llama 3 405B", "Llama 3", trained, seconds, 400 * 10**9))
     slow = Gpu(
         "H100", H100.peak_flops, H100.local_bytes_per_s, 2400 * 10**9, 96 * 10**9, "torchtitan"
     )
-    of = training(
+    trained = training(
         find_model("llama3-8b"),
         slow,
         256,
@@ -167,8 +199,8 @@ def runs() -> list[Run]:
         efficiency=H100.efficiency,
     )
     source = "torchtitan"
-    out.append(Run("Llama 3 8B", source, of, 2 * 8192 / 5605, 400 * 10**9))
-    out.append(Run("Llama 3 8B, compiled", source, of, 2 * 8192 / 6514, 400 * 10**9))
+    out.append(Run("Llama 3 8B", source, trained, 2 * 8192 / 5605, 400 * 10**9))
+    out.append(Run("Llama 3 8B, compiled", source, trained, 2 * 8192 / 6514, 400 * 10**9))
     return out
 
 
@@ -177,35 +209,38 @@ SELECTIVE = {"flash": False, "recompute": "selective", "sequence_parallel": True
 
 def predicted_s(run: Run) -> float:
     """Return the seconds of an iteration: computing, and the communication that is exposed."""
-    of = run.training
+    trained = run.training
     host_Bps = Fraction(run.nic_bps * PER_HOST, 8)  # noqa: N806
-    hosts = of.gpus // PER_HOST // of.pipeline
+    hosts = trained.gpus // PER_HOST // trained.pipeline
     part = Fraction(hosts - 1, hosts) if hosts else Fraction(0)
-    if of.zero == 3:
+    if trained.zero == 3:
         total = Fraction(0)
-        for layer in of.model.layers:
-            forward, backward = of.pass_s([layer], PER_HOST)
-            gather = part * of.tensor * of.gathered_bytes([layer]) / host_Bps
-            scatter = part * of.tensor * of.summed_bytes([layer]) / host_Bps
-            total += of.micro_batches * (max(forward, gather) + max(backward, gather, scatter))
+        for layer in trained.model.layers:
+            forward, backward = trained.pass_s([layer], PER_HOST)
+            gather = part * trained.tensor * trained.gathered_bytes([layer]) / host_Bps
+            scatter = part * trained.tensor * trained.summed_bytes([layer]) / host_Bps
+            total += trained.micro_batches * (max(forward, gather) + max(backward, gather, scatter))
         return float(total)
-    stages = of.stages
-    passes = [of.pass_s(layers, PER_HOST) for layers in stages]
+    stages = trained.stages
+    passes = [trained.pass_s(layers, PER_HOST) for layers in stages]
     both = [forward + backward for forward, backward in passes]
-    computed = of.micro_batches * max(both) + (sum(both) - max(both)) / of.chunks
-    sent = sum(2 * PER_HOST * of.sent_bytes(layers[-1]) / host_Bps for layers in stages[:-1])
+    # The slowest stage is busy with every micro-batch; the others fill and drain the pipeline.
+    bubble = (sum(both) - max(both)) / trained.chunks
+    computed = trained.micro_batches * max(both) + bubble
+    sent = sum(2 * PER_HOST * trained.sent_bytes(layers[-1]) / host_Bps for layers in stages[:-1])
     exposed = Fraction(0)
     for layers, (_, backward) in zip(stages, passes, strict=True):
-        summed = of.summed_bytes(layers)
-        gathered = of.gathered_bytes(layers)
-        scattered = part * of.tensor * summed / host_Bps
-        again = part * of.tensor * (gathered if of.zero else summed) / host_Bps
-        hidden = backward / of.chunks if of.overlap else Fraction(0)
-        exposed = max(
-            exposed,
-            max(Fraction(0), scattered + (0 if of.zero else again) - hidden)
-            + (again if of.zero else 0),
-        )
+        summed = trained.summed_bytes(layers)
+        gathered = trained.gathered_bytes(layers)
+        scattered = part * trained.tensor * summed / host_Bps
+        returned = part * trained.tensor * (gathered if trained.zero else summed) / host_Bps
+        hidden = backward / trained.chunks if trained.overlap else Fraction(0)
+        # ZeRO gathers parameters after the step, when nothing hides it.
+        if trained.zero:
+            of_stage = max(Fraction(0), scattered - hidden) + returned
+        else:
+            of_stage = max(Fraction(0), scattered + returned - hidden)
+        exposed = max(exposed, of_stage)
     return float(computed + sent + exposed)
 
 
@@ -216,9 +251,8 @@ def fluid_s(run: Run) -> float | None:
     hosts = run.training.gpus // PER_HOST
     if hosts > HOSTS:
         return None
-    spec = parse_document(
-        JobSpec, yaml.safe_load(job_file(run.training, "run", PER_HOST)), run.name
-    )
+    document = yaml.safe_load(job_file(run.training, "run", PER_HOST))
+    spec = parse_document(JobSpec, document, run.name)
     if spec.paradigm.step_count(hosts) > STEPS:
         return None
     fabric = echelon.fabrics.leaf_spine(
@@ -238,11 +272,11 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     errors = []
     for run in runs():
-        of = run.training
+        trained = run.training
         seconds = predicted_s(run)
         errors.append(seconds / run.published_s - 1)
         fluid = fluid_s(run)
-        layout = f"{of.gpus} {of.gpu.name} | {of.data} x {of.tensor} x {of.pipeline}"
+        layout = f"{trained.gpus} {trained.gpu.name} | {trained.data} x {trained.tensor} x {trained.pipeline}"
         print(
             f"| {run.name} | {run.source} | {layout} | {run.published_s:.2f} s | {seconds:.2f} s |"
             f" {errors[-1]:+.0%} | {'' if fluid is None else f'{fluid:.2f} s'} |"

@@ -42,24 +42,35 @@ GROUPS: Mapping[str, Callable[[Kind], bool]] = {
 }
 
 
-def measured(scenario: Scenario, choice: PolicyChoice, target: str) -> tuple[float, float]:
+def measured(
+    scenario: Scenario,
+    choice: PolicyChoice,
+    target: str,
+) -> tuple[float, float]:
     """Return the mean and the worst slowdown of the jobs."""
     alone_s = alone_iterations_s(scenario)
     end_s = ITERATIONS * max(alone_s.values())
     make = partial(make_policy, choice.name, **dict(choice.parameters))
-    made = run(scenario, choice.label, make, lambda *_: None, target=target, end_s=end_s)
-    found = [
-        slowdown(made.records[job], float(end_s), float(least_s))
-        for job, least_s in alone_s.items()
-    ]
-    return fmean(found), max(found)
+    ran = run(
+        scenario,
+        choice.label,
+        make,
+        lambda *_: None,
+        target=target,
+        end_s=end_s,
+    )
+    slowdowns = []
+    for job, least_s in alone_s.items():
+        slowdowns.append(slowdown(ran.records[job], float(end_s), float(least_s)))
+    return fmean(slowdowns), max(slowdowns)
 
 
-def shown(ratios: list[float]) -> str:
+def cells(ratios: list[float]) -> str:
     """Return the mean and the largest ratio, and in how many scenarios it is more than 1 % above
     1.
     """
-    return f"{fmean(ratios):.3f} | {max(ratios):.3f} | {sum(ratio > 1 + CLOSE for ratio in ratios)}"
+    worse = sum(ratio > 1 + CLOSE for ratio in ratios)
+    return f"{fmean(ratios):.3f} | {max(ratios):.3f} | {worse}"
 
 
 def main() -> None:
@@ -75,24 +86,25 @@ def main() -> None:
         drawn = draw(seed)
         scenario = scenario_of(drawn.document(["fair"], iterations=1), f"seed {seed}")
         scenario = replace(scenario, fabric=replace(scenario.fabric, paths="address"))
-        found = {name: measured(scenario, *of) for name, of in how.items()}
-        rows.append((drawn.kind, found))
+        slowdowns = {name: measured(scenario, *options) for name, options in how.items()}
+        rows.append((drawn.kind, slowdowns))
         values = "  ".join(
-            f"{name} {mean:.3f}/{worst:.3f}" for name, (mean, worst) in found.items()
+            f"{name} {mean:.3f}/{worst:.3f}" for name, (mean, worst) in slowdowns.items()
         )
         print(
             f"{seed:4d} {drawn.kind.fabric}, {drawn.kind.jobs} jobs ({drawn.kind.shape}): {values}",
             flush=True,
         )
-    for one, other in PAIRS:
-        print(f"\n| {one} to {other} {HEAD}")
+    for first, other in PAIRS:
+        print(f"\n| {first} to {other} {HEAD}")
         for name, of_group in GROUPS.items():
-            some = [found for kind, found in rows if of_group(kind)]
+            some = [slowdowns for kind, slowdowns in rows if of_group(kind)]
             if some:
                 mean, worst = (
-                    [found[one][at] / found[other][at] for found in some] for at in (0, 1)
+                    [slowdowns[first][place] / slowdowns[other][place] for slowdowns in some]
+                    for place in (0, 1)
                 )
-                print(f"| {name} | {len(some)} | {shown(mean)} | {shown(worst)} |")
+                print(f"| {name} | {len(some)} | {cells(mean)} | {cells(worst)} |")
 
 
 if __name__ == "__main__":

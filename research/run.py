@@ -77,7 +77,11 @@ def report(out: Path) -> list[Path]:
     return list(files)
 
 
-def _refuse_mixture(name: str, settings: ExperimentSettings, out: Path) -> None:
+def _refuse_mixture(
+    name: str,
+    settings: ExperimentSettings,
+    out: Path,
+) -> None:
     """Refuse settings other than those of the experiments in the same report."""
     for other, record in _records(out).items():
         same_report = EXPERIMENTS[other].module == EXPERIMENTS[name].module
@@ -105,7 +109,11 @@ def _records(out: Path) -> dict[str, dict[str, Any]]:
     return {name: record for name, record in records.items() if name in EXPERIMENTS}
 
 
-def _note(out: Path, name: str, record: Mapping[str, Any]) -> None:
+def _note(
+    out: Path,
+    name: str,
+    record: Mapping[str, Any],
+) -> None:
     records = {**_records(out), name: record}
     (out / MACHINE).write_text(
         json.dumps(records, indent=2, sort_keys=True) + "\n", encoding="utf-8"

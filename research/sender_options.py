@@ -31,7 +31,10 @@ OPTIONS = {
     "unsent 100 kB": SocketOptions(unsent_bytes=100_000),
     "pacing at the rate": SocketOptions(pacing_bps=RATE_BPS),
     "pacing at 9/10": SocketOptions(pacing_bps=RATE_BPS * 9 // 10),
-    "window and unsent": SocketOptions(window_bytes=100_000, unsent_bytes=100_000),
+    "window and unsent": SocketOptions(
+        window_bytes=100_000,
+        unsent_bytes=100_000,
+    ),
 }
 NETWORK = f"""
 set -e
@@ -62,36 +65,44 @@ def enter(process: int) -> None:
 
 
 def receive(
-    process: int, options: SocketOptions, ready: threading.Event, received: list[int], end_s: float
+    process: int,
+    options: SocketOptions,
+    ready: threading.Event,
+    received: list[int],
+    end_s: float,
 ) -> None:
     enter(process)  # the namespace of this thread
     with socket.create_server(("10.0.2.1", PORT)) as server:
         ready.set()
-        with server.accept()[0] as one:
-            options.set_on(one)
-            one.settimeout(end_s)
-            while data := one.recv(1 << 16):
+        with server.accept()[0] as connection:
+            options.set_on(connection)
+            connection.settimeout(end_s)
+            while data := connection.recv(1 << 16):
                 received[0] += len(data)
 
 
 def send(
-    process: int, options: SocketOptions, control: str, seconds: float, waits: list[tuple[int, int]]
+    process: int,
+    options: SocketOptions,
+    control: str,
+    seconds: float,
+    waits: list[tuple[int, int]],
 ) -> None:
     enter(process)
-    with socket.socket() as one:
-        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
-        one.connect(("10.0.2.1", PORT))
-        options.set_on(one)
-        one.settimeout(0.05)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
+        connection.connect(("10.0.2.1", PORT))
+        options.set_on(connection)
+        connection.settimeout(0.05)
         began_s = looked_s = time.monotonic()
         while (now_s := time.monotonic()) < began_s + seconds:
             try:
-                one.send(bytes(16384))
+                connection.send(bytes(16384))
             except TimeoutError:
                 continue
             if now_s > looked_s + 0.05 and now_s > began_s + seconds / 2:
                 looked_s = now_s
-                info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+                info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
                 mss = struct.unpack_from("=I", info, 16)[0]
                 unacked = struct.unpack_from("=I", info, 24)[0]
                 waits.append((struct.unpack_from("=I", info, 144)[0], unacked * mss))
@@ -106,7 +117,11 @@ def main() -> None:
             subprocess.call([*command, sys.executable, "-m", module, *sys.argv[1:]], env=inside)
         )
     seconds = float(sys.argv[1]) if sys.argv[1:] else 6.0
-    network = subprocess.Popen(["sh", "-c", NETWORK + "wait"], stdout=subprocess.PIPE, text=True)
+    network = subprocess.Popen(
+        ["sh", "-c", NETWORK + "wait"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert network.stdout is not None
     a, b = map(int, network.stdout.readline().split())
     controls = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
@@ -121,9 +136,13 @@ def main() -> None:
             received = [0]
             waits: list[tuple[int, int]] = []
             receiving = threading.Thread(
-                target=receive, args=(b, options, ready, received, seconds)
+                target=receive,
+                args=(b, options, ready, received, seconds),
             )
-            sending = threading.Thread(target=send, args=(a, options, control, seconds, waits))
+            sending = threading.Thread(
+                target=send,
+                args=(a, options, control, seconds, waits),
+            )
             receiving.start()
             ready.wait()
             sending.start()
@@ -133,9 +152,13 @@ def main() -> None:
             queued = []
             while sending.is_alive():
                 show = ["tc", "-s", "qdisc", "show", "dev", "tob"]
-                shown = subprocess.run(show, capture_output=True, text=True).stdout
-                if (found := re.search(r"backlog (\d+)(K?)b", shown)) is not None:
-                    queued.append(int(found[1]) * (1024 if found[2] else 1))
+                listing = subprocess.run(
+                    show,
+                    capture_output=True,
+                    text=True,
+                ).stdout
+                if (backlog := re.search(r"backlog (\d+)(K?)b", listing)) is not None:
+                    queued.append(int(backlog[1]) * (1024 if backlog[2] else 1))
                 time.sleep(0.1)
             rate = (received[0] - before) * 8 / (time.monotonic() - began_s) / 1e6
             receiving.join()

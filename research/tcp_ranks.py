@@ -130,7 +130,12 @@ PAIRS = [
 class AcknowledgementsApart(Echelon):
     """Echelon with one level less for jobs, so that acknowledgements have theirs for themselves."""
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return the plan with every flow a level lower."""
         plan = super().plan(jobs, fabric, paths)
         flows = {}
@@ -139,12 +144,17 @@ class AcknowledgementsApart(Echelon):
             for flow in of_job:
                 assert isinstance(flow.ranking, Deadline)
                 below = replace(
-                    flow.ranking, lowest=flow.ranking.lowest - 1, highest=CONTROL_QUEUE - 1
+                    flow.ranking,
+                    lowest=flow.ranking.lowest - 1,
+                    highest=CONTROL_QUEUE - 1,
                 )
                 lowered.append(replace(flow, ranking=below))
             flows[job] = tuple(lowered)
         return Plan.of_jobs(
-            plan.policy, flows, default_schedule=plan.default_schedule, hosts_rank=True
+            plan.policy,
+            flows,
+            default_schedule=plan.default_schedule,
+            hosts_rank=True,
         )
 
 
@@ -191,10 +201,23 @@ MECHANISMS = [
     Mechanism("window of 20 kB", transport=SMALL),
     Mechanism("pause", recognition=PAUSE),
     Mechanism("pause, and a level for acknowledgements", AcknowledgementsApart, PAUSE),
-    Mechanism("window of 64 kB, pause", recognition=PAUSE, transport={"receive_window": "64 kB"}),
-    Mechanism("window of 20 kB, pause", recognition=PAUSE, transport=SMALL),
+    Mechanism(
+        "window of 64 kB, pause",
+        recognition=PAUSE,
+        transport={"receive_window": "64 kB"},
+    ),
+    Mechanism(
+        "window of 20 kB, pause",
+        recognition=PAUSE,
+        transport=SMALL,
+    ),
     Mechanism("the same, and a level for acknowledgements", AcknowledgementsApart, PAUSE, SMALL),
-    Mechanism("the same, hold times instead", recognition=PAUSE, transport=SMALL, switches=held),
+    Mechanism(
+        "the same, hold times instead",
+        recognition=PAUSE,
+        transport=SMALL,
+        switches=held,
+    ),
 ]
 
 
@@ -216,7 +239,11 @@ def iteration_s(run: PolicyRun) -> float:
     return mean(float(duration_s(each)) for record in of_jobs for each in record.finished[SKIPPED:])
 
 
-def on_real_hosts(pair: Pair, mechanism: Mechanism | None, target: str) -> float:
+def on_real_hosts(
+    pair: Pair,
+    mechanism: Mechanism | None,
+    target: str,
+) -> float:
     """Return the mean iteration time on namespaces, in seconds."""
     chosen = Mechanism("shim") if mechanism is None else mechanism
     document = pair.scenario(None if mechanism is None else chosen.recognition, chosen.transport)
@@ -258,10 +285,18 @@ def iterations_s(document: Mapping[str, object], target: str) -> list[list[float
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("columns", nargs="*", type=int)
+    parser.add_argument(
+        "columns",
+        nargs="*",
+        type=int,
+    )
     parser.add_argument("--on", choices=["namespaces"])
     parser.add_argument("--target", default="softswitch")
-    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=1,
+    )
     arguments = parser.parse_args()
     pairs = [PAIRS[column] for column in arguments.columns] or PAIRS
     if arguments.on:

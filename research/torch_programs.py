@@ -55,7 +55,7 @@ class Case:
             loaded = load_scenario(file)
         policy = Echelon(Echelon.Parameters(phases="unknown"))
         policy.best_plan(loaded.jobs, loaded.fabric)
-        [choice] = [of.choice for of in policy.choices.values()]
+        [choice] = [chosen.choice for chosen in policy.choices.values()]
         if choice is None:
             return {}
         return {each.candidate.label: dict(each.slowdowns) for each in choice.tried}
@@ -72,25 +72,28 @@ class Case:
         return [times_s(file) for file in self._results(out)]
 
     def _results(self, out: Path) -> list[Path]:
-        return sorted(
-            out.glob(f"{self.name}/run-*/results.json"), key=lambda file: (len(str(file)), file)
-        )
+        files = out.glob(f"{self.name}/run-*/results.json")
+        # By number: run-10 comes after run-9.
+        return sorted(files, key=lambda file: (len(str(file)), file))
 
     def measure(self, out: Path, *options: str) -> None:
         """Run the scenario, and keep its results in `out`, unless they are there."""
         if (out / "results.json").exists():
             return
         out.mkdir(parents=True, exist_ok=True)
-        print(f"{out} (load {os.getloadavg()[0]:.1f})", file=sys.stderr, flush=True)
+        print(
+            f"{out} (load {os.getloadavg()[0]:.1f})",
+            file=sys.stderr,
+            flush=True,
+        )
         with TemporaryDirectory() as temporary:
             file = Path(temporary) / "scenario.yaml"
             file.write_text(yaml.safe_dump(dict(self.document), sort_keys=False))
             named = (word for policy in self.policies for word in ("--policy", policy))
+            command = [sys.executable, "-m", "echelon", "run", str(file), "-o", str(out)]
+            command += [*options, *named]
             done = subprocess.run(
-                [
-                    *(sys.executable, "-m", "echelon", "run", str(file), "-o", str(out), *options),
-                    *named,
-                ],
+                command,
                 timeout=PATIENCE_S,
                 capture_output=True,
                 text=True,
@@ -101,24 +104,24 @@ class Case:
 
 def times_s(results: Path) -> dict[str, dict[str, float]]:
     """Return the mean iteration time of each job of a run, by policy."""
-    found = json.loads(results.read_text())["results"]
+    by_policy = json.loads(results.read_text())["results"]
     return {
-        policy: {name: fmean(job["iteration_times_s"]) for name, job in of["jobs"].items()}
-        for policy, of in found.items()
+        policy: {name: fmean(job["iteration_times_s"]) for name, job in outcome["jobs"].items()}
+        for policy, outcome in by_policy.items()
     }
 
 
 def scenario(file: Path) -> dict[str, Any]:
     """Return a scenario, whose fabric is in it, and whose files are named by whole paths."""
     document: dict[str, Any] = yaml.safe_load(file.read_text())
-    here = file.resolve().parent
+    folder = file.resolve().parent
     for job in document["jobs"]:
-        job["file"] = str(here / job["file"])
+        job["file"] = str(folder / job["file"])
     if isinstance(document["fabric"], str):
-        document["fabric"] = yaml.safe_load((here / document["fabric"]).read_text())
+        document["fabric"] = yaml.safe_load((folder / document["fabric"]).read_text())
     document["commands"] = {
         job: " ".join(
-            str(here / word) if word.endswith(".py") else word for word in command.split()
+            str(folder / word) if word.endswith(".py") else word for word in command.split()
         )
         for job, command in document["commands"].items()
     }
@@ -126,33 +129,36 @@ def scenario(file: Path) -> dict[str, Any]:
 
 
 def with_jobs(
-    document: Mapping[str, Any], names: Sequence[str], polled: bool = False
+    document: Mapping[str, Any],
+    names: Sequence[str],
+    polled: bool = False,
 ) -> dict[str, Any]:
     """Return the scenario with these jobs, in the places and at the starts of its first ones."""
     jobs = []
     commands = {}
-    for at, (name, place) in enumerate(zip(names, document["jobs"], strict=False)):
+    for number, (name, place) in enumerate(zip(names, document["jobs"], strict=False)):
         [job] = [each for each in document["jobs"] if each["job"] == name]
-        own = name if names.count(name) == 1 else f"{name}-{at + 1}"
-        placed = {key: value for key, value in job.items() if key != "start"}
-        jobs.append(
-            {**placed, "job": own, "workers": place["workers"], "start": place.get("start", 0)}
-        )
+        unique = name if names.count(name) == 1 else f"{name}-{number + 1}"
+        placed = dict(job)
+        placed.pop("start", None)
+        placed["job"] = unique
+        placed["workers"] = place["workers"]
+        placed["start"] = place.get("start", 0)
+        jobs.append(placed)
         words = document["commands"][name].split()
-        commands[own] = " ".join(
-            f"{POLLED} {word}" if polled and word.endswith(".py") else word for word in words
-        )
-    hosts = {host for job in jobs for host in job["workers"]}
-    fabric = document["fabric"]
-    links = [
-        link for link in fabric["links"] if {*link["between"]} <= hosts | {*fabric["switches"]}
-    ]
-    fabric = {
-        **fabric,
-        "hosts": [host for host in fabric["hosts"] if host in hosts],
-        "links": links,
-    }
+        if polled:
+            words = [f"{POLLED} {word}" if word.endswith(".py") else word for word in words]
+        commands[unique] = " ".join(words)
+    fabric = _part_of(document["fabric"], {host for job in jobs for host in job["workers"]})
     return {**document, "fabric": fabric, "jobs": jobs, "commands": commands}
+
+
+def _part_of(fabric: Mapping[str, Any], hosts: set[str]) -> dict[str, Any]:
+    """Return the fabric with no other hosts than these."""
+    ends = hosts | {*fabric["switches"]}
+    links = [link for link in fabric["links"] if {*link["between"]} <= ends]
+    present = [host for host in fabric["hosts"] if host in hosts]
+    return {**fabric, "hosts": present, "links": links}
 
 
 def at_rate(document: Mapping[str, Any], mbps: str) -> dict[str, Any]:
@@ -191,7 +197,7 @@ def alone(options: argparse.Namespace, document: Mapping[str, Any]) -> None:
         if not (runs := case.runs(options.out)):
             continue
         case.measure(options.out / case.name / "fluid", "--target", "fluid")
-        measured = [time_s for of in runs for time_s in of["fair"].values()]
+        measured = [time_s for times in runs for time_s in times["fair"].values()]
         [predicted] = times_s(options.out / case.name / "fluid" / "results.json")["fair"].values()
         _, name, rate = case.name.split("-")
         spread = f"{fmean(measured):.3f} ({min(measured):.3f} to {max(measured):.3f})"
@@ -203,15 +209,15 @@ def pairs(options: argparse.Namespace, document: Mapping[str, Any]) -> None:
     """Measure each pair under each policy and each of its programs alone, and print what is gained
     and foreseen.
     """
-    found = [pair.split("+") for pair in options.names or PAIRS.split(",")]
+    programs = [pair.split("+") for pair in options.names or PAIRS.split(",")]
     policies = options.policies.split(",")
     kinds = {"no": [False], "yes": [True], "both": [False, True]}[options.polled]
     cases = [
         Case("+".join(pair) + "-polled" * polled, with_jobs(document, pair, polled), policies)
-        for pair in found
+        for pair in programs
         for polled in kinds
     ]
-    names = dict.fromkeys(name for pair in found for name in pair)
+    names = dict.fromkeys(name for pair in programs for name in pair)
     single = {name: Case(f"alone-{name}", with_jobs(document, [name]), ["fair"]) for name in names}
     rounds(options, [*single.values(), *cases])
     columns = ["alone", *policies, "change", "planned", "fluid", "verdict"]
@@ -227,11 +233,11 @@ def pairs(options: argparse.Namespace, document: Mapping[str, Any]) -> None:
                 ]
                 promised = case.promised()
                 taken = [promised[plan] for plan in case.plans(options.out)]
-                said = {
+                planned = {
                     job: fmean(plan[job] for plan in taken) / fair - 1
                     for job, fair in promised["fair"].items()
                 }
-                print("\n".join(rows(case.name, runs, foreseen, said, alone_s)))
+                print("\n".join(rows(case.name, runs, foreseen, planned, alone_s)))
 
 
 def rows(
@@ -244,38 +250,41 @@ def rows(
     """Yield a row for each job, and one for the pair. The change is from fair to echelon, and
     `planned` is what the plans that were taken say of it."""
     means = {
-        policy: {job: fmean(run[policy][job] for run in runs) for job in of}
-        for policy, of in runs[0].items()
+        policy: {job: fmean(run[policy][job] for run in runs) for job in times}
+        for policy, times in runs[0].items()
     }
     changes = {job: means["echelon"][job] / means["fair"][job] - 1 for job in means["fair"]}
     for (job, change), one_s in zip(changes.items(), alone_s, strict=True):
-        each = " | ".join(f"{of[job]:.3f}" for of in means.values())
-        said = foreseen["echelon"][job] / foreseen["fair"][job] - 1
+        each = " | ".join(f"{times[job]:.3f}" for times in means.values())
+        simulated = foreseen["echelon"][job] / foreseen["fair"][job] - 1
         if change <= WORSE:
             verdict = ""
         elif change <= WORSE + planned[job]:
             verdict = "worse, as planned"
         else:
             verdict = "worse"
-        figures = f"{change:+.1%} | {planned[job]:+.1%} | {said:+.1%}"
+        figures = f"{change:+.1%} | {planned[job]:+.1%} | {simulated:+.1%}"
         yield f"| {name} | {len(runs)} | {job} | {one_s:.3f} | {each} | {figures} | {verdict} |"
-    change, said = (
-        fmean(of["echelon"].values()) / fmean(of["fair"].values()) - 1 for of in (means, foreseen)
+    change, simulated = (
+        fmean(times["echelon"].values()) / fmean(times["fair"].values()) - 1
+        for times in (means, foreseen)
     )
-    if -said <= FORESEEN:
+    if -simulated <= FORESEEN:
         verdict = ""
     else:
-        verdict = f"{'holds' if change <= SHARE * said else 'fails'}: {change / said:.0%} of it"
-    each = " | ".join(f"{fmean(of.values()):.3f}" for of in means.values())
+        verdict = (
+            f"{'holds' if change <= SHARE * simulated else 'fails'}: {change / simulated:.0%} of it"
+        )
+    each = " | ".join(f"{fmean(times.values()):.3f}" for times in means.values())
     yield (
-        f"| {name} | | mean | {fmean(alone_s):.3f} | {each} | {change:+.1%} | | {said:+.1%} |"
+        f"| {name} | | mean | {fmean(alone_s):.3f} | {each} | {change:+.1%} | | {simulated:+.1%} |"
         f" {verdict} |"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["alone", "pairs"])
+    parser.add_argument("programs", choices=["alone", "pairs"])
     parser.add_argument("out", type=Path)
     parser.add_argument(
         "names",
@@ -283,31 +292,45 @@ def main() -> None:
         help="programs, or pairs as first+second (default: those of torch_programs)",
     )
     parser.add_argument(
-        "--runs", type=int, default=3, help="how many runs of each the directory is to have"
+        "--runs",
+        type=int,
+        default=3,
+        help="how many runs of each the directory is to have",
     )
     parser.add_argument(
-        "--rates", default="50,100", help="of the bottleneck in Mbit/s, for programs alone"
+        "--rates",
+        default="50,100",
+        help="of the bottleneck in Mbit/s, for programs alone",
     )
     parser.add_argument("--policies", default="fifo,fair,echelon")
     parser.add_argument(
-        "--polled", choices=["no", "yes", "both"], default="no", help="each rank polls a store"
+        "--polled",
+        choices=["no", "yes", "both"],
+        default="no",
+        help="each rank polls a store",
     )
     parser.add_argument("--target", default="softswitch")
     parser.add_argument("--on", default="namespaces")
     parser.add_argument(
-        "--scenario", type=Path, help="default: torch_programs, for bmv2 torch_programs_10"
+        "--scenario",
+        type=Path,
+        help="default: torch_programs, for bmv2 torch_programs_10",
     )
     parser.add_argument(
-        "--set", default="{}", help="keys of the scenario with other values, as YAML"
+        "--set",
+        default="{}",
+        help="keys of the scenario with other values, as YAML",
     )
     options = parser.parse_args()
     if not {"fair", "echelon"} <= {*options.policies.split(",")}:
         parser.error("--policies needs fair and echelon, which are compared")
     if options.scenario is None:
         options.scenario = SCENARIOS / f"torch_programs{'_10' * (options.target == 'bmv2')}.yaml"
-    {"alone": alone, "pairs": pairs}[options.what](
-        options, {**scenario(options.scenario), **yaml.safe_load(options.set)}
-    )
+    document = {**scenario(options.scenario), **yaml.safe_load(options.set)}
+    if options.programs == "alone":
+        alone(options, document)
+    else:
+        pairs(options, document)
 
 
 if __name__ == "__main__":

@@ -214,6 +214,13 @@ def _ipv6() -> str | None:
     return None
 
 
+def _checkout() -> str | None:
+    here = Path(__file__)
+    asked = ["git", "-C", str(here.parent), "ls-files", "--error-unmatch", here.name]
+    done = subprocess.run(asked, capture_output=True, check=False)
+    return "this tree is no work tree of git (clone the repository)" if done.returncode else None
+
+
 def _autogroup() -> str | None:
     if Path("/proc/self/autogroup").exists():
         return None
@@ -329,6 +336,7 @@ NEEDS: Mapping[str, Check] = {
     "cpp": command("cpp", "cpp"),
     "etcd": command("etcd", "etcd-server"),
     "fish": command("fish", "fish"),
+    "git": every(command("git", "git"), _checkout),
     "ip": _ip,
     "node": command("node", "nodejs"),
     "openssl": command("openssl", "openssl"),

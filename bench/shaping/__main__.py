@@ -93,12 +93,19 @@ SHAPING_CASES: tuple[Case, ...] = (
         _OVERLOAD,
         maximum={7: 3_000_000, 4: 5_000_000},
     ),
-    RatedCase("minimum and maximum", _OVERLOAD, minimum={0: 1_000_000}, maximum={7: 4_000_000}),
+    RatedCase(
+        "minimum and maximum",
+        _OVERLOAD,
+        minimum={0: 1_000_000},
+        maximum={7: 4_000_000},
+    ),
 )
 
 
 def measure(
-    cases: Sequence[Case], seconds: float, progress: Callable[[str], None]
+    cases: Sequence[Case],
+    seconds: float,
+    progress: Callable[[str], None],
 ) -> list[Outcome]:
     """Run the cases on BMv2, in this namespace.
 
@@ -176,16 +183,27 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.shaping", description=(__doc__ or "").split("\n")[0]
+        prog="python -m bench.shaping",
+        description=(__doc__ or "").split("\n")[0],
     )
     names = [case.name for case in SHAPING_CASES]
     parser.add_argument(
-        "--case", action="append", choices=names, help="only this (may be repeated)"
+        "--case",
+        action="append",
+        choices=names,
+        help="only this (may be repeated)",
     )
     parser.add_argument(
-        "--seconds", type=float, default=_SECONDS, help=f"of each case (default {_SECONDS:g})"
+        "--seconds",
+        type=float,
+        default=_SECONDS,
+        help=f"of each case (default {_SECONDS:g})",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON instead of a table",
+    )
     return parser.parse_args()
 
 

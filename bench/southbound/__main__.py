@@ -50,7 +50,9 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _best(
-    work: Callable[[], Coroutine[Any, Any, Rate]], addresses: Sequence[str], rounds: int
+    work: Callable[[], Coroutine[Any, Any, Rate]],
+    addresses: Sequence[str],
+    rounds: int,
 ) -> Rate:
     """Return the best of some rounds, each from empty tables."""
     rates = []
@@ -69,7 +71,11 @@ def _shell(address: str, intent: Intent) -> Rate | str:
     return clients.by_shell(_SHELL, address, plain[::step][:_SHELL_ENTRIES])
 
 
-async def _ours(addresses: Sequence[str], intents: Sequence[Intent], shares: list[str]) -> Rate:
+async def _ours(
+    addresses: Sequence[str],
+    intents: Sequence[Intent],
+    shares: list[str],
+) -> Rate:
     rate, applied = await clients.by_session(addresses, intents)
     encoding_s = statistics.fmean(a.encoding_s for a in applied)
     shares[:] = [
@@ -89,15 +95,17 @@ async def _read_back(address: str, intent: Intent) -> tuple[float, float, float]
         (await session.reconcile(intent)).require()
         written_s = time.perf_counter() - start
         start = time.perf_counter()
-        again = await session.reconcile(intent)
+        changed = await session.reconcile(intent)
         compared_s = time.perf_counter() - start
-        if again or session.entries != len(intent.entries):
-            raise RuntimeError(f"{session.entries} entries read back, {len(again)} to write again")
+        if changed or session.entries != len(intent.entries):
+            raise RuntimeError(
+                f"{session.entries} entries read back, {len(changed)} to write again"
+            )
         start = time.perf_counter()
-        found = await session.read_entries()
+        entries = await session.read_entries()
         unknown_s = time.perf_counter() - start
-        if len(found) != len(intent.entries):
-            raise RuntimeError(f"{len(found)} entries read back")
+        if len(entries) != len(intent.entries):
+            raise RuntimeError(f"{len(entries)} entries read back")
     return written_s, compared_s, unknown_s
 
 
@@ -107,24 +115,45 @@ def _verdict(value: float, wanted: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.southbound", description=__doc__.partition("\n")[0]
+        prog="python -m bench.southbound",
+        description=__doc__.partition("\n")[0],
     )
-    parser.add_argument("--entries", type=int, default=20_000, help="of all switches together")
-    parser.add_argument("--switches", type=int, default=4)
     parser.add_argument(
-        "--large", type=int, default=100_000, help="entries of the one switch that is read back"
+        "--entries",
+        type=int,
+        default=20_000,
+        help="of all switches together",
     )
-    parser.add_argument("--rounds", type=int, default=2, help="of each; the best counts")
+    parser.add_argument(
+        "--switches",
+        type=int,
+        default=4,
+    )
+    parser.add_argument(
+        "--large",
+        type=int,
+        default=100_000,
+        help="entries of the one switch that is read back",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=2,
+        help="of each; the best counts",
+    )
     options = parser.parse_args(arguments)
     console = Console(width=max(110, Console().width))
     rates = Table("switches", "how", "entries", "entries/s", "ours against it")
     reads = Table("switch", "entries", "written", "read back and compared", "read by a stranger")
     notes: list[str] = []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
         task = progress.add_task("measuring", total=None)
 
-        def tell(what: str) -> None:
-            progress.update(task, description=what)
+        def tell(label: str) -> None:
+            progress.update(task, description=label)
 
         _softswitches(options, rates, notes, tell)
         _bmv2(options, rates, notes, tell)
@@ -141,7 +170,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _softswitches(
-    options: argparse.Namespace, rates: Table, notes: list[str], tell: Callable[[str], None]
+    options: argparse.Namespace,
+    rates: Table,
+    notes: list[str],
+    tell: Callable[[str], None],
 ) -> None:
     count = options.switches
     rounds = options.rounds
@@ -188,7 +220,10 @@ def _softswitches(
 
 
 def _bmv2(
-    options: argparse.Namespace, rates: Table, notes: list[str], tell: Callable[[str], None]
+    options: argparse.Namespace,
+    rates: Table,
+    notes: list[str],
+    tell: Callable[[str], None],
 ) -> None:
     if BMV2.path() is None:
         notes.append(f"BMv2: {BMV2.executable} is not installed")
@@ -213,7 +248,11 @@ def _bmv2(
     notes.append(f"echelon on 1 BMv2: {shares[0]}")
 
 
-def _large(target: Target, entries: int, reads: Table) -> None:
+def _large(
+    target: Target,
+    entries: int,
+    reads: Table,
+) -> None:
     intent = large(entries)
     with running(target) as address:
         written_s, compared_s, unknown_s = _run(_read_back(address, intent))

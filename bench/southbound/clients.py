@@ -123,7 +123,9 @@ async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
 async def by_finsy(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
     """Measure `Switch.write` on lists of 1000 entries, made before the clock starts."""
     options = finsy.SwitchOptions(
-        p4info=program().p4info, p4blob=program().binary, device_id=DEVICE_ID
+        p4info=program().p4info,
+        p4blob=program().binary,
+        device_id=DEVICE_ID,
     )
     async with AsyncExitStack() as stack:
         switches = [
@@ -171,7 +173,11 @@ def _text(value: int | Prefix | Interval) -> int | str:
             return value
 
 
-def by_shell(python: Path, address: str, entries: Sequence[TableEntry]) -> Rate:
+def by_shell(
+    python: Path,
+    address: str,
+    entries: Sequence[TableEntry],
+) -> Rate:
     """Measure `insert()` of p4runtime-shell, which takes one entry at a time. Takes only entries
     with one action.
 
@@ -192,7 +198,12 @@ def by_shell(python: Path, address: str, entries: Sequence[TableEntry]) -> Rate:
         json.dump(plain, file)
         file.flush()
         arguments = [python, _SHELL, address, program().p4info, program().binary, file.name]
-        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            arguments,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if done.returncode:
         raise RuntimeError(f"p4runtime-shell failed: {done.stderr.strip().splitlines()[-1]}")
     return Rate(len(entries), float(done.stdout.split()[-1]))

@@ -28,7 +28,7 @@ def main() -> None:
     )
     try:
         with Path(path).open() as file:
-            ready = [made(*entry) for entry in json.load(file)]
+            ready = [table_entry(*entry) for entry in json.load(file)]
         start = time.perf_counter()
         for entry in ready:
             entry.insert()
@@ -37,8 +37,12 @@ def main() -> None:
         sh.teardown()
 
 
-def made(
-    table: str, match: dict[str, str], action: str, arguments: dict[str, str], priority: int
+def table_entry(
+    table: str,
+    match: dict[str, str],
+    action: str,
+    arguments: dict[str, str],
+    priority: int,
 ) -> sh.TableEntry:
     entry = sh.TableEntry(table)(action=action)
     for name, value in match.items():

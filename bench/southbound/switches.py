@@ -25,7 +25,10 @@ def running(target: Target) -> Iterator[str]:
     command = [path, *target.arguments(Launch({}, address, free_port(), {}))]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
         try:
             _wait(process, address)

@@ -28,7 +28,11 @@ _MOST_FLOWS = 1 << 14
 
 
 def _entry(
-    table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int
+    table: str,
+    match: dict[str, Match],
+    action: str,
+    priority: int = 0,
+    **arguments: int,
 ) -> TableEntry:
     return TableEntry(
         table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority
@@ -63,10 +67,21 @@ def _profile(number: int) -> Iterator[TableEntry]:
     edges = [0, *(_BIAS - (7 - step) * (1000 + 371 * number) for step in range(7)), 2 * _BIAS]
     for queue, (low, end) in enumerate(pairwise(edges)):
         match: dict[str, Match] = {"profile": number, "key": Interval(low, end - 1)}
-        yield _entry("level", match, "set_queue", 1, queue=7 - queue, lowest=low)
+        yield _entry(
+            "level",
+            match,
+            "set_queue",
+            1,
+            queue=7 - queue,
+            lowest=low,
+        )
 
 
-def _job(job: int, first: int, count: int) -> Iterator[TableEntry]:
+def _job(
+    job: int,
+    first: int,
+    count: int,
+) -> Iterator[TableEntry]:
     for place, flow in enumerate(range(first, first + count)):
         yield _entry(
             "flow",
@@ -112,13 +127,31 @@ def _slices(count: int) -> Iterator[TableEntry]:
     for number in range(count):
         low = number % 8 << 20
         match: dict[str, Match] = {"profile": number // 8, "key": Interval(low, low + 0xFFFFF)}
-        yield _entry("level", match, "set_queue", 1, queue=number % 8, lowest=low)
+        yield _entry(
+            "level",
+            match,
+            "set_queue",
+            1,
+            queue=number % 8,
+            lowest=low,
+        )
 
 
-def _connections(job: int, first: int, count: int) -> Iterator[TableEntry]:
+def _connections(
+    job: int,
+    first: int,
+    count: int,
+) -> Iterator[TableEntry]:
     for flow in range(first, first + count):
         match: dict[str, Match] = {"connection": flow, "position": Interval(0, 99_999)}
-        yield _entry("segment", match, "set_segment", 1, flow=flow, end_bytes=100_000)
+        yield _entry(
+            "segment",
+            match,
+            "set_segment",
+            1,
+            flow=flow,
+            end_bytes=100_000,
+        )
     for protocol in ("tcp", "udp"):
         for flow in range(first, first + count):
             key: dict[str, Match] = {

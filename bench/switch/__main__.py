@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     try:
         if not network.is_private():
-            given = sys.argv[1:] if arguments is None else arguments
-            return network.run_private(["-m", "bench.switch", *given])
+            words = sys.argv[1:] if arguments is None else arguments
+            return network.run_private(["-m", "bench.switch", *words])
         network.make_pairs(speed.PAIRS)
         if options.writes:
             return _writes(options)
@@ -69,26 +69,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.switch", description=(__doc__ or "").split("\n")[0]
+        prog="python -m bench.switch",
+        description=(__doc__ or "").split("\n")[0],
     )
     names = [target.name for target in TARGETS]
     parser.add_argument(
-        "--target", action="append", choices=names, help="only this one (may be repeated)"
+        "--target",
+        action="append",
+        choices=names,
+        help="only this one (may be repeated)",
     )
     parser.add_argument(
-        "--rounds", type=int, default=_ROUNDS, help=f"searches of each rate (default {_ROUNDS})"
+        "--rounds",
+        type=int,
+        default=_ROUNDS,
+        help=f"searches of each rate (default {_ROUNDS})",
     )
-    parser.add_argument("--quick", action="store_true", help="one round, and a coarser search")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="one round, and a coarser search",
+    )
     parser.add_argument(
         "--check",
         action="store_true",
         help="no search: look at what comes out of ours, and its cost",
     )
     parser.add_argument(
-        "--shares", action="store_true", help="measure port rate and shares instead of speed"
+        "--shares",
+        action="store_true",
+        help="measure port rate and shares instead of speed",
     )
     parser.add_argument(
-        "--writes", action="store_true", help="measure writes beside traffic, and a million routes"
+        "--writes",
+        action="store_true",
+        help="measure writes beside traffic, and a million routes",
     )
     parser.add_argument(
         "--case",
@@ -102,7 +117,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=_SHARE_SECONDS,
         help=f"of --shares: of each case (default {_SHARE_SECONDS:g})",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON instead of a table",
+    )
     options = parser.parse_args(arguments)
     if options.rounds < 1 or options.seconds <= 0:
         parser.error("--rounds and --seconds must be above zero")
@@ -119,16 +138,31 @@ def _progress(steps: int) -> Iterator[tuple[Callable[[str], None], Callable[[str
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
         task = bar.add_task("starting", total=steps)
         done = -1
 
-        def at(what: str) -> None:
+        def step(label: str) -> None:
             nonlocal done
             done += 1
-            bar.update(task, description=what, completed=done)
+            bar.update(
+                task,
+                description=label,
+                completed=done,
+            )
 
-        yield at, partial(bar.console.print, highlight=False, soft_wrap=True)
+        yield (
+            step,
+            partial(
+                bar.console.print,
+                highlight=False,
+                soft_wrap=True,
+            ),
+        )
 
 
 def _console() -> Console:
@@ -159,8 +193,8 @@ def _speed(options: argparse.Namespace) -> int:
     )
     bench = speed.Speed(targets, 1 if options.quick else options.rounds, search, tables)
     workloads = speed.default_workloads()
-    with _progress(bench.steps(workloads)) as (progress, told):
-        results = bench.run(workloads, progress, told)
+    with _progress(bench.steps(workloads)) as (progress, report):
+        results = bench.run(workloads, progress, report)
     if options.json:
         print(json.dumps(_plain(results)))
     else:
@@ -203,12 +237,12 @@ def _plain(results: speed.Results) -> dict[str, object]:
                 **dataclasses.asdict(point),
                 "target": target,
                 "placement": placement.name,
-                **dataclasses.asdict(found),
+                **dataclasses.asdict(measured),
             }
             for point, by_target in results.latencies.items()
             for target, by_placement in by_target.items()
             for placement, rounds in by_placement.items()
-            for found in rounds
+            for measured in rounds
         ],
         "entries_per_s": [
             {"table": table, "target": target, "rounds": rates}
@@ -221,7 +255,9 @@ def _plain(results: speed.Results) -> dict[str, object]:
 
 
 def print_speed(
-    results: speed.Results, targets: Sequence[Target], missing: Sequence[Target]
+    results: speed.Results,
+    targets: Sequence[Target],
+    missing: Sequence[Target],
 ) -> None:
     names = [target.name for target in targets]
     console = _console()
@@ -262,7 +298,11 @@ def print_speed(
         console.print(f"{target.name}: {target.executable} is not installed", highlight=False)
 
 
-def _print_placements(results: speed.Results, names: Sequence[str], console: Console) -> None:
+def _print_placements(
+    results: speed.Results,
+    names: Sequence[str],
+    console: Console,
+) -> None:
     """Print the results of each placement; the table above has the better one."""
     placements = speed.placements()
     table = Table(
@@ -282,7 +322,11 @@ def _print_placements(results: speed.Results, names: Sequence[str], console: Con
     console.print(table)
 
 
-def _print_latencies(results: speed.Results, names: Sequence[str], console: Console) -> None:
+def _print_latencies(
+    results: speed.Results,
+    names: Sequence[str],
+    console: Console,
+) -> None:
     """Print the medians of each target's percentiles, with the placement that suits it best."""
     table = Table(
         "program", "packet bytes", title="One-way latency at half of that rate, us: p50 / p99"
@@ -292,8 +336,8 @@ def _print_latencies(results: speed.Results, names: Sequence[str], console: Cons
     for point, by_target in results.latencies.items():
         cells = []
         for name in names:
-            found = by_target[name][results.best(point, name)[0]]
-            percentiles = ([each.p50_ns for each in found], [each.p99_ns for each in found])
+            latencies = by_target[name][results.best(point, name)[0]]
+            percentiles = ([each.p50_ns for each in latencies], [each.p99_ns for each in latencies])
             cells.append(
                 " / ".join(f"{statistics.median(values) / 1e3:,.1f}" for values in percentiles)
             )
@@ -325,18 +369,15 @@ def _cells(by_target: Mapping[str, Sequence[float]], names: Sequence[str]) -> li
 
 def _writes(options: argparse.Namespace) -> int:
     for target in TARGETS:
-        if (
-            not target.is_switch
-            or target.path() is None
-            or (options.target and target.name not in options.target)
-        ):
+        is_wanted = not options.target or target.name in options.target
+        if not target.is_switch or target.path() is None or not is_wanted:
             continue
         for placement in speed.placements():
             for per_second in _WRITES_PER_S:
-                beside = writing.writes_beside_traffic(
+                measured = writing.writes_beside_traffic(
                     target, placement, per_second, options.seconds, print
                 )
-                print(f"{target.name}, {placement.name}: {writing.in_words(beside)}", flush=True)
+                print(f"{target.name}, {placement.name}: {writing.in_words(measured)}", flush=True)
         filled = writing.fill(target, _PROGRAMS / "tables.p4info.txtpb", _PROGRAMS / "tables.json")
         print(
             f"{target.name}: {filled.rate.count:,} routes at {filled.rate.per_second:,.0f} a"

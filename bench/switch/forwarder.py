@@ -30,10 +30,10 @@ class Forward:
 
     def __init__(self) -> None:
         includes = c_source("tm")[0].includes
-        found = load(CSource("forward", _UNIT.read_text("utf-8"), includes), includes["abi.h"])
-        assert found is not None, "there is no C compiler"
-        self.native: Loaded = found
-        self.state: Any = found.ffi.gc(found.library.ss_new(511, 0), found.library.ss_free)
+        source = CSource("forward", _UNIT.read_text("utf-8"), includes)
+        self.native: Loaded = load(source, includes["abi.h"])
+        ffi, library, _ = self.native
+        self.state: Any = ffi.gc(library.ss_new(511, 0), library.ss_free)
         self.events = None
         self.on_library: Callable[[], object] = lambda: None
 
@@ -50,14 +50,16 @@ class _Nobody:
 
 
 def main(arguments: Sequence[str]) -> None:
-    address, one, other, *groups = arguments
+    address, first, second, *groups = arguments
     start_ns = time.monotonic_ns()
-    native = load_wires()
-    assert native is not None, "there is no C compiler"
-    core = Wires(native, groups=int(groups[0]) if groups else 1, epoch_ns=start_ns)
+    core = Wires(
+        load_wires(),
+        groups=int(groups[0]) if groups else 1,
+        epoch_ns=start_ns,
+    )
     core.switch = Forward()
     plane = NativeDataPlane(core, lambda: time.monotonic_ns() - start_ns, HandoverLock(), _Nobody())
-    for number, name in enumerate((one, other)):
+    for number, name in enumerate((first, second)):
         plane.add(number, PacketSocketPort(name), core.scheduler(None))
     host, _, port = address.partition(":")
     with until_ended() as ended, socket.create_server((host, int(port))):

@@ -131,9 +131,9 @@ class _Ring:
         self._stride = stride = -(-longest // _CACHE_LINE) * _CACHE_LINE
         self._block = block = bytearray(count * stride)
         for index, frame in enumerate(cycle.frames):
-            at = index * stride
-            block[at : at + len(frame)] = frame
-            block[at + INDEX_AT.start : at + INDEX_AT.stop] = index.to_bytes(2, "big")
+            start = index * stride
+            block[start : start + len(frame)] = frame
+            block[start + INDEX_AT.start : start + INDEX_AT.stop] = index.to_bytes(2, "big")
         start = ctypes.addressof((ctypes.c_char * len(block)).from_buffer(block))
         lengths = enumerate(map(len, cycle.frames))
         self._vectors = (_Iovec * count)(
@@ -151,10 +151,10 @@ class _Ring:
         block = self._block
         stride = self._stride
         count = self.count
-        for at, value in zip(
+        for position, value in zip(
             range(ROUND_AT.start, ROUND_AT.stop), (turn & 0xFFFF).to_bytes(2, "big"), strict=True
         ):
-            block[at::stride] = bytes([value]) * count
+            block[position::stride] = bytes([value]) * count
         if self._cycle.epoch_at is not None:
             block[self._cycle.epoch_at :: stride] = bytes([turn & 0xFF]) * count
 
@@ -179,7 +179,12 @@ class _Sender:
         os.sched_setaffinity(0, cpus)
 
     def run(
-        self, name: str, rate_pps: float, duration_s: float, grace_s: float, timed: bool
+        self,
+        name: str,
+        rate_pps: float,
+        duration_s: float,
+        grace_s: float,
+        timed: bool,
     ) -> Sent:
         ring = self._rings[name]
         send = self._libc.sendmmsg
@@ -221,7 +226,11 @@ class _Sender:
         )
 
 
-def _serve(connection: Connection, interface: str, far_end: str) -> None:
+def _serve(
+    connection: Connection,
+    interface: str,
+    far_end: str,
+) -> None:
     """Run the generator's process: receive (method, arguments), send the result or the
     exception.
     """
@@ -251,7 +260,9 @@ class Generator:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(theirs, interface, far_end), daemon=True
+            target=_serve,
+            args=(theirs, interface, far_end),
+            daemon=True,
         )
         self._theirs = theirs
 
@@ -304,7 +315,12 @@ class Generator:
         assert isinstance(answer, Sent)
         return answer
 
-    def _call(self, timeout_s: float, method: str, *arguments: Any) -> object:
+    def _call(
+        self,
+        timeout_s: float,
+        method: str,
+        *arguments: Any,
+    ) -> object:
         self._connection.send((method, arguments))
         if not self._connection.poll(timeout_s):
             raise TimeoutError(

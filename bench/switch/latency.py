@@ -45,27 +45,31 @@ class Latency:
 
 
 def measure(
-    generator: Generator, name: str, rate_pps: float, duration_s: float, far_end: str
+    generator: Generator,
+    name: str,
+    rate_pps: float,
+    duration_s: float,
+    far_end: str,
 ) -> Latency:
     """Return the latency of the frames of `name` at a rate. Raise CaptureError if none arrives."""
     with Capture(far_end, _KEPT_BYTES, FOLLOWED) as capture:
         sent = generator.run(name, rate_pps, duration_s, _GRACE_S, timed=True)
-    found = sorted(latencies_ns(sent, capture.arrivals))
-    if not found:
+    times_ns = sorted(latencies_ns(sent, capture.arrivals))
+    if not times_ns:
         raise CaptureError(
             f"of the packets that were followed, none arrived ({received_frames(far_end)} of all)"
         )
-    return Latency(found[len(found) // 2], found[len(found) * 99 // 100], len(found))
+    return Latency(times_ns[len(times_ns) // 2], times_ns[len(times_ns) * 99 // 100], len(times_ns))
 
 
 def latencies_ns(sent: Sent, arrivals: Iterable[Arrival]) -> list[int]:
     """Return the time that each frame took, by the numbers in it."""
     bursts_in_cycle = sent.cycle_frames // BURST_FRAMES
-    found = []
+    times_ns = []
     for arrival in arrivals:
         index = int.from_bytes(arrival.head[INDEX_AT], "big")
         turn = int.from_bytes(arrival.head[ROUND_AT], "big") - sent.first_turn & 0xFFFF
         burst = turn * bursts_in_cycle + index // BURST_FRAMES
         if burst < len(sent.handed_ns):  # not a late one of the run before
-            found.append(arrival.time_ns - sent.handed_ns[burst])
-    return found
+            times_ns.append(arrival.time_ns - sent.handed_ns[burst])
+    return times_ns

@@ -72,7 +72,9 @@ class Search:
 
 
 def lossless_rate(
-    trial: Callable[[float, float], Trial], start_pps: float, search: Search
+    trial: Callable[[float, float], Trial],
+    start_pps: float,
+    search: Search,
 ) -> float:
     """Return the highest rate in packets/s at which `trial(rate_pps, duration_s)` is lossless; 0 if
     none is.

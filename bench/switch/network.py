@@ -53,7 +53,10 @@ def why_not() -> str | None:
     )
     try:
         probe = subprocess.run(
-            inside(["sh", "-c", script]), capture_output=True, text=True, check=False
+            inside(["sh", "-c", script]),
+            capture_output=True,
+            text=True,
+            check=False,
         )
     except FileNotFoundError as error:
         return f"{error.filename} is not installed (on Debian: util-linux, iproute2)"
@@ -90,11 +93,11 @@ def make_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     """
     pairs = tuple(pairs)
     lines = ["link set lo up"]
-    for one, other in pairs:
+    for first, second in pairs:
         lines += [
-            f"link add {one} type veth peer name {other}",
-            f"link set {one} up",
-            f"link set {other} up",
+            f"link add {first} type veth peer name {second}",
+            f"link set {first} up",
+            f"link set {second} up",
         ]
     for name in ("all", "default"):
         # The kernel would send router solicitations and multicast reports, which would be counted
@@ -103,7 +106,11 @@ def make_pairs(pairs: Iterable[tuple[str, str]]) -> None:
         if switch.exists():
             switch.write_text("1")
     done = subprocess.run(
-        ["ip", "-batch", "-"], input="\n".join(lines), capture_output=True, text=True, check=False
+        ["ip", "-batch", "-"],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise NetworkError(f"veth pairs cannot be made: {done.stderr.strip()}")

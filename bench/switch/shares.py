@@ -191,7 +191,9 @@ CASES: tuple[Case, ...] = (
 
 
 def measure(
-    cases: Sequence[Case], seconds: float, progress: Callable[[str], None]
+    cases: Sequence[Case],
+    seconds: float,
+    progress: Callable[[str], None],
 ) -> list[Outcome]:
     """Run the cases on softswitch, each over a window of `seconds`.
 
@@ -225,7 +227,11 @@ async def _measure(
     return out
 
 
-def run(case: Case, generator: Generator, seconds: float) -> list[Outcome]:
+def run(
+    case: Case,
+    generator: Generator,
+    seconds: float,
+) -> list[Outcome]:
     """Offer the traffic of a case, which the generator has loaded, and measure the rates behind the
     switch for `seconds`.
 
@@ -252,7 +258,11 @@ def run(case: Case, generator: Generator, seconds: float) -> list[Outcome]:
     ]
 
 
-def _rates(case: Case, arrivals: Sequence[Arrival], seconds: float) -> dict[int, float]:
+def _rates(
+    case: Case,
+    arrivals: Sequence[Arrival],
+    seconds: float,
+) -> dict[int, float]:
     """Return the bits per second of each queue between the first and the last frame of the
     window.
     """

@@ -49,11 +49,11 @@ class Instruction(NamedTuple):
     number: int
 
 
-def attach(to: socket.socket, program: Sequence[Instruction]) -> None:
+def attach(receiver: socket.socket, program: Sequence[Instruction]) -> None:
     """Let a socket receive only what a filter takes."""
     code = b"".join(_INSTRUCTION.pack(*instruction) for instruction in program)
     memory = ctypes.create_string_buffer(code, len(code))
-    to.setsockopt(
+    receiver.setsockopt(
         socket.SOL_SOCKET, _ATTACH_FILTER, _PROGRAM.pack(len(program), ctypes.addressof(memory))
     )
 
@@ -67,7 +67,10 @@ class Capture:
     """
 
     def __init__(
-        self, interface: str, keep_bytes: int, program: Sequence[Instruction] = ()
+        self,
+        interface: str,
+        keep_bytes: int,
+        program: Sequence[Instruction] = (),
     ) -> None:
         self._keep_bytes = keep_bytes
         self._reads_at_end = bool(program)
@@ -81,7 +84,10 @@ class Capture:
         self._socket.bind((interface, _ETH_P_ALL))
         self._socket.settimeout(_IDLE_S)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread = threading.Thread(
+            target=self._listen,
+            daemon=True,
+        )
         self.arrivals: list[Arrival] = []
 
     def __enter__(self) -> Self:
@@ -122,9 +128,9 @@ class Capture:
                 if self._stop.is_set():
                     return
                 continue
-            whole, fraction = seconds(control[0][2])
+            whole_s, fraction = seconds(control[0][2])
             append(
                 Arrival(
-                    whole * 1_000_000_000 + fraction, length, bytes(buffer[: min(length, keep)])
+                    whole_s * 1_000_000_000 + fraction, length, bytes(buffer[: min(length, keep)])
                 )
             )

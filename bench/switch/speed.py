@@ -83,7 +83,7 @@ class Point:
     program: str
     frame_bytes: int
 
-    def of(self, target: str) -> str:
+    def label(self, target: str) -> str:
         """Return what it is, of that target, for people."""
         return f"{target}, {self.program}, {self.frame_bytes} byte packets"
 
@@ -105,7 +105,7 @@ class Results:
     settings: dict[str, str] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
     """the searches that the generator ended: the switch carries at least so much"""
-    told: Progress = lambda _: None
+    report: Progress = lambda _: None
     """Called with each figure, when it is measured."""
 
     def add(
@@ -117,26 +117,37 @@ class Results:
         *,
         by_generator: bool = False,
     ) -> None:
-        where = f"{point.of(target)}, {placement.name}"
-        self.told(f"{where}: {'at least ' * by_generator}{rate_pps:,.0f} packets/s")
+        where = f"{point.label(target)}, {placement.name}"
+        self.report(f"{where}: {'at least ' * by_generator}{rate_pps:,.0f} packets/s")
         if by_generator:
             self.limits.append(where)
         self.searched.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(
             rate_pps
         )
 
-    def add_cost(self, point: Point, target: str, processor_ns: float) -> None:
-        self.told(f"{point.of(target)}: {processor_ns:,.0f} ns of processor time per packet")
+    def add_cost(
+        self,
+        point: Point,
+        target: str,
+        processor_ns: float,
+    ) -> None:
+        self.report(f"{point.label(target)}: {processor_ns:,.0f} ns of processor time per packet")
         self.processor_ns.setdefault(point, {}).setdefault(target, []).append(processor_ns)
 
     def add_latency(
-        self, point: Point, target: str, placement: Placement, found: latency.Latency
+        self,
+        point: Point,
+        target: str,
+        placement: Placement,
+        measured: latency.Latency,
     ) -> None:
-        percentiles = f"{found.p50_ns / 1e3:,.1f} us (p50), {found.p99_ns / 1e3:,.1f} us (p99)"
-        self.told(f"{point.of(target)}, {placement.name}: latency {percentiles}")
+        percentiles = (
+            f"{measured.p50_ns / 1e3:,.1f} us (p50), {measured.p99_ns / 1e3:,.1f} us (p99)"
+        )
+        self.report(f"{point.label(target)}, {placement.name}: latency {percentiles}")
         self.latencies.setdefault(point, {}).setdefault(target, {}).setdefault(
             placement, []
-        ).append(found)
+        ).append(measured)
 
     def best(self, point: Point, target: str) -> tuple[Placement, list[float]]:
         """Return the placement that suits the target best, and its rates."""
@@ -177,13 +188,16 @@ class Speed:
         return len(self.targets) * searches + entries
 
     def run(
-        self, workloads: Sequence[Workload], progress: Progress, told: Progress = lambda _: None
+        self,
+        workloads: Sequence[Workload],
+        progress: Progress,
+        report: Progress = lambda _: None,
     ) -> Results:
         """Measure, on the interfaces of PAIRS. Each figure is `told` at once.
 
         Raises TargetError, SouthboundError, WrongForwardingError.
         """
-        results = Results(told=told)
+        results = Results(report=report)
         with Generator(GENERATOR_INTERFACE, SINK_INTERFACE) as generator:
             for workload in workloads:
                 for size in self.frame_bytes:
@@ -194,9 +208,9 @@ class Speed:
                     for target in self._in_turn(turn):
                         for placement in self._placements:
                             sizes = [
-                                s
-                                for s in self.frame_bytes
-                                if self._is_wanted(results, workload, s, target, placement)
+                                size
+                                for size in self.frame_bytes
+                                if self._is_wanted(results, workload, size, target, placement)
                             ]
                             if sizes:
                                 self._measure(
@@ -221,7 +235,11 @@ class Speed:
 
     @staticmethod
     def _is_wanted(
-        results: Results, workload: Workload, size: int, target: Target, placement: Placement
+        results: Results,
+        workload: Workload,
+        size: int,
+        target: Target,
+        placement: Placement,
     ) -> bool:
         """Return whether the placement has not been tried yet, or suits best."""
         point = Point(workload.name, size)
@@ -257,19 +275,17 @@ class Speed:
                     half_pps = _CHECK_PPS
                     if self.search is not None:
                         try:
-                            found = lossless_rate(
-                                run, results.guess_pps(point, target.name), self.search
-                            )
-                            results.add(point, target.name, placement, found)
+                            guess_pps = results.guess_pps(point, target.name)
+                            rate_pps = lossless_rate(run, guess_pps, self.search)
+                            results.add(point, target.name, placement, rate_pps)
                         except GeneratorLimitError as limit:
-                            found = limit.rate_pps
-                            results.add(point, target.name, placement, found, by_generator=True)
-                        half_pps = found / 2
+                            rate_pps = limit.rate_pps
+                            results.add(point, target.name, placement, rate_pps, by_generator=True)
+                        half_pps = rate_pps / 2
                     before_ns = switch.processor_ns()
                     carried = run(half_pps, _COST_S).carried
-                    results.add_cost(
-                        point, target.name, (switch.processor_ns() - before_ns) / max(1, carried)
-                    )
+                    used_ns = switch.processor_ns() - before_ns
+                    results.add_cost(point, target.name, used_ns / max(1, carried))
                     name = _name(workload, size)
                     found_latency = latency.measure(
                         generator, name, half_pps, _LATENCY_S, SINK_INTERFACE
@@ -281,7 +297,12 @@ class Speed:
             else:
                 searches()
 
-    def _write_entries(self, target: Target, load: EntryLoad, results: Results) -> None:
+    def _write_entries(
+        self,
+        target: Target,
+        load: EntryLoad,
+        results: Results,
+    ) -> None:
         with RunningSwitch(target, {}) as switch:
             p4info = load_p4info(load.p4info)
             with Load(switch.address, p4info, device_id=DEVICE_ID) as client:
@@ -290,11 +311,15 @@ class Speed:
                     rate = client.write(updates(p4info, table, load.entries))
                     by_target = results.entries_per_s.setdefault(table, {})
                     by_target.setdefault(target.name, []).append(rate.per_second)
-                    results.told(f"{target.name}, table {table}: {rate.per_second:,.0f} entries/s")
+                    results.report(
+                        f"{target.name}, table {table}: {rate.per_second:,.0f} entries/s"
+                    )
 
 
 async def with_controller(
-    switch: RunningSwitch, workload: Workload, work: Callable[[], None]
+    switch: RunningSwitch,
+    workload: Workload,
+    work: Callable[[], None],
 ) -> None:
     """Do `work` while a controller is connected that wrote the workload's intent, as in real
     life.
@@ -310,7 +335,12 @@ def _name(workload: Workload, frame_bytes: int) -> str:
     return f"{workload.name} {frame_bytes}"
 
 
-def trial(generator: Generator, name: str, rate_pps: float, duration_s: float) -> Trial:
+def trial(
+    generator: Generator,
+    name: str,
+    rate_pps: float,
+    duration_s: float,
+) -> Trial:
     """Run one trial; return once nothing comes out any more."""
     before = received_frames(SINK_INTERFACE)
     sent = generator.run(name, rate_pps, duration_s, GRACE_S)
@@ -322,7 +352,10 @@ def trial(generator: Generator, name: str, rate_pps: float, duration_s: float) -
 
 
 def check_forwarding(
-    target: Target, workload: Workload, frame_bytes: int, generator: Generator
+    target: Target,
+    workload: Workload,
+    frame_bytes: int,
+    generator: Generator,
 ) -> None:
     """Send slowly, and look at every frame that leaves. Raises WrongForwardingError."""
     cycle = workload.make_cycle(frame_bytes)

@@ -133,9 +133,9 @@ class Target:
 
     def path(self) -> str | None:
         """Return the path of the executable: beside this Python, or on the PATH."""
-        beside = Path(sys.executable).with_name(self.executable)
-        if beside.exists():
-            return str(beside)
+        path = Path(sys.executable).with_name(self.executable)
+        if path.exists():
+            return str(path)
         return shutil.which(self.executable)
 
 
@@ -228,14 +228,12 @@ class RunningSwitch:
     ) -> None:
         self._stop()
 
-    def said(self) -> str:
+    def output_end(self) -> str:
         """Return the end of the process's output."""
         size = os.fstat(self._output.fileno()).st_size
-        return (
-            os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES))
-            .decode(errors="replace")
-            .strip()
-        )
+        start = max(0, size - _TAIL_BYTES)
+        tail = os.pread(self._output.fileno(), _TAIL_BYTES, start)
+        return tail.decode(errors="replace").strip()
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
         host, _, port = self.address.partition(":")
@@ -243,14 +241,14 @@ class RunningSwitch:
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 raise TargetError(
-                    f"{self.target.name} ended with status {process.returncode}: {self.said()}"
+                    f"{self.target.name} ended with status {process.returncode}: {self.output_end()}"
                 )
             with socket.socket() as probe:
                 if probe.connect_ex((host, int(port))) == 0:
                     return
             time.sleep(0.05)
         raise TargetError(
-            f"{self.target.name} does not serve P4Runtime after {_START_S:.0f} s: {self.said()}"
+            f"{self.target.name} does not serve P4Runtime after {_START_S:.0f} s: {self.output_end()}"
         )
 
     def _stop(self) -> None:

@@ -95,7 +95,11 @@ def _router_entries() -> Iterator[TableEntry]:
         "source_mac", (("port", EGRESS_PORT),), _call("set_source", src_mac=_mac_int(_SOURCE_MAC))
     )
     for number in range(_NEXT_HOPS):
-        call = _call("send", port=EGRESS_PORT, dst_mac=_next_hop_mac(number))
+        call = _call(
+            "send",
+            port=EGRESS_PORT,
+            dst_mac=_next_hop_mac(number),
+        )
         yield TableEntry("next_hop", (("next_hop", number),), call)
     for index in range(_ROUTES):
         for prefix, hop in (
@@ -118,7 +122,11 @@ def _router_destination(flow: int) -> tuple[str, int]:
     return f"10.{index}.{kind}.1", (index + kind) % _NEXT_HOPS
 
 
-def class_frame(flow: int, frame_bytes: int, class_selector: int) -> bytes:
+def class_frame(
+    flow: int,
+    frame_bytes: int,
+    class_selector: int,
+) -> bytes:
     """Return a frame of one of the router's flows, in a queue of its own choice."""
     destination, _ = _router_destination(flow)
     address = FlowAddress(_HOST_MAC, _ROUTER_MAC, "198.51.100.1", destination, 4000 + flow)
@@ -251,7 +259,9 @@ def _echelon_faults(scenario: Scenario) -> Faults:
         # memory of the job into the stamp; everything else behind IPv4 stays.
         may_change = {SHIM_AT, *range(HEADER_BYTES - len(UNSTAMPED), HEADER_BYTES)}
         changed = [
-            at for at in range(34, len(came)) if came[at] != left[at] and at not in may_change
+            index
+            for index in range(34, len(came))
+            if came[index] != left[index] and index not in may_change
         ]
         return [
             *(["destination MAC"] if left[:6] != macs[came[_DESTINATION]] else []),

@@ -55,7 +55,11 @@ class Beside:
 
 
 def writes_beside_traffic(
-    target: Target, placement: Placement, per_second: float, seconds: float, told: Progress
+    target: Target,
+    placement: Placement,
+    per_second: float,
+    seconds: float,
+    report: Progress,
 ) -> Beside:
     """Return what a router at 80 % of its lossless rate loses while entries are modified
     `per_second`.
@@ -72,10 +76,13 @@ def writes_beside_traffic(
             rate = lossless_rate(
                 lambda pps, long_s: trial(generator, "router", pps, long_s), _GUESS_PPS, search
             )
-            told(f"{target.name}, {placement.name}: {rate:,.0f} packets/s without writes")
+            report(f"{target.name}, {placement.name}: {rate:,.0f} packets/s without writes")
             p4info = load_p4info(workload.program.p4info)
             with Load(
-                switch.address, p4info, device_id=DEVICE_ID, election_id=_ELECTION_ID
+                switch.address,
+                p4info,
+                device_id=DEVICE_ID,
+                election_id=_ELECTION_ID,
             ) as client:
                 client.write(updates(p4info, "ipv4_lpm", ROUTES))
                 requests = client.requests(_modified(p4info, int(per_second * seconds)))
@@ -101,7 +108,12 @@ class Filled:
     """resident memory of the switch"""
 
 
-def fill(target: Target, p4info_file: Path, program: Path, count: int = MILLION) -> Filled:
+def fill(
+    target: Target,
+    p4info_file: Path,
+    program: Path,
+    count: int = MILLION,
+) -> Filled:
     """Return the rate and memory of filling the table `lpm` of `program`."""
     p4info = load_p4info(p4info_file)
     with (
@@ -114,15 +126,15 @@ def fill(target: Target, p4info_file: Path, program: Path, count: int = MILLION)
         return Filled(rate, before, switch.resident_bytes())
 
 
-def in_words(beside: Beside) -> str:
+def in_words(measured: Beside) -> str:
     """Return one line about writes beside traffic."""
-    done = beside.trial
+    done = measured.trial
     if done.carried >= done.offered:
         verdict = "none lost"
     else:
         verdict = f"{done.loss:.3%} lost"
     return (
-        f"{done.rate_pps:,.0f} packets/s of {beside.lossless_pps:,.0f} beside"
-        f" {beside.writes.per_second:,.0f} writes/s of {beside.asked_per_s:,.0f} asked for:"
+        f"{done.rate_pps:,.0f} packets/s of {measured.lossless_pps:,.0f} beside"
+        f" {measured.writes.per_second:,.0f} writes/s of {measured.asked_per_s:,.0f} asked for:"
         f" {verdict} of {done.offered:,} (limit of a lossless rate: {LOSS_LIMIT:.1%})"
     )

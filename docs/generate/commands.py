@@ -12,7 +12,7 @@ from docs.generate.text import code, table
 INTRODUCTION = """# Commands
 
 Every command of `echelon` and `softswitch`, as `--help` shows it. The exit status is 0 on success, 1 if a command
-failed, and 2 for bad input. [The service](../service.md#commands) explains the commands that operate it.
+failed, and 2 for bad input. [The service](service.md#commands) explains the commands that operate it.
 """
 Path = tuple[str, ...]
 """The words of a command, from the program on."""

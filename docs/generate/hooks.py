@@ -11,7 +11,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from docs.generate import commands, links, measured, p4, plugins, python, rest, schemas
+from docs.generate import commands, links, p4, plugins, python, rest, schemas
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,14 +34,14 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Return the page with its tables, and links that lead to pages of the site."""
+    """Return the page with links that lead to pages of the site."""
     src_uri = page.file.src_uri
     if src_uri.startswith(f"{links.SOURCES}/"):
         return markdown
     if src_uri.startswith(_LOOKED_UP):
         page.meta["search"] = {"boost": 0.5}
     place = _place(src_uri)
-    return links.rewritten(measured.expanded(markdown, ROOT), place, PurePosixPath(src_uri))
+    return links.rewritten(markdown, place, PurePosixPath(src_uri))
 
 
 def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
@@ -53,7 +53,7 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
     return output
 
 
-_LOOKED_UP = ("reference/", "measurements.md", "changelog.md")
+_LOOKED_UP = ("reference/", "notebook/", "results.md", "changelog.md")
 """The pages of which the search lists a section behind those that explain."""
 _REMOTE = re.compile(r'<(?:script|img|iframe)[^>]* src="((?:https?:)?//[^"]*)"')
 
@@ -61,6 +61,8 @@ _REMOTE = re.compile(r'<(?:script|img|iframe)[^>]* src="((?:https?:)?//[^"]*)"')
 def _pages() -> Iterator[tuple[str, str]]:
     for name, place in links.ROOT_PAGES.items():
         yield place, (ROOT / name).read_text(encoding="utf-8")
+    for path in sorted((ROOT / links.NOTEBOOK).glob("*.md")):
+        yield links.on_site(f"{links.NOTEBOOK}/{path.name}"), path.read_text(encoding="utf-8")
     yield "reference/commands.md", commands.page()
     yield "reference/files.md", schemas.page()
     yield "reference/rest.md", rest.page()
@@ -72,4 +74,6 @@ def _pages() -> Iterator[tuple[str, str]]:
 def _place(src_uri: str) -> PurePosixPath:
     """Return the path in the repository of a page of the site."""
     beside = {place: name for name, place in links.ROOT_PAGES.items()}
+    if src_uri.startswith("notebook/"):
+        return PurePosixPath("research", src_uri)
     return PurePosixPath(beside.get(src_uri, f"{links.DOCS}/{src_uri}"))

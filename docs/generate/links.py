@@ -17,9 +17,15 @@ ROOT_PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
+    "controller/README.md": "controller.md",
+    "deploy/README.md": "deployment.md",
+    "p4src/README.md": "p4src.md",
+    "ptf/README.md": "ptf.md",
 }
 """The pages beside `docs/`, and their places on the site."""
 DOCS = "docs"
+NOTEBOOK = "research/notebook"
+"""The folder of the pages with what was measured once."""
 SOURCES = "source"
 """The folder of the site that shows files of the repository."""
 MAX_BYTES = 200_000
@@ -55,6 +61,8 @@ def on_site(path: str) -> str:
     inside = PurePosixPath(path)
     if inside.is_relative_to(DOCS):
         return str(inside.relative_to(DOCS))
+    if inside.is_relative_to(NOTEBOOK):
+        return str(inside.relative_to("research"))
     return f"{SOURCES}/{path}.md"
 
 

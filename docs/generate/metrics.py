@@ -1,4 +1,4 @@
-"""The table of metrics in docs/observability.md.
+"""The table of metrics in docs/reference/metrics.md.
 
 `python -m docs.generate.metrics` writes it anew.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.generate.measured import tables
-from docs.generate.text import code, table
-from echelon.controller.service.told import METRICS
+from docs.generate.text import code, table, tables
+from echelon.controller.service.metrics import METRICS
 
-PAGE = Path(__file__).parents[1] / "observability.md"
+PAGE = Path(__file__).parents[1] / "reference" / "metrics.md"
 HEAD = ("name", "kind", "labels", "meaning")
 
 

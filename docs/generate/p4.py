@@ -13,7 +13,7 @@ from docs.generate.text import code, table
 
 INTRODUCTION = """# P4 tables
 
-The tables, actions and digests of the P4 programs, from the committed P4Info. [The data plane](../data-plane.md#tables)
+The tables, actions and digests of the P4 programs, from the committed P4Info. [The data plane](data-plane.md#tables)
 says what each is for.
 """
 PROGRAMS = {

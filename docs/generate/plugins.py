@@ -66,4 +66,4 @@ def _rankings() -> Iterator[str]:
     for name in rankings():
         module = import_module(f"echelon.planning.rankings.{name}")
         yield f"### ranking: {name}\n\n{summary(module.__doc__)}\n"
-        yield f"Module `{module.__name__}`, P4 file `p4src/shared/rankings/{name}.p4`.\n"
+        yield f"Module `{module.__name__}`, P4 action `{name}` of table `flow`.\n"

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 INTRODUCTION = """# Python API
 
-Everything that `import echelon` gives. [Scenarios](../scenarios.md#from-python) shows how to use it.
+Everything that `import echelon` gives. [Scenarios](scenarios.md#from-python) shows how to use it.
+"""
+
+CLIENTS = """## Clients of the service
+
+`Client` blocks, `AsyncClient` is awaited, and both have the calls of `Calls`. Where a call is annotated with
+`Conversation[JobResource]`, `Client` returns a `JobResource` and `AsyncClient` a coroutine of one.
+[Service](service.md#python-clients) shows how to use them.
 """
 
 
@@ -16,6 +23,9 @@ def page() -> str:
         [
             INTRODUCTION,
             *(f"::: echelon.{name}\n" for name in echelon.__all__),
-            "::: echelon.controller.client.Client",
+            CLIENTS,
+            "::: echelon.controller.client.Client\n",
+            "::: echelon.controller.client.AsyncClient\n",
+            "::: echelon.controller.client.calls.Calls",
         ]
     )

@@ -10,7 +10,7 @@ from docs.generate.text import code, table
 
 INTRODUCTION = """# REST API
 
-The operations of the service, from its OpenAPI document (`GET /openapi.json`). [The service](../service.md#api) shows
+The operations of the service, from its OpenAPI document (`GET /openapi.json`). [The service](service.md#api) shows
 requests and answers; [errors](../errors.md) lists the codes of errors.
 """
 

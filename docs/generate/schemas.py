@@ -26,12 +26,15 @@ these kinds. Quantities have units: `10 Mbit/s`, `2.5 MB`, `20 ms`.
 """
 KINDS = {
     "Job file": ("echelon.model.jobs.spec:JobSpec", "jobs.md"),
-    "Fabric file": ("echelon.model.fabric.load:FabricSpec", "scenarios.md#fabric"),
-    "Scenario file": ("echelon_lab.scenarios.scenario:ScenarioSpec", "scenarios.md#scenario"),
+    "Fabric file": ("echelon.model.fabric.load:FabricSpec", "reference/scenarios.md#fabric"),
+    "Scenario file": (
+        "echelon_lab.scenarios.scenario:ScenarioSpec",
+        "reference/scenarios.md#scenario",
+    ),
     "Sweep file": ("echelon_lab.sweeps.spec:SweepSpec", "study.md#sweeps"),
     "Configuration of the service": (
         "echelon.controller.service.config_file:ServiceSpec",
-        "service.md#configuration",
+        "reference/service.md#configuration",
     ),
     "Tokens file": ("echelon.controller.service.api.tokens:TokensSpec", "service.md#security"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -13,6 +13,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         if lines
         else ""
     )
+
+
+def tables(text: str) -> Iterator[str]:
+    """Yield the tables of a page."""
+    lines: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("|"):
+            lines.append(line)
+        elif lines:
+            yield "\n".join(lines)
+            lines = []
 
 
 def code(text: str) -> str:

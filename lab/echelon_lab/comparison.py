@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,9 +30,11 @@ KEEPING, WRITING = "keep", "write"
 RECORDS, DRAWING = "records", "draw"
 KEPT_RECORD_S = 6e-6
 WRITTEN_RECORD_S = 12e-6
-"""What it takes to keep, and to write, a record of a flow or a compute unit until a command has
-measured it itself: of `mixed_leaf_spine`, 510,000 expected records took 3.1 s and 7.2 s of a
-processor."""
+"""The time to write a record of a flow or a compute unit, and above the time to keep it.
+
+They are expected until a command has measured them itself. Of `mixed_leaf_spine`, 510,000 expected
+records took 3.1 s and 7.2 s of a processor.
+"""
 FILE_S = 0.1
 """What it takes besides to have a file on the disk."""
 DRAWN_S = 1.5
@@ -50,9 +52,10 @@ def expected_iterations(scenario: Scenario, alone_s: Mapping[str, Fraction]) -> 
 def expected_records(scenario: Scenario, alone_s: Mapping[str, Fraction]) -> float:
     """Return about how many flows and compute units a run under one policy records."""
     iterations = expected_iterations(scenario, alone_s)
-    return sum(
-        float(iterations[job.name]) * (len(job.computes) + len(job.flows)) for job in scenario.jobs
-    )
+    records = 0.0
+    for job in scenario.jobs:
+        records += float(iterations[job.name]) * (len(job.computes) + len(job.flows))
+    return records
 
 
 def writing_phases(records: float) -> Iterator[Phase]:
@@ -60,7 +63,8 @@ def writing_phases(records: float) -> Iterator[Phase]:
     cost_s = FILE_S + records * WRITTEN_RECORD_S
     yield Phase(WRITING, RECORDS, cost_s, cost_s)
     if _can_draw():
-        yield from (Phase(kind, DRAWING, 1, DRAWN_S) for kind in PICTURES)
+        for kind in PICTURES:
+            yield Phase(kind, DRAWING, 1, DRAWN_S)
 
 
 def _can_draw() -> bool:
@@ -79,8 +83,9 @@ class JobOutcome:
     iteration_times_s: tuple[float, ...]
     """Durations of the finished iterations, in order."""
     alone_iteration_s: float
-    """The least that an iteration can take without other jobs and packets
-    (`echelon.planning.fluid.least`).
+    """The least that an iteration can take without other jobs and packets.
+
+    `echelon.planning.fluid.least` says how it is computed.
     """
     mean_slowdown: float
     """Mean iteration time divided by `alone_iteration_s`."""
@@ -133,52 +138,56 @@ class PolicyComparison:
 
         Raises `KeyError` for one that was not run, and as `results`.
         """
-        of = self.results["results"][policy]["jobs"][job]
+        measured = self.results["results"][policy]["jobs"][job]
+        tardiness_s = {}
+        for name, echelonflow in measured["echelonflows"].items():
+            tardiness_s[name] = tuple(echelonflow["tardiness_s"])
         return JobOutcome(
             job,
             policy,
-            tuple(of["iteration_times_s"]),
-            of["alone_iteration_s"],
-            of["mean_slowdown"],
-            {name: tuple(h["tardiness_s"]) for name, h in of["echelonflows"].items()},
+            tuple(measured["iteration_times_s"]),
+            measured["alone_iteration_s"],
+            measured["mean_slowdown"],
+            tardiness_s,
         )
 
     def iterations(self) -> pd.DataFrame:
-        """Return a row for each finished iteration: policy, job, iteration (from 1), time_s and
-        slowdown.
+        """Return a row for each finished iteration.
+
+        Its columns are policy, job, iteration (from 1), time_s and slowdown.
         """
-        rows = [
-            (of.policy, of.job, number, time_s, time_s / of.alone_iteration_s)
-            for of in self
-            for number, time_s in enumerate(of.iteration_times_s, start=1)
-        ]
+        rows = []
+        for outcome in self:
+            for number, time_s in enumerate(outcome.iteration_times_s, start=1):
+                slowdown = time_s / outcome.alone_iteration_s
+                rows.append((outcome.policy, outcome.job, number, time_s, slowdown))
         return _frame(rows, "policy", "job", "iteration", "time_s", "slowdown")
 
     def jobs(self) -> pd.DataFrame:
-        """Return a row for each policy and job: its mean and alone iteration times, its mean
-        slowdown, the change of the mean against the first policy in percent, and the mean tardiness
-        of its EchelonFlows."""
+        """Return a row for each policy and job.
+
+        It has the mean and alone iteration times, the mean slowdown, the change of the mean against
+        the first policy in percent, and the mean tardiness of the job's EchelonFlows.
+        """
         rows = []
         first = self.policies[0]
-        for of in self:
-            tardiness = [value for values in of.tardiness_s.values() for value in values]
-            change = report.change_percent(
-                self.outcome(first, of.job).mean_iteration_s, of.mean_iteration_s
-            )
+        for outcome in self:
+            before_s = self.outcome(first, outcome.job).mean_iteration_s
+            mean_s = outcome.mean_iteration_s
+            tardiness = [value for values in outcome.tardiness_s.values() for value in values]
+            mean_tardiness_s = None
             if tardiness:
-                mean_tardiness = sum(tardiness) / len(tardiness)
-            else:
-                mean_tardiness = None
+                mean_tardiness_s = sum(tardiness) / len(tardiness)
             rows.append(
                 (
-                    of.policy,
-                    of.job,
-                    len(of.iteration_times_s),
-                    of.mean_iteration_s,
-                    of.alone_iteration_s,
-                    of.mean_slowdown,
-                    change,
-                    mean_tardiness,
+                    outcome.policy,
+                    outcome.job,
+                    len(outcome.iteration_times_s),
+                    mean_s,
+                    outcome.alone_iteration_s,
+                    outcome.mean_slowdown,
+                    report.change_percent(before_s, mean_s),
+                    mean_tardiness_s,
                 )
             )
         columns = (
@@ -192,26 +201,30 @@ class PolicyComparison:
         return _frame(rows, "policy", "job", *columns)
 
     def flows(self) -> pd.DataFrame:
-        """Return a row for each flow of each finished iteration: policy, job, and the keys of
-        ``flows`` in ``results.json``."""
-        rows = [
-            {"policy": policy, "job": job, **flow}
-            for policy, of in self.results["results"].items()
-            for job, measured in of["jobs"].items()
-            for flow in measured["flows"]
-        ]
+        """Return a row for each flow of each finished iteration.
+
+        Its columns are policy, job, and the keys of ``flows`` in ``results.json``.
+        """
+        rows = []
+        for policy, measured in self.results["results"].items():
+            for job, outcome in measured["jobs"].items():
+                for flow in outcome["flows"]:
+                    rows.append({"policy": policy, "job": job, **flow})
         return _frame(rows)
 
     def report(self, pictures: Sequence[str | Path] = (), notes: Sequence[str] = ()) -> str:
-        """Return the report as Markdown, with `pictures`, files next to it, and notes on what these
-        leave out.
+        """Return the report as Markdown.
+
+        `pictures` are files next to it, and `notes` say what these leave out.
         """
-        return report.write(
-            self.scenario, self.results, self.runs, [Path(file).name for file in pictures], notes
-        )
+        names = [Path(file).name for file in pictures]
+        return report.write(self.scenario, self.results, self.runs, names, notes)
 
     def plot(
-        self, kind: str, directory: str | Path, width: str = "text"
+        self,
+        kind: str,
+        directory: str | Path,
+        width: str = "text",
     ) -> tuple[list[Path], list[str]]:
         """Draw a kind of picture (`echelon plot`) as PNG. Return the files, and what they leave
         out.
@@ -219,10 +232,10 @@ class PolicyComparison:
         Raise `ImportError` without matplotlib, `DocumentError` for an unknown kind, and `OSError`.
         """
         selection = plots.Excerpt(most_pages=1)
-        run = plots.MeasuredRun(
-            self.results["results"], results.network_document(self.scenario, self.runs)
-        )
-        return plots.draw(run, kind, selection, Path(directory), width=width), selection.notes
+        network = results.network_document(self.scenario, self.runs)
+        run = plots.MeasuredRun(self.results["results"], network)
+        files = plots.draw(run, kind, selection, Path(directory), width=width)
+        return files, selection.notes
 
     def write(self, directory: str | Path, progress: CommandProgress = UNSEEN) -> tuple[Path, ...]:
         """Write ``results.json``, ``network.json``, ``report.md`` and, with matplotlib, pictures.
@@ -235,14 +248,13 @@ class PolicyComparison:
         out.mkdir(parents=True, exist_ok=True)
         progress.stage("writing", 3 + len(PICTURES) * _can_draw(), "files")
         progress.begin(WRITING)
-        texts: dict[str, Callable[[], str]] = {
-            RESULTS: lambda: results.to_text(self.results),
-            NETWORK: lambda: results.network_text(self.scenario, self.runs),
-        }
-        for name, text in texts.items():
-            progress.doing(f"writing {name}")
-            (out / name).write_text(text(), encoding="utf-8")
-            progress.done()
+        progress.doing(f"writing {RESULTS}")
+        (out / RESULTS).write_text(results.to_text(self.results), encoding="utf-8")
+        progress.done()
+        progress.doing(f"writing {NETWORK}")
+        network = results.network_text(self.scenario, self.runs)
+        (out / NETWORK).write_text(network, encoding="utf-8")
+        progress.done()
         pictures: list[Path] = []
         notes: list[str] = []
         with suppress(ImportError):

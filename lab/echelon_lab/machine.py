@@ -20,7 +20,11 @@ def version() -> str:
         return "(not installed)"
 
 
-def machine(command: Sequence[str], settings: Mapping[str, Any], workers: int) -> dict[str, Any]:
+def machine(
+    command: Sequence[str],
+    settings: Mapping[str, Any],
+    workers: int,
+) -> dict[str, Any]:
     """Return the contents of machine.json; they are the same for every call on the same machine."""
     return {
         "echelon": version(),
@@ -31,8 +35,18 @@ def machine(command: Sequence[str], settings: Mapping[str, Any], workers: int) -
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu(),
         "processors": os.cpu_count(),
-        "packages": {name: found for name in _PACKAGES if (found := _installed(name)) is not None},
+        "packages": _packages(),
     }
+
+
+def _packages() -> dict[str, str]:
+    """Return the versions of the packages that are installed."""
+    versions = {}
+    for name in _PACKAGES:
+        version = _installed(name)
+        if version is not None:
+            versions[name] = version
+    return versions
 
 
 def _installed(package: str) -> str | None:
@@ -47,7 +61,9 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-        platform.machine(),
-    )
+    for line in lines:
+        if line.startswith("model name"):
+            _, _, name = line.partition(":")
+            return name.strip()
+    # Only some architectures name the model in this file.
+    return platform.machine()

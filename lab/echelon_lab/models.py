@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -90,19 +90,20 @@ class Model:
         done = 0
         stages: list[tuple[Layer, ...]] = []
         stage: list[Layer] = []
-        for at, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.layers):
             stage.append(layer)
             done += layer.forward_flops
-            layers_left = len(self.layers) - at - 1
+            layers_left = len(self.layers) - index - 1
             stages_left = count - len(stages) - 1
+            if not stages_left:
+                continue
             # A stage ends where the next layer would bring it further from its part of the
             # operations.
+            following = 0
             if layers_left:
-                following = self.layers[at + 1].forward_flops
-            else:
-                following = 0
-            enough = done + following / 2 > total * (len(stages) + 1) / count
-            if stages_left and (enough or layers_left == stages_left):
+                following = self.layers[index + 1].forward_flops
+            is_enough = done + following / 2 > total * (len(stages) + 1) / count
+            if is_enough or layers_left == stages_left:
                 stages.append(tuple(stage))
                 stage = []
         return [*stages, tuple(stage)]
@@ -145,37 +146,62 @@ def transformer(
     s = sequence
     v = vocabulary
     f = feed_forward or 4 * hidden
-    norm = 2 * h if biases else h
-    segment_parameters = segments * h + 2 * h if segments else 0
-    yield Layer("embedding", (v + positions) * h + segment_parameters, 0, s * h, 1)
+    norm = h
+    if biases:
+        norm = 2 * h
+
+    embedding = (v + positions) * h
+    if segments:
+        embedding += segments * h + 2 * h
+    yield Layer(
+        "embedding",
+        embedding,
+        forward_flops=0,
+        output=s * h,
+        tensor_reduces=1,
+    )
+
     kv = h // heads * (key_value_heads or heads)
     attention = 2 * h * h + 2 * h * kv
     expert = (3 if gated else 2) * h * f
-    bias = 2 * h + 2 * kv + experts * (f + h) if biases else 0
-    router = h * experts if experts > 1 else 0
-    parameters = attention + experts * expert + router + bias + 2 * norm
-    scores_flops = 4 * s * s * h
-    flops = 2 * s * (attention + active_experts * expert + router) + scores_flops
+    router = 0
     if experts > 1:
-        moe = (experts * (expert + (f + h if biases else 0)), active_experts * s * h)
-    else:
-        moe = (0, 0)
+        router = h * experts
+    attention_bias = 0
+    expert_bias = 0
+    if biases:
+        attention_bias = 2 * h + 2 * kv
+        expert_bias = f + h
+    all_experts = experts * (expert + expert_bias)
+    scores_flops = 4 * s * s * h
+    weights_flops = 2 * s * (attention + active_experts * expert + router)
     for number in range(1, layers + 1):
         yield Layer(
             f"layer{number}",
-            parameters,
-            flops,
-            s * h,
-            2,
-            scores_flops,
-            causal,
-            heads * s * s,
-            2 * s * kv,
-            *moe,
+            parameters=attention + attention_bias + all_experts + router + 2 * norm,
+            forward_flops=weights_flops + scores_flops,
+            output=s * h,
+            tensor_reduces=2,
+            attention_flops=scores_flops,
+            causal=causal,
+            scores=heads * s * s,
+            key_values=2 * s * kv,
+            experts=all_experts if experts > 1 else 0,
+            routed=active_experts * s * h if experts > 1 else 0,
         )
-    head = h * h + h if pooler else 0
+
+    head = 0
+    if not tied:
+        head += v * h
+    if final_norm:
+        head += norm
+    if pooler:
+        head += h * h + h
     yield Layer(
-        "output", (0 if tied else v * h) + (norm if final_norm else 0) + head, 2 * s * h * v, s, 0
+        "output",
+        head,
+        forward_flops=2 * s * h * v,
+        output=s,
     )
 
 
@@ -192,38 +218,48 @@ def _convolution(
     bias: bool = False,
     norm: int = 0,
 ) -> Layer:
-    """Return a convolution with `outputs` maps of `side` x `side`; `norm` maps are normalised with
-    two weights each.
+    """Return a convolution with `outputs` maps of `side` x `side`.
+
+    `norm` maps are normalised with two weights each.
     """
     weights = inputs * outputs * kernel * kernel
-    parameters = weights + (outputs if bias else 0) + 2 * norm
+    parameters = weights + 2 * norm
+    if bias:
+        parameters += outputs
     return Layer(name, parameters, 2 * weights * side * side, outputs * side * side)
 
 
-def _linear(name: str, inputs: int, outputs: int) -> Layer:
+def _linear(
+    name: str,
+    inputs: int,
+    outputs: int,
+) -> Layer:
     """Return a fully connected layer with biases."""
     return Layer(name, inputs * outputs + outputs, 2 * inputs * outputs, outputs)
 
 
-def _joined(name: str, *layers: Layer, output: int | None = None) -> Layer:
+def _joined(
+    name: str,
+    *layers: Layer,
+    output: int | None = None,
+) -> Layer:
     """Return several layers as one that a pipeline does not cut."""
-    return Layer(
-        name,
-        sum(layer.parameters for layer in layers),
-        sum(layer.forward_flops for layer in layers),
-        layers[-1].output if output is None else output,
-    )
+    if output is None:
+        output = layers[-1].output
+    parameters = sum(layer.parameters for layer in layers)
+    forward_flops = sum(layer.forward_flops for layer in layers)
+    return Layer(name, parameters, forward_flops, output)
 
 
 def resnet(blocks: Sequence[int]) -> Iterator[Layer]:
     """Yield bottlenecks of 1x1, 3x3 and 1x1."""
-    yield _joined(
-        "conv1", _convolution("conv1", 3, 64, 7, 112, norm=64), output=64 * 56 * 56
-    )  # pooled
+    stem = _convolution("conv1", 3, 64, 7, 112, norm=64)
+    yield _joined("conv1", stem, output=64 * 56 * 56)  # pooled
     inputs = 64
     expansion = 4
     for group, count in enumerate(blocks):
         width = 64 << group
+        wide = width * expansion
         side = 56 >> group
         for number in range(count):
             # The first block of a group halves the side in its 3x3 convolution.
@@ -231,14 +267,12 @@ def resnet(blocks: Sequence[int]) -> Iterator[Layer]:
             parts = [
                 _convolution("", inputs, width, 1, before, norm=width),
                 _convolution("", width, width, 3, side, norm=width),
-                _convolution("", width, width * expansion, 1, side, norm=width * expansion),
+                _convolution("", width, wide, 1, side, norm=wide),
             ]
             if number == 0:
-                shortcut = _convolution(
-                    "", inputs, width * expansion, 1, side, norm=width * expansion
-                )
+                shortcut = _convolution("", inputs, wide, 1, side, norm=wide)
                 parts.insert(0, shortcut)
-            inputs = width * expansion
+            inputs = wide
             yield _joined(f"conv{group + 2}-{number + 1}", *parts)
     yield _linear("fc", inputs, 1000)
 
@@ -247,21 +281,24 @@ def vgg(groups: Sequence[int]) -> Iterator[Layer]:
     """Yield 3x3 convolutions."""
     inputs = 3
     for group, (count, width) in enumerate(zip(groups, (64, 128, 256, 512, 512), strict=True)):
+        side = 224 >> group
         for number in range(count):
-            yield _convolution(
-                f"conv{group + 1}-{number + 1}", inputs, width, 3, 224 >> group, bias=True
-            )
+            name = f"conv{group + 1}-{number + 1}"
+            yield _convolution(name, inputs, width, 3, side, bias=True)
             inputs = width
     yield _linear("fc6", inputs * 7 * 7, 4096)
     yield _linear("fc7", 4096, 4096)
     yield _linear("fc8", 4096, 1000)
 
 
-def densenet(blocks: Sequence[int], growth: int, first: int) -> Iterator[Layer]:
+def densenet(
+    blocks: Sequence[int],
+    growth: int,
+    first: int,
+) -> Iterator[Layer]:
     """Yield layers each of which sees all maps before it."""
-    yield _joined(
-        "conv0", _convolution("", 3, first, 7, 112, norm=first), output=first * 56 * 56
-    )  # pooled
+    stem = _convolution("", 3, first, 7, 112, norm=first)
+    yield _joined("conv0", stem, output=first * 56 * 56)  # pooled
     maps = first
     side = 56
     for block, count in enumerate(blocks):
@@ -288,19 +325,19 @@ _KINDS: Mapping[str, Callable[..., Iterator[Layer]]] = {
 
 
 def _models() -> Iterator[Model]:
-    families: list[dict[str, Any]] = yaml.safe_load(
-        Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
-    )
+    file = Path(__file__).with_suffix(".yaml")
+    families: list[dict[str, Any]] = yaml.safe_load(file.read_text(encoding="utf-8"))
     for family in families:
-        for name, own in family["models"].items():
-            sizes = {**family.get("all", {}), **own}
+        for name, own_sizes in family["models"].items():
+            sizes = {**family.get("all", {}), **own_sizes}
             layers = tuple(_KINDS[family["kind"]](**sizes))
-            text = "sequence" in sizes
-            if text:
+            if "sequence" in sizes:
                 sample = f"a sequence of {sizes['sequence']} tokens"
+                parameter_bytes = 2
             else:
                 sample = "an image"
-            yield Model(name, family["source"], layers, sample, 2 if text else 4)
+                parameter_bytes = 4
+            yield Model(name, family["source"], layers, sample, parameter_bytes)
 
 
 MODELS: Mapping[str, Model] = {model.name: model for model in _models()}
@@ -346,8 +383,9 @@ class Gpu:
     memory_bytes: int | None
     source: str
     efficiency: Fraction | None = None
-    """The part of the peak that large matrix multiplications were measured to reach, alone on the
-    GPU.
+    """The part of the peak that large matrix multiplications were measured to reach.
+
+    They were alone on the GPU.
     """
     measured: str = "given"
     """The source of that."""
@@ -357,73 +395,142 @@ _MAMF = "S. Bekman, Machine Learning Engineering, maximum achievable matmul FLOP
 
 
 def _gpu(
-    name: str, source: str, tflops: int, local: int, memory: int, size: int, *measured: str
+    name: str,
+    source: str,
+    *,
+    tflops: int,
+    local: int,
+    memory: int,
+    size: int,
+    efficiency: str | None = None,
+    measured: str = _MAMF,
 ) -> Gpu:
-    """Return a GPU; the numbers are TFLOP/s, GB/s twice, and GB."""
-    sizes = (tflops * 10**12, local * 10**9, memory * 10**9, size * 10**9)
-    return Gpu(
+    """Return a GPU. `local` and `memory` are GB/s, `size` is GB."""
+    gpu = Gpu(
         name,
-        *sizes,
-        f"{source} data sheet",
-        *((Fraction(measured[0]), measured[1]) if measured else ()),
+        peak_flops=tflops * 10**12,
+        local_bytes_per_s=local * 10**9,
+        memory_bytes_per_s=memory * 10**9,
+        memory_bytes=size * 10**9,
+        source=f"{source} data sheet",
+    )
+    if efficiency is None:
+        return gpu
+    return replace(
+        gpu,
+        efficiency=Fraction(efficiency),
+        measured=measured,
     )
 
 
+_V100 = _gpu(
+    "V100",
+    "NVIDIA V100 SXM2",
+    tflops=125,
+    local=150,
+    memory=900,
+    size=32,
+    efficiency="0.74",
+    measured="S. Markidis et al., arXiv:1803.04014",
+)
+_A100 = _gpu(
+    "A100",
+    "NVIDIA A100 SXM",
+    tflops=312,
+    local=300,
+    memory=2039,
+    size=80,
+    efficiency="0.869",
+)
+_H100 = _gpu(
+    "H100",
+    "NVIDIA H100 SXM",
+    tflops=989,
+    local=450,
+    memory=3350,
+    size=80,
+    efficiency="0.803",
+)
+_H200 = _gpu(
+    "H200",
+    "NVIDIA H200 SXM",
+    tflops=989,
+    local=450,
+    memory=4800,
+    size=141,
+    efficiency="0.803",
+    measured=f"{_MAMF}, of the H100, whose cores it has",
+)
+_B200 = _gpu(
+    "B200",
+    "NVIDIA HGX B200",
+    tflops=2250,
+    local=900,
+    memory=8000,
+    size=180,
+    efficiency="0.776",
+)
+_MI300X = _gpu(
+    "MI300X",
+    "AMD MI300X",
+    tflops=1307,
+    local=448,
+    memory=5300,
+    size=192,
+    efficiency="0.514",
+)
+_TPU_V5P = _gpu(
+    "TPU-v5p",
+    "Google Cloud TPU v5p",
+    tflops=459,
+    local=600,
+    memory=2765,
+    size=95,
+)
 GPUS: Mapping[str, Gpu] = {
-    gpu.name: gpu
-    for gpu in (
-        _gpu(
-            "V100",
-            "NVIDIA V100 SXM2",
-            125,
-            150,
-            900,
-            32,
-            "0.74",
-            "S. Markidis et al., arXiv:1803.04014",
-        ),
-        _gpu("A100", "NVIDIA A100 SXM", 312, 300, 2039, 80, "0.869", _MAMF),
-        _gpu("H100", "NVIDIA H100 SXM", 989, 450, 3350, 80, "0.803", _MAMF),
-        _gpu(
-            "H200",
-            "NVIDIA H200 SXM",
-            989,
-            450,
-            4800,
-            141,
-            "0.803",
-            f"{_MAMF}, of the H100, whose cores it has",
-        ),
-        _gpu("B200", "NVIDIA HGX B200", 2250, 900, 8000, 180, "0.776", _MAMF),
-        _gpu("MI300X", "AMD MI300X", 1307, 448, 5300, 192, "0.514", _MAMF),
-        _gpu("TPU-v5p", "Google Cloud TPU v5p", 459, 600, 2765, 95),
-    )
+    gpu.name: gpu for gpu in (_V100, _A100, _H100, _H200, _B200, _MI300X, _TPU_V5P)
 }
 """The GPUs by name."""
-_OWN = re.compile(r"(peak|local|memory)=([0-9]+(?:\.[0-9]+)?)")
+_OWN_NUMBER = re.compile(r"(peak|local|memory)=([0-9]+(?:\.[0-9]+)?)")
 
 
 def find_gpu(text: str) -> Gpu:
-    """Return the GPU of that name, or one's own, as in ``peak=275,local=300,memory=1200``: TFLOP/s,
-    and GB/s of links and memory. Raises `DocumentError`."""
-    if "=" not in text:
-        if text not in GPUS:
-            reason = (
-                f"unknown GPU '{text}' ({suggestion(text, GPUS)}; your own is"
-                " peak=TFLOP/s,local=GB/s,memory=GB/s)"
-            )
-            raise DocumentError("--gpu", "", reason, code="unknown-name")
-        return GPUS[text]
-    parts = [_OWN.fullmatch(part.strip()) for part in text.split(",")]
-    given = {match[1]: Fraction(match[2]) for match in parts if match is not None}
-    if len(given) != 3 or len(parts) != 3 or not all(given.values()):
+    """Return the GPU of that name, or one's own, as in ``peak=275,local=300,memory=1200``.
+
+    These are TFLOP/s, and GB/s of links and memory. Raises `DocumentError`.
+    """
+    if "=" in text:
+        return _described_gpu(text)
+    if text not in GPUS:
+        reason = (
+            f"unknown GPU '{text}' ({suggestion(text, GPUS)}; your own is"
+            " peak=TFLOP/s,local=GB/s,memory=GB/s)"
+        )
+        raise DocumentError("--gpu", "", reason, code="unknown-name")
+    return GPUS[text]
+
+
+def _described_gpu(text: str) -> Gpu:
+    parts = text.split(",")
+    numbers: dict[str, Fraction] = {}
+    for part in parts:
+        match = _OWN_NUMBER.fullmatch(part.strip())
+        if match is not None:
+            numbers[match[1]] = Fraction(match[2])
+    if len(parts) != 3 or len(numbers) != 3 or not all(numbers.values()):
         reason = (
             f"'{text}' is not a GPU (write peak=275,local=300,memory=1200: TFLOP/s, and GB/s of"
             " links and memory)"
         )
         raise DocumentError("--gpu", "", reason)
-    peak, local, memory = (int(given[key] * 10**9) for key in ("peak", "local", "memory"))
-    return Gpu("GPU of your own", 1000 * peak, local, memory, None, f"given: {text}")
+    return Gpu(
+        "GPU of your own",
+        peak_flops=1000 * int(numbers["peak"] * 10**9),
+        local_bytes_per_s=int(numbers["local"] * 10**9),
+        memory_bytes_per_s=int(numbers["memory"] * 10**9),
+        memory_bytes=None,
+        source=f"given: {text}",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,30 +588,32 @@ class Training:
     flash: bool = True
 
     def __post_init__(self) -> None:
+        self._check_degrees()
+        self._check_pipeline()
+        self._check_zero()
+
+    def _check_degrees(self) -> None:
         layers = self.model.layers
-        cut = any(layer.tensor_reduces for layer in layers)
+        is_cut = any(layer.tensor_reduces for layer in layers)
         for key, degree in (("tp", self.tensor), ("cp", self.context)):
-            if degree > 1 and not cut:
-                raise DocumentError(
-                    "--parallel",
-                    key,
-                    f"{self.model.name} has no layers that are cut (give {key}=1)",
-                )
+            if degree > 1 and not is_cut:
+                reason = f"{self.model.name} has no layers that are cut (give {key}=1)"
+                raise DocumentError("--parallel", key, reason)
         if self.expert > 1 and not any(layer.experts for layer in layers):
             raise DocumentError("--parallel", "ep", f"{self.model.name} has no experts (give ep=1)")
         if self.data % self.expert:
-            raise DocumentError(
-                "--parallel", "ep", f"{self.expert} does not divide dp={self.data} (give a divisor)"
-            )
-        if self.pipeline * self.chunks > len(layers):
-            if self.pipeline > len(layers):
-                where = ("--parallel", "pp")
+            reason = f"{self.expert} does not divide dp={self.data} (give a divisor)"
+            raise DocumentError("--parallel", "ep", reason)
+
+    def _check_pipeline(self) -> None:
+        layers = len(self.model.layers)
+        if self.pipeline * self.chunks > layers:
+            if self.pipeline > layers:
+                place = ("--parallel", "pp")
             else:
-                where = ("--interleave", "")
-            reason = (
-                f"{self.model.name} has {len(layers)} layers (give at most as many stages in all)"
-            )
-            raise DocumentError(*where, reason, code="too-large")
+                place = ("--interleave", "")
+            reason = f"{self.model.name} has {layers} layers (give at most as many stages in all)"
+            raise DocumentError(*place, reason, code="too-large")
         if self.sequence_parallel and self.tensor == 1:
             raise DocumentError(
                 "--sequence-parallel", "", "needs a tensor group (give tp=2 or more)"
@@ -514,24 +623,30 @@ class Training:
         if self.chunks > 1 and self.micro_batches % self.pipeline:
             reason = (
                 f"needs micro-batches in multiples of pp={self.pipeline}, not {self.micro_batches}"
+                " (change --global-batch or --micro-batches)"
             )
-            raise DocumentError(
-                "--interleave", "", f"{reason} (change --global-batch or --micro-batches)"
-            )
+            raise DocumentError("--interleave", "", reason)
+
+    def _check_zero(self) -> None:
         if self.zero == 3 and self.pipeline > 1:
             reason = (
                 "3 does not go with a pipeline, which keeps gathered parameters (give 2, as"
                 " torchtitan does)"
             )
             raise DocumentError("--zero", "", reason)
-        if self.zero >= 2 and self.pipeline == 1 and max(self.expert, self.context) > 1:
-            raise DocumentError(
-                "--zero", "", f"{self.zero} does not go with cp or ep here (give 0 or 1)"
-            )
-        if self.zero >= 2 and self.pipeline == 1 and not self.overlap:
-            raise DocumentError(
-                "--no-overlap", "", "does not go with --zero 2 or 3, which scatter as they compute"
-            )
+        if not self.is_sharded:
+            return
+        if max(self.expert, self.context) > 1:
+            reason = f"{self.zero} does not go with cp or ep here (give 0 or 1)"
+            raise DocumentError("--zero", "", reason)
+        if not self.overlap:
+            reason = "does not go with --zero 2 or 3, which scatter as they compute"
+            raise DocumentError("--no-overlap", "", reason)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether gradients are scattered as they are computed: ZeRO 2 or 3 without a pipeline."""
+        return self.zero >= 2 and self.pipeline == 1
 
     @property
     def gpus(self) -> int:
@@ -557,43 +672,52 @@ class Training:
 
     def _compute_s(self, flops: int) -> Fraction:
         cut = self.tensor * self.context
-        return Fraction(self.micro_batch_samples * flops) / (
-            cut * self.gpu.peak_flops * self.efficiency
-        )
+        flops_per_s = cut * self.gpu.peak_flops * self.efficiency
+        return Fraction(self.micro_batch_samples * flops) / flops_per_s
 
     def forward_s(self, layers: Sequence[Layer]) -> Fraction:
-        """Return the seconds of the forward pass of one micro-batch through these layers, without
-        communication.
+        """Return the seconds of a micro-batch's forward pass through these layers.
+
+        They are without communication.
         """
-        unseen = sum(layer.attention_flops // 2 for layer in layers if self.flash and layer.causal)
-        memory_s = Fraction(2 * sum(map(self.kept_bytes, layers)), self.gpu.memory_bytes_per_s)
-        return self._compute_s(sum(layer.forward_flops for layer in layers) - unseen) + memory_s
+        flops = sum(layer.forward_flops for layer in layers)
+        if self.flash:
+            flops -= sum(layer.attention_flops // 2 for layer in layers if layer.causal)
+        # What a layer keeps is written once and read once.
+        moved = 2 * sum(self.kept_bytes(layer) for layer in layers)
+        return self._compute_s(flops) + Fraction(moved, self.gpu.memory_bytes_per_s)
 
     def backward_s(self, layers: Sequence[Layer]) -> Fraction:
         """Return the seconds of the backward pass likewise, with what it recomputes."""
-        again = Fraction(0)
+        recomputed_s = Fraction(0)
         if self.recompute == "full":
-            again = self.forward_s(layers)
+            recomputed_s = self.forward_s(layers)
         elif self.recompute == "selective" and not self.flash:
-            scores = 2 * sum(map(self._score_bytes, layers))
-            again = self._compute_s(sum(layer.attention_flops for layer in layers))
-            again += Fraction(scores, self.gpu.memory_bytes_per_s)
-        return BACKWARD * self.forward_s(layers) + again
+            scores = 2 * sum(self._score_bytes(layer) for layer in layers)
+            recomputed_s = self._compute_s(sum(layer.attention_flops for layer in layers))
+            recomputed_s += Fraction(scores, self.gpu.memory_bytes_per_s)
+        return BACKWARD * self.forward_s(layers) + recomputed_s
 
     def kept_bytes(self, layer: Layer) -> int:
-        """Return the bytes that a layer of a transformer keeps for the backward pass of one
-        micro-batch.
+        """Return the bytes that a layer keeps for the backward pass of one micro-batch.
+
+        Only layers of transformers keep any.
         """
         if not layer.scores:
             return 0
-        whole = 0 if self.sequence_parallel else 10
-        each = whole + Fraction(34 - whole, self.tensor)
-        return int(
-            self.micro_batch_samples * layer.output * each / self.context
-        ) + self._score_bytes(layer)
+        # Of the 34 bytes of an element, sequence parallelism cuts also those 10 that a tensor group
+        # has in each rank (Korthikanti et al., equations 2 and 4).
+        uncut = 10
+        if self.sequence_parallel:
+            uncut = 0
+        element_bytes = uncut + Fraction(34 - uncut, self.tensor)
+        elements = self.micro_batch_samples * layer.output
+        return int(elements * element_bytes / self.context) + self._score_bytes(layer)
 
     def _score_bytes(self, layer: Layer) -> int:
-        scores = 0 if self.flash else layer.scores
+        scores = layer.scores
+        if self.flash:
+            scores = 0
         return 5 * self.micro_batch_samples * scores // (self.tensor * self.context)
 
     def activation_bytes(self, layer: Layer) -> int:
@@ -602,7 +726,10 @@ class Training:
 
     def sent_bytes(self, layer: Layer) -> int:
         """Return the bytes that one GPU sends to the next stage behind a layer."""
-        return self.activation_bytes(layer) // (self.tensor if self.sequence_parallel else 1)
+        size = self.activation_bytes(layer)
+        if self.sequence_parallel:
+            return size // self.tensor
+        return size
 
     def routed_bytes(self, layer: Layer) -> int:
         """Return the bytes of tokens that one GPU has for one all-to-all of a layer."""
@@ -612,65 +739,70 @@ class Training:
         return self.model.parameter_bytes * self.micro_batch_samples * layer.routed // cut
 
     def context_bytes(self, layer: Layer) -> int:
-        """Return the bytes of keys and values of a layer on one GPU, gathered from all parts of a
-        sequence.
-        """
+        """Return the bytes of keys and values of a layer on one GPU, of a sequence's all parts."""
         if self.context == 1:
             return 0
-        return (
-            self.model.parameter_bytes * self.micro_batch_samples * layer.key_values // self.tensor
-        )
+        elements = self.micro_batch_samples * layer.key_values
+        return self.model.parameter_bytes * elements // self.tensor
 
     def tensor_bytes(self, layers: Sequence[Layer]) -> int:
-        """Return the bytes that these layers sum over the tensor group in the forward pass of one
-        micro-batch; the backward pass sums as many."""
+        """Return the bytes that these layers sum over the tensor group in one forward pass.
+
+        That is one of a micro-batch. The backward pass sums as many.
+        """
         if self.tensor == 1:
             return 0
         return sum(layer.tensor_reduces * self.activation_bytes(layer) for layer in layers)
 
     def local_s(
-        self, layers: Sequence[Layer], gpus_per_host: int, *, backward: bool = False
+        self,
+        layers: Sequence[Layer],
+        gpus_per_host: int,
+        *,
+        backward: bool = False,
     ) -> Fraction:
-        """Return the seconds that these layers communicate inside a host in one pass of a
-        micro-batch: rings of the tensor group, and of the context's and experts' groups that fit
-        into the host."""
+        """Return the seconds that these layers communicate inside a host in one pass.
 
-        def parts(size: int) -> Fraction:
-            return Fraction(size - 1, size)
-
-        again = 2 if backward and self.recompute == "full" else 1
-        moved = again * 2 * parts(self.tensor) * self.tensor_bytes(layers)
+        A micro-batch has rings of the tensor group, and of the context's and experts' groups that
+        fit into the host.
+        """
+        passes = 1
+        if backward and self.recompute == "full":
+            passes = 2
         cut = self.tensor * self.context
+        moved = 2 * passes * _ring_part(self.tensor) * self.tensor_bytes(layers)
         if cut <= gpus_per_host:
-            moved += (again + backward) * parts(self.context) * sum(map(self.context_bytes, layers))
+            key_values = sum(self.context_bytes(layer) for layer in layers)
+            moved += (passes + backward) * _ring_part(self.context) * key_values
         if cut * self.expert <= gpus_per_host:
-            moved += again * 2 * parts(self.expert) * sum(map(self.routed_bytes, layers))
+            routed = sum(self.routed_bytes(layer) for layer in layers)
+            moved += 2 * passes * _ring_part(self.expert) * routed
         return moved / self.gpu.local_bytes_per_s
 
     def pass_s(self, layers: Sequence[Layer], gpus_per_host: int) -> tuple[Fraction, Fraction]:
-        """Return the seconds of the forward and the backward pass of one micro-batch, as a host
-        spends them.
-        """
+        """Return what a host spends on the forward and on the backward pass of one micro-batch."""
+        forward_s = self.forward_s(layers) + self.local_s(layers, gpus_per_host)
         backward_s = self.backward_s(layers) + self.local_s(layers, gpus_per_host, backward=True)
-        return self.forward_s(layers) + self.local_s(layers, gpus_per_host), backward_s
+        return forward_s, backward_s
 
     @property
     def state_bytes(self) -> Fraction:
         """Return the bytes of parameters, gradients and Adam's state on the fullest GPU."""
-
-        def each(shards: int) -> Fraction:
-            kept = zip(STATE_BYTES, (3, 2, 1), strict=True)
-            return sum(
-                (Fraction(size, shards if self.zero >= stage else 1) for size, stage in kept),
-                Fraction(0),
-            )
-
         replicas = self.data * self.context
-        dense = each(replicas)
-        experts = each(replicas // self.expert)
-        return max(
-            dense * self.dense(layers) + experts * self.routed_to(layers) for layers in self.stages
-        )
+        dense = self._parameter_state_bytes(replicas)
+        expert = self._parameter_state_bytes(replicas // self.expert)
+        sizes = []
+        for layers in self.stages:
+            sizes.append(dense * self.dense(layers) + expert * self.routed_to(layers))
+        return max(sizes)
+
+    def _parameter_state_bytes(self, shards: int) -> Fraction:
+        """Return the bytes of a parameter's state on one of so many GPUs that may share it."""
+        total = Fraction(0)
+        # From these stages of ZeRO on, each part of the state is cut.
+        for size, stage in zip(STATE_BYTES, (3, 2, 1), strict=True):
+            total += Fraction(size, shards if self.zero >= stage else 1)
+        return total
 
     def summed_bytes(self, layers: Sequence[Layer]) -> int:
         """Return the bytes of gradients of these layers on one GPU that data parallelism sums."""
@@ -679,7 +811,7 @@ class Training:
     @property
     def summed_element_bytes(self) -> int:
         """Return the bytes of an element of a gradient that is summed."""
-        if self.zero >= 2 and self.pipeline == 1:
+        if self.is_sharded:
             return self.model.parameter_bytes
         return SUMMED_BYTES
 
@@ -688,15 +820,23 @@ class Training:
         return self.model.parameter_bytes * self.parameters(layers)
 
 
+def _ring_part(size: int) -> Fraction:
+    """Return the part of a tensor that each rank of a ring sends in a reduce-scatter."""
+    return Fraction(size - 1, size)
+
+
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The bytes of one GPU's collectives and sends in an iteration, by operation and group: sizes
-    of tensors, as they are handed to the library."""
+    """The bytes of one GPU's collectives and sends in an iteration, by operation and group.
+
+    They are sizes of tensors, as they are handed to the library.
+    """
 
     stage: int
     tensor_all_reduce: int
-    """The bytes of an all-reduce; with sequence parallelism, those of a reduce-scatter and of an
-    all-gather.
+    """The bytes of an all-reduce.
+
+    With sequence parallelism, they are those of a reduce-scatter and of an all-gather.
     """
     pipeline_send: int
     data_all_reduce: int
@@ -709,38 +849,62 @@ class Traffic:
 
 def traffic(training: Training) -> list[Traffic]:
     """Return what a GPU of each stage hands to its collectives in an iteration."""
-    stages = training.stages
-    zero = training.zero
-    many = training.micro_batches
-    shares = training.data * training.context > 1
-    times = many if zero >= 2 and training.pipeline == 1 else 1
-    again = 3 if training.recompute == "full" else 2
-    ends = [training.sent_bytes(layers[-1]) for layers in stages[:-1]]
-    out = []
-    for number, layers in enumerate(stages):
-        summed = training.summed_bytes(layers)
-        gathered = training.gathered_bytes(layers)
-        sends = 0
-        if ends:
-            # Nothing leaves the last chunk of the last stage, or goes back from the first one of
-            # the first.
-            sends = (training.chunks - (number == len(ends))) * ends[min(number, len(ends) - 1)]
-            sends += (training.chunks - (number == 0)) * ends[number - 1]
-        context = many * sum(map(training.context_bytes, layers))
-        out.append(
-            Traffic(
-                number,
-                again * many * training.tensor_bytes(layers),
-                many * sends,
-                summed if shares and zero == 0 else 0,
-                times * summed if shares and zero else 0,
-                gathered * (2 * many if zero == 3 else 1) if shares and zero else 0,
-                again * context,
-                context,
-                2 * again * many * sum(map(training.routed_bytes, layers)),
-            )
-        )
-    return out
+    by_stage = []
+    for number, layers in enumerate(training.stages):
+        by_stage.append(_stage_traffic(training, number, layers))
+    return by_stage
+
+
+def _stage_traffic(
+    training: Training,
+    number: int,
+    layers: Sequence[Layer],
+) -> Traffic:
+    micro_batches = training.micro_batches
+    passes = 2
+    if training.recompute == "full":
+        passes = 3
+    key_values = micro_batches * sum(training.context_bytes(layer) for layer in layers)
+    routed = micro_batches * sum(training.routed_bytes(layer) for layer in layers)
+
+    summed = training.summed_bytes(layers)
+    gathered = training.gathered_bytes(layers)
+    all_reduce = reduce_scatter = all_gather = 0
+    if training.data * training.context > 1:
+        if training.zero == 0:
+            all_reduce = summed
+        else:
+            reduce_scatter = summed
+            if training.is_sharded:
+                reduce_scatter = summed * micro_batches
+            all_gather = gathered
+            if training.zero == 3:
+                all_gather = gathered * 2 * micro_batches
+    return Traffic(
+        number,
+        tensor_all_reduce=passes * micro_batches * training.tensor_bytes(layers),
+        pipeline_send=micro_batches * _pipeline_sends(training, number),
+        data_all_reduce=all_reduce,
+        data_reduce_scatter=reduce_scatter,
+        data_all_gather=all_gather,
+        context_all_gather=passes * key_values,
+        context_reduce_scatter=key_values,
+        expert_all_to_all=2 * passes * routed,
+    )
+
+
+def _pipeline_sends(training: Training, number: int) -> int:
+    """Return the bytes that a GPU of this stage sends to other stages for one micro-batch."""
+    ends = []
+    for layers in training.stages[:-1]:
+        ends.append(training.sent_bytes(layers[-1]))
+    if not ends:
+        return 0
+    # Nothing leaves the last chunk of the last stage, or goes back from the first one of the first.
+    last = len(ends)
+    forward = training.chunks - (number == last)
+    backward = training.chunks - (number == 0)
+    return forward * ends[min(number, last - 1)] + backward * ends[number - 1]
 
 
 BUCKET_PARAMETERS = 40_000_000
@@ -780,56 +944,32 @@ def new_job_file(
     `Training`. Calls `warn` with each of `warnings`. Raises `DocumentError`, which names the option
     at fault.
     """
-    of = find_model(model)
-    unit = find_gpu(gpu)
+    described_model = find_model(model)
+    described_gpu = find_gpu(gpu)
     if zero not in get_args(Zero):
-        raise DocumentError(
-            "--zero", "", f"{zero} is not a stage of ZeRO (give 0, 1, 2 or 3)", code="not-allowed"
-        )
+        reason = f"{zero} is not a stage of ZeRO (give 0, 1, 2 or 3)"
+        raise DocumentError("--zero", "", reason, code="not-allowed")
     if recompute not in get_args(Recompute):
         reason = f"unknown way '{recompute}' ({suggestion(recompute, get_args(Recompute))})"
         raise DocumentError("--recompute", "", reason, code="unknown-name")
-    if (part := unit.efficiency if efficiency is None else efficiency) is None:
-        reason = (
-            f"is missing: no measurement of the {unit.name} is known here (give the part of its"
-            " peak, e.g. 70%)"
-        )
-        raise DocumentError("--efficiency", "", reason)
-    if not 0 < part <= 1:
-        raise DocumentError(
-            "--efficiency", "", f"{part} is not above 0 and at most 1 (give a part of the peak)"
-        )
+    efficiency = _efficiency(described_gpu, efficiency)
     if name is None:
-        title = re.sub(r"[^A-Za-z0-9_-]", "_", model)
-    else:
-        title = name
-    if not _NAME.fullmatch(title):
-        reason = f"'{title}' is not a name (up to 32 letters, digits, '-', '_'; a letter first)"
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", model)
+    if not _NAME.fullmatch(name):
+        reason = f"'{name}' is not a name (up to 32 letters, digits, '-', '_'; a letter first)"
         raise DocumentError("--name", "", reason, code="not-a-name")
+
     degrees = _degrees(parallel, gpus)
     if global_batch is not None:
         if micro_batches is not None:
-            raise DocumentError(
-                "--micro-batches", "", "follow from --global-batch (give one of them)"
-            )
-        micro_batches, left_over = divmod(global_batch, degrees["dp"] * micro_batch_samples)
-        if left_over or not micro_batches:
-            reason = (
-                f"{global_batch} is no multiple of dp={degrees['dp']} times --micro-batch-size"
-                " (change one)"
-            )
-            raise DocumentError("--global-batch", "", reason)
+            reason = "follow from --global-batch (give one of them)"
+            raise DocumentError("--micro-batches", "", reason)
+        micro_batches = _micro_batches(global_batch, degrees["dp"], micro_batch_samples)
     elif micro_batches is None:
-        stages = degrees["pp"]
-        # Interleaved stages take them in multiples of the stages.
-        multiple = stages if choices.get("chunks", 1) > 1 else 1
-        if stages == 1:
-            micro_batches = 1
-        else:
-            micro_batches = -(-MICRO_BATCHES // multiple) * multiple
+        micro_batches = _default_micro_batches(degrees["pp"], choices.get("chunks", 1))
     training = Training(
-        of,
-        unit,
+        described_model,
+        described_gpu,
         data=degrees["dp"],
         tensor=degrees["tp"],
         pipeline=degrees["pp"],
@@ -838,51 +978,93 @@ def new_job_file(
         micro_batches=micro_batches,
         micro_batch_samples=micro_batch_samples,
         zero=cast("Zero", zero),
-        efficiency=part,
+        efficiency=efficiency,
         recompute=cast("Recompute", recompute),
         **choices,
     )
-    text = job_file(training, title, min(gpus_per_host, gpus), hosts)
+    text = job_file(training, name, min(gpus_per_host, gpus), hosts)
     for warning in warnings(training):
         warn(warning)
     return text
 
 
+def _efficiency(gpu: Gpu, part: Fraction | None) -> Fraction:
+    if part is None:
+        part = gpu.efficiency
+    if part is None:
+        reason = (
+            f"is missing: no measurement of the {gpu.name} is known here (give the part of its"
+            " peak, e.g. 70%)"
+        )
+        raise DocumentError("--efficiency", "", reason)
+    if not 0 < part <= 1:
+        reason = f"{part} is not above 0 and at most 1 (give a part of the peak)"
+        raise DocumentError("--efficiency", "", reason)
+    return part
+
+
+def _micro_batches(
+    global_batch: int,
+    data: int,
+    micro_batch_samples: int,
+) -> int:
+    micro_batches, left_over = divmod(global_batch, data * micro_batch_samples)
+    if left_over or not micro_batches:
+        reason = f"{global_batch} is no multiple of dp={data} times --micro-batch-size (change one)"
+        raise DocumentError("--global-batch", "", reason)
+    return micro_batches
+
+
+def _default_micro_batches(stages: int, chunks: int) -> int:
+    if stages == 1:
+        return 1
+    if chunks == 1:
+        return MICRO_BATCHES
+    # Interleaved stages take them in multiples of the stages.
+    return -(-MICRO_BATCHES // stages) * stages
+
+
 def _degrees(parallel: str, gpus: int) -> dict[str, int]:
-    degrees: dict[str, int] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1}
-    given: set[str] = set()
-    for part in filter(None, (part.strip() for part in parallel.split(","))):
+    degrees: dict[str, int] = {}
+    for word in parallel.split(","):
+        part = word.strip()
+        if not part:
+            continue
         match = _DEGREE.fullmatch(part)
-        if match is None or match[1] in given:
+        if match is None or match[1] in degrees:
             reason = (
                 f"'{part}' is not a degree of parallelism, or is given twice (write dp=8,tp=4,pp=2)"
             )
             raise DocumentError("--parallel", "", reason)
-        given.add(match[1])
         degrees[match[1]] = int(match[2])
-    others = degrees["tp"] * degrees["pp"] * degrees["cp"]
-    data = degrees.setdefault("dp", max(1, gpus // others))
-    if data * others != gpus:
-        said = ", ".join(
-            f"{key}={degrees[key]}"
-            for key in ("dp", "tp", "pp", "cp")
-            if key != "cp" or degrees[key] > 1
-        )
-        raise DocumentError(
-            "--parallel", "", f"{said} are {data * others} GPUs, not {gpus} (correct one of them)"
-        )
+    for key in ("tp", "pp", "cp", "ep"):
+        degrees.setdefault(key, 1)
+
+    replica = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    data = degrees.setdefault("dp", max(1, gpus // replica))
+    if data * replica != gpus:
+        keys = ["dp", "tp", "pp"]
+        if degrees["cp"] > 1:
+            keys.append("cp")
+        text = ", ".join(f"{key}={degrees[key]}" for key in keys)
+        reason = f"{text} are {data * replica} GPUs, not {gpus} (correct one of them)"
+        raise DocumentError("--parallel", "", reason)
     return degrees
 
 
 def warnings(training: Training) -> Iterator[str]:
     """Yield what no one trains like, in a sentence each."""
-    stages = training.pipeline
-    many = training.micro_batches
-    if stages > 1 and many < stages * training.chunks:
-        idle = Fraction(stages - 1, training.chunks * many + stages - 1)
+    stages = training.pipeline * training.chunks
+    micro_batches = training.micro_batches
+    if training.pipeline > 1 and micro_batches < stages:
+        bubbles = training.pipeline - 1
+        idle = bubbles / (training.chunks * micro_batches + bubbles)
+        plural = ""
+        if micro_batches > 1:
+            plural = "es"
         yield (
-            f"{stages * training.chunks} stages with {many} micro-batch{'es' if many > 1 else ''}"
-            f" leave GPUs idle for {float(idle):.0%} of the time (give a larger --global-batch)."
+            f"{stages} stages with {micro_batches} micro-batch{plural}"
+            f" leave GPUs idle for {idle:.0%} of the time (give a larger --global-batch)."
         )
     state = float(training.state_bytes)
     size = training.gpu.memory_bytes
@@ -899,12 +1081,15 @@ def warnings(training: Training) -> Iterator[str]:
 
 
 def job_file(
-    training: Training, name: str, gpus_per_host: int, hosts: Sequence[str] | None = None
+    training: Training,
+    name: str,
+    gpus_per_host: int,
+    hosts: Sequence[str] | None = None,
 ) -> str:
-    """Return the text of the job file, YAML with comments. `hosts` are h1, h2... if they are not
-    given.
+    """Return the text of the job file, YAML with comments.
 
-    Raises `DocumentError` for groups that do not fit `gpus_per_host` or `hosts`.
+    `hosts` are h1, h2... if they are not given. Raises `DocumentError` for groups that do not fit
+    `gpus_per_host` or `hosts`.
 
     The file describes hosts, since the network sees nothing else: `GPUs per host` consecutive ranks
     are one worker. Inside a host, groups of tensor, context and expert parallelism take the time of
@@ -925,21 +1110,22 @@ def job_file(
         )
         raise DocumentError("--hosts", "", reason, code="wrong-length")
     paradigm, section = _section(training, gpus_per_host, count)
-    lines = (
-        line
-        for text in _comments(training, gpus_per_host, count)
-        for line in textwrap.wrap(text, _WIDTH)
-    )
-    comments = "".join(f"# {line}\n" for line in lines)
-    head = f"job: {name}\nparallelism: {paradigm}\nworkers: [{', '.join(workers)}]\n"
-    return comments + head + _text(paradigm, section)
+    lines = []
+    for text in _comments(training, gpus_per_host, count):
+        lines += [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
+    lines += [f"job: {name}", f"parallelism: {paradigm}", f"workers: [{', '.join(workers)}]"]
+    return "\n".join(lines) + "\n" + _text(paradigm, section)
 
 
 def _hosts(training: Training, gpus_per_host: int) -> int:
     cut = training.tensor * training.context
     spans = [("cp", training.context, cut), ("ep", training.expert, cut * training.expert)]
-    whole = gpus_per_host % training.tensor == 0 and cut * training.data % gpus_per_host == 0
-    if not whole or any(size % gpus_per_host and gpus_per_host % size for _, _, size in spans):
+    fits = gpus_per_host % training.tensor == 0 and cut * training.data % gpus_per_host == 0
+    for _, _, size in spans:
+        # A group is a part of a host, or several hosts.
+        if size % gpus_per_host and gpus_per_host % size:
+            fits = False
+    if not fits:
         reason = (
             f"{gpus_per_host} a host do not hold whole groups of tp={training.tensor}, or do not"
             f" divide dp={training.data} (give a multiple of tp that divides tp x dp, and tp x cp"
@@ -948,210 +1134,258 @@ def _hosts(training: Training, gpus_per_host: int) -> int:
         raise DocumentError("--gpus-per-host", "", reason)
     between = [key for key, degree, size in spans if degree > 1 and size > gpus_per_host]
     if len(between) > 1:
-        raise DocumentError(
-            "--parallel", "ep", "and cp are both larger than a host (give a smaller one of them)"
-        )
+        reason = "and cp are both larger than a host (give a smaller one of them)"
+        raise DocumentError("--parallel", "ep", reason)
     hosts = training.gpus // gpus_per_host
     if hosts < 2:
-        raise DocumentError(
-            "--gpus", "", f"{training.gpus} are on one host, which needs no network (give more)"
-        )
+        reason = f"{training.gpus} are on one host, which needs no network (give more)"
+        raise DocumentError("--gpus", "", reason)
     return hosts
 
 
-def _section(training: Training, gpus_per_host: int, hosts: int) -> tuple[str, dict[str, Any]]:
-    per_stage = hosts // training.pipeline
-    stages = training.stages
+def _section(
+    training: Training,
+    gpus_per_host: int,
+    hosts: int,
+) -> tuple[str, dict[str, Any]]:
+    """Return the paradigm of the job file, and its section."""
+    if training.is_sharded:
+        return "fsdp", _sharded(training, gpus_per_host)
 
-    def times(of: Sequence[tuple[Layer, ...]]) -> dict[str, list[str]]:
-        both = [training.pass_s(each, gpus_per_host) for each in of]
-        return {
-            "forward": [_seconds(each) for each, _ in both],
-            "backward": [_seconds(each) for _, each in both],
-        }
-
-    if training.zero >= 2 and training.pipeline == 1:
-        return "fsdp", _sharded(training, times([(layer,) for layer in training.model.layers]))
     # Hosts that share the layers of a replica, or of several that share experts.
     cut = training.tensor * training.context
-    shared = [-(-size // gpus_per_host) for size in (cut, cut * training.expert)]
-    if shared[0] > 1 or training.expert > 1:
-        group = max(shared)
-    else:
-        group = 1
-    sums = {}
-    if per_stage > 1:
-        sums = {
-            key: [size_text(size) for size in sizes]
-            for key, sizes in _sums(training, group, shared[0] > 1)
-        }
-    plain = training.pipeline == training.micro_batches == group == 1 and training.zero == 0
-    if plain and training.overlap:
+    context_hosts = -(-cut // gpus_per_host)
+    expert_hosts = -(-cut * training.expert // gpus_per_host)
+    has_context = context_hosts > 1
+    group = 1
+    if has_context or training.expert > 1:
+        group = max(context_hosts, expert_hosts)
+
+    stage_hosts = hosts // training.pipeline
+    sums: dict[str, list[str]] = {}
+    if stage_hosts > 1:
+        for key, sizes in _sums(training, group, has_context):
+            sums[key] = [size_text(size) for size in sizes]
+    times = _times(training, training.stages, gpus_per_host)
+    is_plain = training.pipeline == training.micro_batches == group == 1 and training.zero == 0
+    if is_plain and training.overlap:
+        (forward,), (backward,) = times["forward"], times["backward"]
         (gradient,) = sums["gradient"]
         buckets = min(-(-size_bytes(gradient) // BUCKET_BYTES), _MOST_BUCKETS)
-        passes = {key: value for key, (value,) in times(stages).items()}
+        passes = {"forward": forward, "backward": backward}
         return "data", {**passes, "buckets": buckets, "gradient": gradient}
+
     # A host sends what all of its ranks send. The boundary of a single stage is not there, but has
     # a size.
-    ends = stages[:-1] or stages
-    sent = [size_text(gpus_per_host * training.sent_bytes(layers[-1])) for layers in ends]
+    ends = training.stages[:-1] or training.stages
+    sent = []
+    for stage in ends:
+        sent.append(size_text(gpus_per_host * training.sent_bytes(stage[-1])))
     section: dict[str, Any] = {
         "schedule": "interleaved" if training.chunks > 1 else "1f1b",
         "micro_batches": training.micro_batches,
-        **times(stages),
+        **times,
         "activation": sent if training.pipeline > 1 else sent[0],
     }
     if training.chunks > 1:
         section["chunks"] = training.chunks
-    elif per_stage == 1:
+    elif stage_hosts == 1:
         return "pipeline", section
-    order = ["pipeline", "data", "tensor"][: 3 if group > 1 else 2]
+
     mesh: dict[str, Any] = {
-        "data": per_stage // group,
+        "data": stage_hosts // group,
         "pipeline": training.pipeline,
-        "order": order,
+        "order": ["pipeline", "data", "tensor"] if group > 1 else ["pipeline", "data"],
     }
     layers = -(-len(training.model.layers) // (training.pipeline * training.chunks))
     if group > 1:
-        if shared[0] > 1:
-            of = training.context_bytes
-        else:
-            of = training.routed_bytes
-        each = training.tensor if shared[0] > 1 else gpus_per_host
-        # Layers without an exchange, and stages with a layer less, count as a part of one.
-        places = layers * training.pipeline * training.chunks
-        exchanged = each * sum(map(of, training.model.layers)) // places
-        if training.recompute == "full":
-            # The backward pass repeats what the forward pass exchanges: one of three times, or of
-            # two.
-            if shared[0] > 1:
-                exchanged = exchanged * 4 // 3
-            else:
-                exchanged = exchanged * 3 // 2
-        exchange = {
-            "exchange": "context" if shared[0] > 1 else "experts",
-            "exchanged": size_text(exchanged),
-        }
-        mesh |= {"tensor": group, "layers": layers, **exchange}
+        exchanged = _exchanged_bytes(training, layers, gpus_per_host, has_context)
+        mesh["tensor"] = group
+        mesh["layers"] = layers
+        mesh["exchange"] = "context" if has_context else "experts"
+        mesh["exchanged"] = size_text(exchanged)
     if training.overlap and sums:
-        parameters = max(map(training.parameters, stages)) // training.chunks
-        buckets = min(layers, -(-parameters // max(BUCKET_PARAMETERS, 10**6 * training.data)))
-        mesh["buckets"] = max(n for n in range(1, buckets + 1) if group == 1 or layers % n == 0)
+        mesh["buckets"] = _buckets(training, layers, group)
     return "mesh", {**mesh, **section, **sums}
 
 
-def _sums(training: Training, group: int, context: bool) -> Iterator[tuple[str, list[int]]]:
-    """Yield the sizes of a host's sums of gradients in each stage, and of the parameters that it
-    gathers then, by key of a mesh. Of `group` hosts that share layers, each has all parameters of a
-    context, and its part of the experts."""
-    dense, experts = (
-        [training.tensor * of(layers) for layers in training.stages]
-        for of in (training.dense, training.routed_to)
-    )
-    if group == 1 or context:
-        inside = training.expert
+def _times(
+    training: Training,
+    stages: Sequence[Sequence[Layer]],
+    gpus_per_host: int,
+) -> dict[str, list[str]]:
+    forward = []
+    backward = []
+    for layers in stages:
+        forward_s, backward_s = training.pass_s(layers, gpus_per_host)
+        forward.append(_seconds(forward_s))
+        backward.append(_seconds(backward_s))
+    return {"forward": forward, "backward": backward}
+
+
+def _exchanged_bytes(
+    training: Training,
+    layers: int,
+    gpus_per_host: int,
+    has_context: bool,
+) -> int:
+    """Return what a host exchanges with its group for each of so many layers of a stage."""
+    if has_context:
+        total = training.tensor * sum(map(training.context_bytes, training.model.layers))
     else:
-        inside = training.expert // group
-    experts = [inside * size for size in experts]
+        total = gpus_per_host * sum(map(training.routed_bytes, training.model.layers))
+    # Layers without an exchange, and stages with a layer less, count as a part of one.
+    exchanged = total // (layers * training.pipeline * training.chunks)
+    if training.recompute != "full":
+        return exchanged
+    # The backward pass repeats what the forward pass exchanges: one of three times, or of two.
+    if has_context:
+        return exchanged * 4 // 3
+    return exchanged * 3 // 2
+
+
+def _buckets(
+    training: Training,
+    layers: int,
+    group: int,
+) -> int:
+    """Return in how many parts a chunk's gradients are summed, which divide its exchanges."""
+    parameters = max(map(training.parameters, training.stages)) // training.chunks
+    bucket = max(BUCKET_PARAMETERS, 10**6 * training.data)
+    most = min(layers, -(-parameters // bucket))
+    if group == 1:
+        return max(1, most)
+    return max(number for number in range(1, most + 1) if layers % number == 0)
+
+
+def _sums(
+    training: Training,
+    group: int,
+    has_context: bool,
+) -> Iterator[tuple[str, list[int]]]:
+    """Yield the sizes of a host's sums of gradients in each stage, by key of a mesh.
+
+    With ZeRO, the parameters that it gathers then follow. Of `group` hosts that share layers, each
+    has all parameters of a context, and its part of the experts.
+    """
+    if group == 1 or has_context:
+        host_experts = training.expert
+    else:
+        host_experts = training.expert // group
+    dense = []
+    experts = []
+    for layers in training.stages:
+        dense.append(training.tensor * training.dense(layers))
+        experts.append(host_experts * training.tensor * training.routed_to(layers))
+    everything = [sum(sizes) for sizes in zip(dense, experts, strict=True)]
+
+    # Parameters that replicas sum among themselves, and those that all hosts of a stage sum.
+    if group == 1:
+        by_replicas = everything
+        by_all = []
+    elif has_context:
+        by_replicas = []
+        by_all = everything
+    else:
+        by_replicas = experts
+        by_all = dense
     summed = training.summed_element_bytes
     gathered = training.model.parameter_bytes
-    whole = [sum(sizes) for sizes in zip(dense, experts, strict=True)]
-    if group == 1:
-        replicas = whole
-        every = []
-    elif context:
-        replicas = []
-        every = whole
-    else:
-        replicas = experts
-        every = dense
-    if any(replicas):
-        yield "gradient", [summed * size for size in replicas]
+    if any(by_replicas):
+        yield "gradient", [summed * size for size in by_replicas]
         if training.zero:
-            yield "parameters", [gathered * size for size in replicas]
-    if any(every):
-        # A reduce-scatter and an all-gather send half as much as an all-reduce each.
-        yield (
-            "shared_gradient",
-            [size * (summed + gathered) // 2 if training.zero else size * summed for size in every],
-        )
+            yield "parameters", [gathered * size for size in by_replicas]
+    if any(by_all):
+        if training.zero:
+            # A reduce-scatter and an all-gather send half as much as an all-reduce each.
+            yield "shared_gradient", [size * (summed + gathered) // 2 for size in by_all]
+        else:
+            yield "shared_gradient", [size * summed for size in by_all]
 
 
-def _sharded(training: Training, times: dict[str, list[str]]) -> dict[str, Any]:
-    layers = training.model.layers
-
-    def sizes(of: Callable[[Sequence[Layer]], int]) -> list[str]:
-        return [size_text(training.tensor * of([layer])) for layer in layers]
-
-    shape = {"zero": training.zero, "layers": len(layers), "micro_batches": training.micro_batches}
+def _sharded(training: Training, gpus_per_host: int) -> dict[str, Any]:
+    layers = [(layer,) for layer in training.model.layers]
+    gathered = [training.tensor * training.gathered_bytes(layer) for layer in layers]
+    summed = [training.tensor * training.summed_bytes(layer) for layer in layers]
     return {
-        **shape,
-        **times,
-        "parameters": sizes(training.gathered_bytes),
-        "gradients": sizes(training.summed_bytes),
+        "zero": training.zero,
+        "layers": len(layers),
+        "micro_batches": training.micro_batches,
+        **_times(training, layers, gpus_per_host),
+        "parameters": [size_text(size) for size in gathered],
+        "gradients": [size_text(size) for size in summed],
     }
 
 
-def _comments(training: Training, gpus_per_host: int, hosts: int) -> Iterator[str]:
+def _comments(
+    training: Training,
+    gpus_per_host: int,
+    hosts: int,
+) -> Iterator[str]:
     model = training.model
     gpu = training.gpu
     yield f"{model.name}: {model.parameters:,} parameters ({model.source})."
-    degrees = {"dp": training.data, "tp": training.tensor, "pp": training.pipeline}
-    degrees |= {
-        key: of for key, of in (("cp", training.context), ("ep", training.expert)) if of > 1
-    }
-    said = ", ".join(f"{key}={degree}" for key, degree in degrees.items())
-    ways = [
-        f"recomputation: {training.recompute}",
-        *(["sequence parallelism"] if training.sequence_parallel else []),
-        *([f"{training.chunks} chunks of each stage"] if training.chunks > 1 else []),
-    ]
-    where = f"{training.gpus} {gpu.name} on {hosts} hosts of {gpus_per_host}"
-    yield f"{where}: {said}, ZeRO {training.zero}; {', '.join(ways)}."
+
+    degrees = [f"dp={training.data}", f"tp={training.tensor}", f"pp={training.pipeline}"]
+    if training.context > 1:
+        degrees.append(f"cp={training.context}")
+    if training.expert > 1:
+        degrees.append(f"ep={training.expert}")
+    ways = [f"recomputation: {training.recompute}"]
+    if training.sequence_parallel:
+        ways.append("sequence parallelism")
+    if training.chunks > 1:
+        ways.append(f"{training.chunks} chunks of each stage")
+    machines = f"{training.gpus} {gpu.name} on {hosts} hosts of {gpus_per_host}"
+    yield f"{machines}: {', '.join(degrees)}, ZeRO {training.zero}; {', '.join(ways)}."
+
     samples = training.data * training.micro_batches * training.micro_batch_samples
     yield (
         f"Micro-batches of an iteration: {training.micro_batches} for each replica. Samples of a"
         f" micro-batch: {training.micro_batch_samples}, each {model.sample}; of an iteration:"
         f" {samples}."
     )
+    measured = "given"
+    if training.efficiency == gpu.efficiency:
+        measured = gpu.measured
     yield (
         f"Computing: {model.forward_flops / 1e12:.4g} TFLOP a sample forward, {BACKWARD} times that"
-        f" backward, at {float(training.efficiency):.1%}"
-        f" ({gpu.measured if training.efficiency == gpu.efficiency else 'given'}) of"
+        f" backward, at {float(training.efficiency):.1%} ({measured}) of"
         f" {gpu.peak_flops / 1e12:g} TFLOP/s ({gpu.source}); memory at"
         f" {gpu.memory_bytes_per_s / 1e9:g} GB/s."
     )
     for warning in warnings(training):
         yield f"Warning: {warning}"
-    for of, layers in zip(_traffic_lines(training), training.stages, strict=True):
-        yield f"{layers[0].name} to {layers[-1].name}: {of}"
+    for sent, layers in zip(traffic(training), training.stages, strict=True):
+        yield f"{layers[0].name} to {layers[-1].name}: {_traffic_line(sent)}"
 
 
-def _traffic_lines(training: Training) -> list[str]:
-    """Return one line for each stage: the bytes of a GPU in an iteration, by operation."""
-    lines = []
-    for of in traffic(training):
-        parts = [
-            (of.tensor_all_reduce, "all-reduced in its tensor group (inside the host)"),
-            (of.context_all_gather, "of keys and values all-gathered in its context's group"),
-            (of.context_reduce_scatter, "of their gradients reduce-scattered"),
-            (of.expert_all_to_all, "of tokens in all-to-alls of its experts' group"),
-            (of.pipeline_send, "sent to other stages"),
-            (of.data_all_reduce, "all-reduced over replicas"),
-            (of.data_reduce_scatter, "reduce-scattered over replicas"),
-            (of.data_all_gather, "all-gathered over replicas"),
-        ]
-        said = ", ".join(f"{size / 1e9:.4g} GB {what}" for size, what in parts if size)
-        lines.append(f"{said or 'nothing sent'}, by each GPU in an iteration.")
-    return lines
+def _traffic_line(sent: Traffic) -> str:
+    """Return the bytes of a GPU of one stage in an iteration, by operation."""
+    operations = [
+        (sent.tensor_all_reduce, "all-reduced in its tensor group (inside the host)"),
+        (sent.context_all_gather, "of keys and values all-gathered in its context's group"),
+        (sent.context_reduce_scatter, "of their gradients reduce-scattered"),
+        (sent.expert_all_to_all, "of tokens in all-to-alls of its experts' group"),
+        (sent.pipeline_send, "sent to other stages"),
+        (sent.data_all_reduce, "all-reduced over replicas"),
+        (sent.data_reduce_scatter, "reduce-scattered over replicas"),
+        (sent.data_all_gather, "all-gathered over replicas"),
+    ]
+    parts = [f"{size / 1e9:.4g} GB {operation}" for size, operation in operations if size]
+    return f"{', '.join(parts) or 'nothing sent'}, by each GPU in an iteration."
 
 
 def _seconds(value: Fraction) -> str:
     """Return a duration as text, rounded to nanoseconds."""
-    return duration_text(Fraction(round(value * 10**_DIGITS), 10**_DIGITS))
+    rounded = round(value * 10**_DIGITS)
+    return duration_text(Fraction(rounded, 10**_DIGITS))
 
 
 def _text(paradigm: str, section: dict[str, Any]) -> str:
     return yaml.safe_dump(
-        {paradigm: section}, sort_keys=False, default_flow_style=None, width=_WIDTH
+        {paradigm: section},
+        sort_keys=False,
+        default_flow_style=None,
+        width=_WIDTH,
     )

@@ -1,6 +1,4 @@
-"""Run a scenario under each of several policies: in virtual time in this process, or on real
-hosts.
-"""
+"""Run a scenario under each of several policies: in virtual time, or on real hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +34,10 @@ from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario
 from echelon_lab.traffic.schedule import Schedule
 
 Runner = Callable[[Scenario, str, Callable[[], Policy], Callable[[str, int], None]], PolicyRun]
-"""Runs a scenario under one policy: (scenario, policy's label, policy factory, progress(job,
-iteration)).
+"""Runs a scenario under one policy.
+
+Its arguments are the scenario, the policy's label, the policy's factory, and progress(job,
+iteration).
 """
 Watch = Callable[[str], AbstractContextManager[None]]
 """A context manager around a run's jobs, made with the URL of the run's service."""
@@ -57,21 +56,15 @@ def place(fabric: str, target: str) -> Start:
     from echelon.switches.targets import TARGETS
 
     if fabric not in FABRICS:
-        raise DocumentError(
-            "--on", "", f"unknown fabric '{fabric}' ({suggestion(fabric, FABRICS)})"
-        )
+        reason = f"unknown fabric '{fabric}' ({suggestion(fabric, FABRICS)})"
+        raise DocumentError("--on", "", reason)
     if target != FLUID and target not in TARGETS:
-        raise DocumentError(
-            "--target",
-            "",
-            f"unknown target '{target}' ({suggestion(target, (FLUID, *TARGETS))})",
-            code="unknown-target",
-        )
+        reason = f"unknown target '{target}' ({suggestion(target, (FLUID, *TARGETS))})"
+        raise DocumentError("--target", "", reason, code="unknown-target")
     if not _goes_together(fabric, target):
-        others = " or ".join(name for name in FABRICS if _goes_together(name, target)) or "none"
-        raise DocumentError(
-            "--target", "", f"{target} does not run on the {fabric} fabric (add --on {others})"
-        )
+        fitting = " or ".join(name for name in FABRICS if _goes_together(name, target)) or "none"
+        reason = f"{target} does not run on the {fabric} fabric (add --on {fitting})"
+        raise DocumentError("--target", "", reason)
     if fabric != VIRTUAL:
         return partial(_on_hosts, fabric, target)
     if target == FLUID:
@@ -99,26 +92,42 @@ def _goes_together(fabric: str, target: str) -> bool:
 
     if target == FLUID:
         return fabric == VIRTUAL
-    kind = TARGETS[target]
-    return (kind.virtual_fabric() if fabric == VIRTUAL else kind.launcher()) is not None
+    if fabric == VIRTUAL:
+        return TARGETS[target].virtual_fabric() is not None
+    return TARGETS[target].launcher() is not None
 
 
 def _fluid(watch: Watch, progress: CommandProgress) -> Runner:
     from echelon_lab.virtual.fluid_run import run
 
-    return partial(run, shown=progress)
+    return partial(run, listener=progress)
 
 
-def _virtual(target: str, watch: Watch, progress: CommandProgress) -> Runner:
+def _virtual(
+    target: str,
+    watch: Watch,
+    progress: CommandProgress,
+) -> Runner:
     from echelon_lab.virtual.run import run
 
-    return partial(run, target=target, shown=progress)
+    return partial(run, target=target, listener=progress)
 
 
-def _on_hosts(backend: str, target: str, watch: Watch, progress: CommandProgress) -> Runner:
+def _on_hosts(
+    backend: str,
+    target: str,
+    watch: Watch,
+    progress: CommandProgress,
+) -> Runner:
     from echelon_lab.hosts.run import run
 
-    return partial(run, backend=backend, target=target, watch=watch, shown=progress)
+    return partial(
+        run,
+        backend=backend,
+        target=target,
+        watch=watch,
+        listener=progress,
+    )
 
 
 def unwatched(_url: str) -> AbstractContextManager[None]:
@@ -130,9 +139,8 @@ ScenarioLike = Scenario | Mapping[str, object] | str | Path
 """A scenario, the path of its file, or a document with the keys of such a file. Values of a
 document may be objects, such as a `FabricSpec` or `JobSpec`s."""
 OnIteration = Callable[[str, str, int], None]
-"""A function that is told of each finished iteration: (label of the policy, job, iteration from
-1).
-"""
+"""A function that is told of each finished iteration: label of the policy, job, iteration from
+1."""
 
 
 def simulate(
@@ -162,14 +170,13 @@ def simulate(
     if factor != 1:
         prepared = scaled(prepared, factor).scenario
     runner = place(VIRTUAL, target)(unwatched, UNSEEN)
-    return compare(
-        prepared,
-        target,
-        runner,
-        ideal_place(target) if ideal else None,
-        None if keep is None else Path(keep),
-        on_iteration=progress,
-    )
+    ideal_runner = None
+    if ideal:
+        ideal_runner = ideal_place(target)
+    directory = None
+    if keep is not None:
+        directory = Path(keep)
+    return compare(prepared, target, runner, ideal_runner, directory, on_iteration=progress)
 
 
 def prepare(
@@ -180,10 +187,9 @@ def prepare(
 
     A document needs neither a name nor, if `policies` are given, policies. Raises `DocumentError`.
     """
+    choices = None
     try:
-        if policies is None:
-            choices = None
-        else:
+        if policies is not None:
             choices = tuple(dict.fromkeys(_choice(policy) for policy in policies))
     except PolicyChoiceError as error:
         raise DocumentError("policies", "", str(error), code=error.code) from None
@@ -220,51 +226,44 @@ def compare(
     are `to_write`; `on_iteration` is told of each iteration. Raises what the runners raise.
     """
     progress.stage("measuring each job alone")
-    if keep is None:
-        kept = None
-    else:
+    kept = None
+    if keep is not None:
         kept = _Kept(PointStore(keep), scenario, {"target": target, **(settings or {})})
     alone_s = alone_iterations_s(scenario)
-    turns = [
-        _Turn(choice, label, run, run is ideal)
-        for choice in scenario.policies
-        for label, run in ((choice.label, runner), (f"{choice.label}, ideal", ideal))
-        if run is not None
-    ]
-    finished = {turn.label: kept.get(turn.choice, turn.label) if kept else None for turn in turns}
-    due = _in_order([turn for turn in turns if finished[turn.label] is None])
+    turns = []
+    for choice in scenario.policies:
+        turns.append(_Turn(choice, choice.label, runner, is_ideal=False))
+        if ideal is not None:
+            turns.append(_Turn(choice, f"{choice.label}, ideal", ideal, is_ideal=True))
+    finished: dict[str, PolicyRun] = {}
+    if kept is not None:
+        finished = kept.runs(turns)
+    due = _in_order([turn for turn in turns if turn.label not in finished])
+
     records = expected_records(scenario, alone_s)
-    progress.expect(
-        [
-            *chain.from_iterable(
-                _phases(turn, scenario, target, records if kept else 0) for turn in due
-            ),
-            *(writing_phases(records * len(turns)) if to_write else ()),
-        ]
-    )
+    phases = _all_phases(due, scenario, target, 0 if kept is None else records)
+    if to_write:
+        phases += writing_phases(records * len(turns))
+    progress.expect(phases)
     parts = scenario.iterations * len(scenario.jobs)
     already = parts * (len(turns) - len(due))
     progress.stage("running", parts * len(turns), "iterations", kept=already)
     for turn in due:
         progress.doing(turn.label)
         progress.begin()
+        rounds = _Rounds(scenario, turn.label, progress, on_iteration)
         try:
-            measured = turn.run(
-                scenario,
-                turn.label,
-                turn.make,
-                _Rounds(scenario, turn.label, progress, on_iteration),
-            )
+            measured = turn.run(scenario, turn.label, turn.make, rounds)
         except PlanError as error:
             raise PlanError(f"policy {turn.label}: {error}", error.job, code=error.code) from None
-        if kept:
+        if kept is not None:
             progress.begin(KEEPING)
             progress.doing(f"{turn.label}: keeping the results")
-            kept.put(turn.choice, turn.label, measured)
+            kept.put(turn, measured)
         finished[turn.label] = measured
-    if kept:
-        kept.forget()
-    runs = {label: run for label, run in finished.items() if run is not None}
+    if kept is not None:
+        kept.forget(turns)
+    runs = {turn.label: finished[turn.label] for turn in turns}
     return PolicyComparison(scenario, target, runs, alone_s)
 
 
@@ -291,11 +290,15 @@ class _Turn:
 
     @property
     def kind(self) -> str:
-        """What determines the pace, besides the scenario."""
+        """What determines the pace, besides the scenario.
+
+        A reactive policy decides at each event, which takes most of the time, and another time with
+        each of them.
+        """
         if self.is_ideal:
             return "ideal rates"
         if getattr(self.make(), "reactive", False):
-            return "reactive"
+            return f"reactive: {self.label}"
         return PLANNED
 
 
@@ -305,17 +308,43 @@ def _in_order(turns: Sequence[_Turn]) -> list[_Turn]:
     One of each kind comes first, beginning with those whose time others tell least: searching
     policies, and those whose runs are no execution of a plan. The rest is as the scenario has it.
     """
-    leading: dict[tuple[bool, str], _Turn] = {}
+    leading: dict[tuple[bool, bool, str], _Turn] = {}
     for turn in turns:
-        leading.setdefault((turn.simulated_iterations > 0, turn.kind), turn)
-    first = [
-        leading[key] for key in sorted(leading, key=lambda key: (not key[0], key[1] == PLANNED))
-    ]
+        searches = turn.simulated_iterations > 0
+        key = (not searches, turn.kind == PLANNED, turn.kind)
+        leading.setdefault(key, turn)
+    # Kinds that are alike in this stay as the scenario has them.
+    first = [leading[key] for key in sorted(leading, key=lambda key: key[:2])]
     return [*first, *(turn for turn in turns if turn not in first)]
 
 
-def _phases(turn: _Turn, scenario: Scenario, target: str, kept_records: float) -> Iterator[Phase]:
-    """Yield what `turn` consists of, if its outcome of so many records is kept."""
+def _all_phases(
+    turns: Sequence[_Turn],
+    scenario: Scenario,
+    target: str,
+    kept_records: float,
+) -> list[Phase]:
+    """Return what all turns consist of."""
+    phases: list[Phase] = []
+    reactive = ""
+    for turn in turns:
+        phases += _phases(turn, scenario, target, kept_records, reactive)
+        if not reactive and turn.kind.startswith("reactive"):
+            reactive = turn.kind
+    return phases
+
+
+def _phases(
+    turn: _Turn,
+    scenario: Scenario,
+    target: str,
+    kept_records: float,
+    reactive: str,
+) -> Iterator[Phase]:
+    """Yield what `turn` consists of, if its outcome of so many records is kept.
+
+    `reactive` is the kind of a reactive policy that runs before, if there is one.
+    """
     # On packets, all policies take about as long.
     search_like = ""
     run_like = PLANNED
@@ -323,9 +352,9 @@ def _phases(turn: _Turn, scenario: Scenario, target: str, kept_records: float) -
         # A search simulates iterations in the same engine, in which the run of a plan takes as long
         # for each.
         search_like = PLANNED
-        run_like = SEARCH if turn.kind == PLANNED else ""
-    if searched := turn.simulated_iterations:
-        yield Phase(SEARCH, SEARCH, searched, similar=search_like)
+        run_like = SEARCH if turn.kind == PLANNED else reactive
+    if turn.simulated_iterations:
+        yield Phase(SEARCH, SEARCH, turn.simulated_iterations, similar=search_like)
     yield Phase(RUN, turn.kind, scenario.iterations, similar=run_like)
     if kept_records:
         cost_s = FILE_S + kept_records * KEPT_RECORD_S
@@ -333,11 +362,11 @@ def _phases(turn: _Turn, scenario: Scenario, target: str, kept_records: float) -
 
 
 class _Rounds:
-    """The iterations that jobs have finished under one policy, counted at most one round ahead of
-    the slowest job.
+    """The iterations that jobs have finished under one policy.
 
-    A job that is ahead of the others goes on until they have finished theirs, so the share that is
-    counted is about that of the run's time.
+    They are counted at most one round ahead of the slowest job. A job that is ahead of the others
+    goes on until they have finished theirs, so the share that is counted is about that of the run's
+    time.
     """
 
     def __init__(
@@ -369,38 +398,51 @@ class _Rounds:
 
 def scenario_digest(scenario: Scenario) -> str:
     """Return a digest of everything in a scenario that determines a run under some policy."""
-    determined = replace(scenario, name="", description="", file=Path(), policies=())
+    determined = replace(
+        scenario,
+        name="",
+        description="",
+        file=Path(),
+        policies=(),
+    )
     return hashlib.sha256(repr(determined).encode()).hexdigest()
 
 
 class _Kept:
     """The finished policies of a comparison that is under way."""
 
-    def __init__(self, store: PointStore, scenario: Scenario, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        store: PointStore,
+        scenario: Scenario,
+        settings: Mapping[str, Any],
+    ) -> None:
         self._store = store
         self._identity = {
             "scenario": scenario_digest(scenario),
             "code": code_digest(packets=settings["target"] != FLUID),
             **settings,
         }
-        self._names: dict[str, str] = {}
 
-    def get(self, choice: PolicyChoice, label: str) -> PolicyRun | None:
-        self._names[label] = choice.name
-        stored = self._store.get(choice.name, self._of(label))
-        if stored is None:
-            return None
-        return run_from_json(stored.result)
+    def runs(self, turns: Sequence[_Turn]) -> dict[str, PolicyRun]:
+        """Return the runs of the turns that have finished, by label."""
+        runs = {}
+        for turn in turns:
+            stored = self._store.get(turn.choice.name, self._turn_identity(turn))
+            if stored is not None:
+                runs[turn.label] = run_from_json(stored.result)
+        return runs
 
-    def put(self, choice: PolicyChoice, label: str, run: PolicyRun) -> None:
-        self._store.put(choice.name, Stored(self._of(label), run_to_json(run), 0.0))
+    def put(self, turn: _Turn, run: PolicyRun) -> None:
+        stored = Stored(self._turn_identity(turn), run_to_json(run), 0.0)
+        self._store.put(turn.choice.name, stored)
 
-    def forget(self) -> None:
-        for label, name in self._names.items():
-            self._store.remove(name, self._of(label))
+    def forget(self, turns: Sequence[_Turn]) -> None:
+        for turn in turns:
+            self._store.remove(turn.choice.name, self._turn_identity(turn))
 
-    def _of(self, label: str) -> dict[str, Any]:
-        return {**self._identity, "policy": label}
+    def _turn_identity(self, turn: _Turn) -> dict[str, Any]:
+        return {**self._identity, "policy": turn.label}
 
 
 def _choice(policy: str | PolicyChoice) -> PolicyChoice:
@@ -455,44 +497,46 @@ def estimate(scenario: Scenario, target: str) -> Estimate:
     alone_s = alone_iterations_s(scenario)
     length_s = scenario.iterations * max(alone_s.values())
     acknowledged = max(1, transport.window_packets // 2)
-    packets = at_switches = 0
-    iterations_of = expected_iterations(scenario, alone_s)
+    packets = 0
+    switch_packets = 0
+    iterations_by_job = expected_iterations(scenario, alone_s)
     for job in scenario.jobs:
-        iterations = iterations_of[job.name]
+        iterations = iterations_by_job[job.name]
         for flow in job.flows:
             sent = math.ceil(flow.size_bytes / transport.packet_bytes)
             sent += math.ceil(sent / acknowledged)
             packets += round(sent * iterations)
-            at_switches += round(sent * iterations * _switches(scenario, flow.src, flow.dst))
-    for src, dst, rate_bps, packet_bytes in _others(scenario, length_s):
+            switch_packets += round(sent * iterations * _switches(scenario, flow.src, flow.dst))
+    for src, dst, rate_bps, packet_bytes in _traffic(scenario, length_s):
         sent = round(rate_bps * length_s / 8 / packet_bytes)
         packets += sent
-        at_switches += sent * _switches(scenario, src, dst)
+        switch_packets += sent * _switches(scenario, src, dst)
     policies = len(scenario.policies)
-    return Estimate(
-        packets * policies, at_switches * policies, TARGETS[target].virtual_packets_per_s()
-    )
+    packets_per_s = TARGETS[target].virtual_packets_per_s()
+    return Estimate(packets * policies, switch_packets * policies, packets_per_s)
 
 
-def _others(scenario: Scenario, length_s: Fraction) -> Iterator[tuple[str, str, Fraction, int]]:
-    """Yield source, destination, bits per second and packet length of traffic that belongs to no
-    job.
-    """
+def _traffic(scenario: Scenario, length_s: Fraction) -> Iterator[tuple[str, str, Fraction, int]]:
+    """Yield source, destination, bits per second and packet length of traffic of no job."""
     for traffic in scenario.background:
         yield traffic.src, traffic.dst, Fraction(traffic.rate_bps), traffic.packet_bytes
     for source in scenario.traffic:
         flows = source.flows
         pairs = source.pairs
         if isinstance(flows, Schedule):
-            load_bps = Fraction(8 * flows.total_bytes) / max(
-                length_s, Fraction(flows.duration_us, 10**6)
-            )
+            duration_s = max(length_s, Fraction(flows.duration_us, 10**6))
+            load_bps = Fraction(8 * flows.total_bytes) / duration_s
         else:
             load_bps = Fraction(flows.load_bps)
+        # Every segment is acknowledged; with delayed acknowledgements, every second one.
+        pair_bps = load_bps * Fraction(3, 2) / len(pairs)
         for src, dst in pairs:
-            # Every segment is acknowledged; with delayed acknowledgements, every second one.
-            yield src, dst, load_bps * Fraction(3, 2) / len(pairs), scenario.transport.packet_bytes
+            yield src, dst, pair_bps, scenario.transport.packet_bytes
 
 
-def _switches(scenario: Scenario, src: str, dst: str) -> int:
+def _switches(
+    scenario: Scenario,
+    src: str,
+    dst: str,
+) -> int:
     return len(scenario.fabric.shortest_paths.switches(src, dst)[0])

@@ -25,11 +25,11 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table as Markdown, with its title above."""
-        texts = ([text.replace("|", "\\|") for text in row] for row in self.texts())
-        lines = [self.columns, ["---"] * len(self.columns), *texts]
-        return "\n".join(
-            [f"**{self.title}**", "", *("| " + " | ".join(line) + " |" for line in lines)]
-        )
+        rows = [[text.replace("|", "\\|") for text in row] for row in self.texts()]
+        lines = [f"**{self.title}**", ""]
+        for cells in (self.columns, ["---"] * len(self.columns), *rows):
+            lines.append(f"| {' | '.join(cells)} |")
+        return "\n".join(lines)
 
     def texts(self) -> list[list[str]]:
         """Return the cells as people read them, row by row."""
@@ -41,10 +41,7 @@ class Table:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(self.columns)
         for row in self.rows:
-            writer.writerow(
-                "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else cell
-                for cell in row
-            )
+            writer.writerow(_csv_cell(cell) for cell in row)
         return out.getvalue()
 
     def write(self, directory: Path) -> Path:
@@ -52,6 +49,14 @@ class Table:
         path = directory / f"{self.name}.csv"
         path.write_text(self.csv(), encoding="utf-8")
         return path
+
+
+def _csv_cell(cell: Cell) -> str | int:
+    if cell is None:
+        return ""
+    if isinstance(cell, float):
+        return f"{cell:.6g}"
+    return cell
 
 
 def percent(ours: float | None, other: float | None) -> float | None:
@@ -65,5 +70,7 @@ def _shown(cell: Cell) -> str:
     if cell is None:
         return _NONE
     if isinstance(cell, float):
-        return f"{cell:.0f}" if abs(cell) >= 1000 else f"{cell:.3g}"
+        if abs(cell) >= 1000:
+            return f"{cell:.0f}"
+        return f"{cell:.3g}"
     return str(cell)

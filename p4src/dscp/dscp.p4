@@ -13,6 +13,11 @@
 typedef bit<9> port_t;
 typedef bit<3> queue_t;
 
+struct headers_t {
+    ethernet_t ethernet;
+    ipv4_h     ipv4;
+}
+
 struct metadata_t {
     bit<1>  forwarded;
     queue_t queue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Headers of every target.
+// Headers of every target. Each program says which of them it has, in headers_t.
 #ifndef ECHELON_HEADERS_P4
 #define ECHELON_HEADERS_P4
 
@@ -98,23 +98,6 @@ header shim_t {
     bit<32> age_us;
     bit<16> memory;
     bit<16> reserved;
-}
-
-#ifdef AGGREGATION
-#include "aggregation.p4"
-#endif
-
-struct headers_t {
-    ethernet_t ethernet;
-    ipv4_h     ipv4;
-    tcp_t      tcp;
-    udp_t      udp;
-    bth_t      bth;
-    shim_t     shim;
-#ifdef AGGREGATION
-    aggregation_t aggregation;
-    values_t      values;
-#endif
 }
 
 #endif

@@ -6,9 +6,10 @@
 // Tables hold offsets and thresholds, never absolute times; no decision needs the control plane within an iteration.
 // Each register is accessed once per pass, in ingress; a packet that opens an iteration is resubmitted once.
 //
-// A ranking is an action of table `flow` (shared/rankings) and, if it keeps state, a control of the same name
-// (include/rankings), which makes the key of table `level`. build/tna/rankings.p4 lists these files. It is included
-// once for each section of them, RANKING_ACTION and others; docs/extending.md explains the sections.
+// A ranking is a value of enum Ranking, an action of table `flow`, and, if it keeps state, a control of the same name
+// (include/rankings), which makes the key of table `level` (docs/extending.md).
+//
+// Not parsed, and forwarded as Ethernet frames: VLAN tags and IPv6. There is no ACL, and no packet goes to the CPU.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
@@ -28,8 +29,9 @@
 #include "include/control/forwarding.p4"
 #include "include/control/iteration.p4"
 #include "include/control/unit.p4"
-#define RANKING_CONTROL
-#include "../build/tna/rankings.p4"
+#include "include/rankings/deadline.p4"
+#include "include/rankings/attained.p4"
+#include "include/rankings/window.p4"
 #include "include/control/level.p4"
 #include "include/control/promotion.p4"
 #define MARKS_ROCE
@@ -56,8 +58,12 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     Profile() profile;
     Unit() unit;
     Left() left;
-#define RANKING_INSTANCE
-#include "../build/tna/rankings.p4"
+    Deadline() by_deadline;
+    Memory() memory;
+    Lateness() lateness;
+    Top() top;
+    Attained() by_attained;
+    Window() by_window;
     Level() level;
     Pause() pause;
     First() first;
@@ -292,11 +298,10 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         if (meta.ranking == Ranking.DEADLINE) {
             memory.apply(meta);
         }
-        // The branches of rankings without state. The statements of the others stand where a stage has room for them.
-        if (false) {
+        // Statements of a ranking stand where a stage has room for them.
+        if (meta.ranking == Ranking.DSCP) {
+            meta.level_key = (bit<32>)hdr.ipv4.dscp;
         }
-#define RANKING_APPLY
-#include "../build/tna/rankings.p4"
         by_attained.apply(meta);
         iteration.apply(meta);
         if (meta.ranking == Ranking.DEADLINE) {

@@ -6,9 +6,10 @@
 // Tables hold offsets and thresholds, never absolute times; no decision needs the control plane within an iteration.
 // Ingress, which BMv2 runs in one thread, writes all state that decides; egress only records departures.
 //
-// A ranking is an action of table `flow` and a branch that makes the key of table `level`. Each has one file in
-// shared/rankings and, if it keeps state, one in include/rankings. build/v1model/rankings.p4 lists these files. It is
-// included once for each section of them, RANKING_ACTION and others; docs/extending.md explains the sections.
+// A ranking is a value of enum Ranking, an action of table `flow`, and a branch below that makes the key of table `level`.
+// One that keeps state has a control of its own in include/rankings (docs/extending.md).
+//
+// Not parsed, and forwarded as Ethernet frames: VLAN tags and IPv6. There is no ACL, and no packet goes to the CPU.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -18,52 +19,49 @@
 #include "../shared/headers.p4"
 #include "include/types.p4"
 #include "../shared/epochs.p4"
+
+struct headers_t {
+    ethernet_t ethernet;
+    ipv4_h     ipv4;
+    tcp_t      tcp;
+    udp_t      udp;
+    bth_t      bth;
+    shim_t     shim;
+}
+
+struct metadata_t {
+#include "include/metadata_fields.p4"
+}
+
 #include "include/parser.p4"
 #include "include/checksum.p4"
+#include "include/control/position.p4"
 #include "include/control/classifier.p4"
 #include "include/control/flow.p4"
-#define RANKING_CONTROL
-#include "../build/v1model/rankings.p4"
+#include "include/rankings/deadline.p4"
+#include "include/rankings/attained.p4"
+#include "include/rankings/window.p4"
 #include "include/control/forwarding.p4"
 #include "include/control/level.p4"
 #include "include/control/pause.p4"
 #include "include/control/promotion.p4"
 #include "include/control/marking.p4"
 #include "include/control/ecn.p4"
-#ifdef AGGREGATION
-#include "include/control/aggregation.p4"
-#endif
-
-// The sequence number of the packet that left last, by port and queue: egress writes it, Promotion in ingress reads it.
-register<bit<32>>(PORT_QUEUES) queue_left;
-// The time when a packet of the stream left last: egress writes it, Promotion in ingress reads it.
-register<time_us_t>(STREAMS) stream_left_us;
-// The largest tardiness of a flow that ended in this iteration, by EchelonFlow: egress writes it, Deadline reads it.
-register<bit<32>>(ECHELONFLOWS) late_us;
-// How far each connection has sent: Classifier writes it, Pause reads it.
-register<bytes_sent_t>(CONNECTIONS) connection_sent;
-// When the last packet of the connection arrived: Classifier writes it, Pause reads it.
-register<time_us_t>(CONNECTIONS) connection_last_us;
-// Whether the last packet of the connection had to stay in a lower queue: Promotion writes it, Pause reads it.
-register<bit<1>>(CONNECTIONS) connection_stays;
-// 1 and the last acknowledgement of the connection that passed: Pause writes it, Promotion reads it.
-register<bit<33>>(CONNECTIONS) connection_acked;
+#include "include/registers.p4"
 
 control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(DROP_REASONS, CounterType.packets_and_bytes) dropped;
     Classifier() classifier;
     Flow() flow;
     Forwarding() forwarding;
-#define RANKING_INSTANCE
-#include "../build/v1model/rankings.p4"
+    Deadline() by_deadline;
+    Attained() by_attained;
+    Window() by_window;
     Level() level;
     Pause() pause;
     Promotion() promotion;
     Marking() marking;
     VirtualQueue() virtual_queue;
-#ifdef AGGREGATION
-    Aggregation() aggregation;
-#endif
 
     @id(0x01000001)
     action set_class_queue(queue_t queue) {
@@ -104,40 +102,28 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             forwarding.apply(hdr, meta, standard_metadata);
             if (meta.forwarded == 1) {
                 standard_metadata.egress_spec = meta.egress_port;
-                // The branches that the rankings add.
-                if (false) {
+                if (meta.ranking == Ranking.DEADLINE) {
+                    by_deadline.apply(hdr, meta, now, late_us);
+                } else if (meta.ranking == Ranking.ATTAINED) {
+                    by_attained.apply(meta, standard_metadata.packet_length);
+                } else if (meta.ranking == Ranking.WINDOW) {
+                    by_window.apply(meta, now);
+                } else if (meta.ranking == Ranking.DSCP) {
+                    meta.level_key = (bit<32>)hdr.ipv4.dscp;
                 }
-#define RANKING_APPLY
-#include "../build/v1model/rankings.p4"
                 if (meta.ranking == Ranking.NONE) {
                     traffic_class.apply();
                 } else if (meta.ranking != Ranking.FIXED) {
                     level.apply(meta);
                 }
                 // These keys do not run out while the packet waits.
-                if (meta.is_relative == 1
-#define RANKING_KEY_LASTS
-#include "../build/v1model/rankings.p4"
-                ) {
+                if (meta.is_relative == 1 || meta.ranking == Ranking.ATTAINED || meta.ranking == Ranking.DSCP) {
                     meta.rank_holds_us = 0xFFFFFFFF;
                 }
-#ifdef AGGREGATION
-                if (hdr.aggregation.isValid()) {
-                    // Blocks may overtake each other: their queue is the one that the rank asks for.
-                    meta.queue = meta.wanted;
-                    meta.aggregation_due_us = meta.ranking == Ranking.DEADLINE
-                        ? meta.reference_us + (time_us_t)meta.due_us : 0x7FFFFFFFFFFF;
-                    meta.ranking = Ranking.NONE;
-                    aggregation.apply(hdr, meta, standard_metadata, now);
-                } else
-#endif
                 promotion.apply(hdr, meta, meta.egress_port, now, queue_left, stream_left_us,
                                 connection_stays, connection_acked);
                 marking.apply(hdr, meta, standard_metadata);
                 if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5
-#ifdef AGGREGATION
-                    && meta.ended == 0
-#endif
                 ) {
                     virtual_queue.apply(hdr, meta.egress_port, standard_metadata.packet_length, now);
                 }
@@ -156,16 +142,8 @@ control EchelonEgress(inout headers_t hdr, inout metadata_t meta, inout standard
     counter(PORT_QUEUES, CounterType.packets_and_bytes) sent;
     QueueDepth() queue_depth;
     Departure() departure;
-#ifdef AGGREGATION
-    AggregationCopy() aggregation_copy;
-#endif
 
     apply {
-#ifdef AGGREGATION
-        if (hdr.aggregation.isValid()) {
-            aggregation_copy.apply(hdr, standard_metadata);
-        }
-#endif
         if (meta.sequenced == 1) {
             // The time first: a reader that sees the packet's number must find its time, too.
             if (meta.in_stream == 1) {

@@ -44,26 +44,4 @@
 #define ECMP_MEMBERS 1024
 #define STATION_TABLE_SIZE 4096
 
-/* Aggregation, in the program that is built with it. */
-#define PLACES 4096
-#define AGGREGATION_TREES 1024
-#define AGGREGATION_MEMBERS 4096
-#define VALUE_BYTES 128
-#define VALUES_UDP_BYTES 172
-#define EACH_VALUE(DO) \
-    DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) DO(15) \
-    DO(16) DO(17) DO(18) DO(19) DO(20) DO(21) DO(22) DO(23) DO(24) DO(25) DO(26) DO(27) DO(28) DO(29) DO(30) DO(31)
-
-/* Times are microseconds. */
-#define DURATION(name) name##_us
-#define PERIOD period_us
-/* When a flow should have finished, after the reference. */
-#define DUE due_us
-/* Where metadata keep the queue that a packet's rank asks for. */
-#define WANTED wanted
-/* Egress knows how long a packet has waited. */
-#define RANK_EXPIRES
-/* A select may hold a comparison. */
-#define PARSER_COMPARES
-
 #endif

@@ -22,7 +22,11 @@ POLICIES = ["varys", "aalo", "sincronia", "fair"]
 
 def coflows(
     trace: Annotated[
-        Path, typer.Argument(help="A file in the format of coflow-benchmark.", metavar="TRACE.txt")
+        Path,
+        typer.Argument(
+            help="A file in the format of coflow-benchmark.",
+            metavar="TRACE.txt",
+        ),
     ],
     policy: Annotated[
         list[str] | None,
@@ -35,7 +39,10 @@ def coflows(
     ] = None,
     rate: Annotated[
         str,
-        typer.Option(help="Rate of each port of the switch, in each direction.", metavar="RATE"),
+        typer.Option(
+            help="Rate of each port of the switch, in each direction.",
+            metavar="RATE",
+        ),
     ] = "1 Gbit/s",
     interval: Annotated[
         str,
@@ -77,9 +84,9 @@ def coflows(
     replays = {}
     with progress:
         progress.stage("replaying", len(read.coflows) * len(policies), "coflows")
-        for label, of in policies:
+        for label, coflow_policy in policies:
             progress.doing(label)
-            replays[label] = replay(read, of, port_bps, interval_s, progress)
+            replays[label] = replay(read, coflow_policy, port_bps, interval_s, progress)
     if as_json:
         tables.show_json(replays)
         return
@@ -92,14 +99,14 @@ def _policy(choice: PolicyChoice) -> CoflowPolicy:
     from echelon.planning.policies import make_policy
     from echelon.planning.policies.coflows import CoflowPolicy
 
-    made = make_policy(choice.name, **dict(choice.parameters))
-    if not isinstance(made, CoflowPolicy):
+    policy = make_policy(choice.name, **dict(choice.parameters))
+    if not isinstance(policy, CoflowPolicy):
         raise DocumentError(
             "--policy",
             "",
             f"policy '{choice.name}' is not one of coflows (try {', '.join(POLICIES)})",
         )
-    return made
+    return policy
 
 
 _TITLES = ("coflows", "mean", "median", "95 %", "99 %", "longest", "all done after", "decisions")

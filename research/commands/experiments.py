@@ -55,7 +55,11 @@ def experiment(
 @app.command()
 def report(
     directory: Annotated[
-        Path, typer.Argument(help="The directory of earlier experiments.", metavar=_DIRECTORY)
+        Path,
+        typer.Argument(
+            help="The directory of earlier experiments.",
+            metavar=_DIRECTORY,
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -117,11 +121,17 @@ def _command(name: str) -> Callable[..., None]:
         scale: Annotated[
             str,
             typer.Option(
-                help="Factor of rates and sizes against the published ones.", metavar="FRACTION"
+                help="Factor of rates and sizes against the published ones.",
+                metavar="FRACTION",
             ),
         ] = "1/100",
         seed: Annotated[
-            int, typer.Option(help="Seed for all random choices.", min=0, max=2**32 - 1)
+            int,
+            typer.Option(
+                help="Seed for all random choices.",
+                min=0,
+                max=2**32 - 1,
+            ),
         ] = 0,
         workers: Annotated[
             int | None,
@@ -189,5 +199,9 @@ def _show_files(files: Sequence[Path], as_json: bool) -> None:
         typer.echo(path)
 
 
-def _runner(fabric: str, target: str, progress: CommandProgress) -> Runner:
+def _runner(
+    fabric: str,
+    target: str,
+    progress: CommandProgress,
+) -> Runner:
     return place(fabric, target)(unwatched, progress)

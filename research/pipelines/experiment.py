@@ -13,7 +13,7 @@ from research.measure import Runner
 from research.pipelines.points import POLICIES, PipelinePoint, point_task
 from research.settings import ExperimentSettings
 
-LOADS = tuple(Fraction(of, 10) for of in (0, 2, 4, 6, 8))
+LOADS = tuple(Fraction(tenths, 10) for tenths in (0, 2, 4, 6, 8))
 MODEL = "vgg-16"
 _QUICK_LOADS = (Fraction(0), Fraction(6, 10))
 
@@ -23,7 +23,10 @@ class PipelinesExperiment:
     """The experiment, whose points are all independent of each other."""
 
     def stages(
-        self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]
+        self,
+        settings: ExperimentSettings,
+        selection: Selection,
+        make_runner: Callable[[], Runner],
     ) -> Stages:
         selection.check((MODEL,), POLICIES)
         loads = selection.loads or (_QUICK_LOADS if settings.quick else LOADS)
@@ -34,7 +37,12 @@ class PipelinesExperiment:
             for policy in policies
         ]
 
-    def report(self, store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
+    def report(
+        self,
+        store: PointStore,
+        settings: ExperimentSettings,
+        out: Path,
+    ) -> list[Path]:
         from research.pipelines.report import write
 
         return write(store, settings, out)

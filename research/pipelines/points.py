@@ -60,16 +60,20 @@ class PipelinePoint:
         return f"pipeline-{float(self.load):g}-{self.policy}"
 
 
-def document(at: PipelinePoint, iterations: int, settings: ExperimentSettings) -> dict[str, Any]:
+def document(
+    point: PipelinePoint,
+    iterations: int,
+    settings: ExperimentSettings,
+) -> dict[str, Any]:
     """Return the scenario of a point as its file has it, with `iterations` in all."""
     link_bps = round(LINK_BPS * settings.scale)
-    load_bps = round(at.load * link_bps)
+    load_bps = round(point.load * link_bps)
     return {
         "scenario": "pipelines",
-        "description": at.name,
+        "description": point.name,
         "fabric": dumbbell(len(SIDES[0]), link_bps, _NIC * link_bps),
         "jobs": [_job(settings)],
-        "policies": [at.policy],
+        "policies": [point.policy],
         "iterations": iterations,
         "seed": settings.seed,
         "transport": {
@@ -96,7 +100,9 @@ def document(at: PipelinePoint, iterations: int, settings: ExperimentSettings) -
 
 
 def point_task(
-    at: PipelinePoint, settings: ExperimentSettings, make_runner: Callable[[], Runner]
+    point: PipelinePoint,
+    settings: ExperimentSettings,
+    make_runner: Callable[[], Runner],
 ) -> Task:
     """Return the measurement of a point."""
     if settings.quick:
@@ -105,30 +111,30 @@ def point_task(
         iterations = ITERATIONS
     identity = {
         "kind": "pipeline-point",
-        "load": str(at.load),
-        "policy": at.policy,
+        "load": str(point.load),
+        "policy": point.policy,
         "iterations": iterations,
         "fewest": iterations,
         "settings": settings.identity(),
     }
     return Task(
-        at.name,
+        point.name,
         identity,
-        partial(_measure, at, iterations, settings, make_runner),
-        cost=1 + float(at.load),
+        partial(_measure, point, iterations, settings, make_runner),
+        cost=1 + float(point.load),
     )
 
 
 def _measure(
-    at: PipelinePoint,
+    point: PipelinePoint,
     iterations: int,
     settings: ExperimentSettings,
     make_runner: Callable[[], Runner],
 ) -> Mapping[str, Any]:
     link_bps = round(LINK_BPS * settings.scale)
     return measure(
-        document(at, WARM_UP + iterations, settings),
-        at.name,
+        document(point, WARM_UP + iterations, settings),
+        point.name,
         warm_up=WARM_UP,
         fewest=WARM_UP + iterations,
         bottlenecks=[Bottleneck("src", side, link_bps) for side in SIDES],
@@ -140,17 +146,17 @@ def _job(settings: ExperimentSettings) -> dict[str, Any]:
     def part(milliseconds: float) -> str:
         return duration_text(Fraction(str(milliseconds)) / 1000 / MICRO_BATCHES)
 
+    def activation(size_mb: int) -> str:
+        return size_text(round(size_mb * 10**6 * settings.scale / MICRO_BATCHES))
+
     return {
         "job": "training",
         "parallelism": "pipeline",
         "workers": list(STAGES),
         "pipeline": {
             "micro_batches": MICRO_BATCHES,
-            "forward": [part(of) for of in FORWARD_MS],
-            "backward": [part(of) for of in BACKWARD_MS],
-            "activation": [
-                size_text(round(of * 10**6 * settings.scale / MICRO_BATCHES))
-                for of in ACTIVATION_MB
-            ],
+            "forward": [part(time_ms) for time_ms in FORWARD_MS],
+            "backward": [part(time_ms) for time_ms in BACKWARD_MS],
+            "activation": [activation(size_mb) for size_mb in ACTIVATION_MB],
         },
     }

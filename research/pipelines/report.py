@@ -49,7 +49,11 @@ class MeasuredPipeline:
         return _mean_over(self.result["sharing"], "shared_mean_time_s")
 
 
-def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
+def write(
+    store: PointStore,
+    settings: ExperimentSettings,
+    out: Path,
+) -> list[Path]:
     """Write table, figure and pipelines.md in `out`.
 
     Return the files, the report first. Raise `OSError`.
@@ -86,20 +90,17 @@ def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Pa
 
 def _points(store: PointStore, settings: ExperimentSettings) -> list[MeasuredPipeline]:
     wanted = settings.identity()
-    points = [
-        MeasuredPipeline(
-            float(Fraction(of.identity["load"])),
-            of.identity["policy"],
-            of.result["iterations_s"],
-            of.result,
-        )
-        for of in store
+    points = []
+    for stored in store:
+        identity = stored.identity
+        if identity.get("kind") != "pipeline-point" or identity.get("settings") != wanted:
+            continue
         # Points of older versions compare cross traffic over each policy's own time.
-        if of.identity.get("kind") == "pipeline-point"
-        and of.identity.get("settings") == wanted
-        and "fewest" in of.identity
-    ]
-    return sorted(points, key=lambda at: (at.load, POLICIES.index(at.policy)))
+        if "fewest" in identity:
+            load = float(Fraction(identity["load"]))
+            iterations_s = stored.result["iterations_s"]
+            points.append(MeasuredPipeline(load, identity["policy"], iterations_s, stored.result))
+    return sorted(points, key=lambda point: (point.load, POLICIES.index(point.policy)))
 
 
 def _findings(points: Sequence[MeasuredPipeline]) -> str:
@@ -107,33 +108,32 @@ def _findings(points: Sequence[MeasuredPipeline]) -> str:
     others.
     """
     lines = []
-    for load in sorted({at.load for at in points}):
-        here = sorted((at for at in points if at.load == load), key=lambda at: at.mean_s)
-        order = ", ".join(f"{at.policy} {at.mean_s:.4g} s" for at in here)
-        ours = next((at for at in here if at.policy == SCHEDULED), None)
-        others = [at for at in here if at.policy != SCHEDULED]
+    for load in sorted({point.load for point in points}):
+        under_load = [point for point in points if point.load == load]
+        under_load.sort(key=lambda point: point.mean_s)
+        order = ", ".join(f"{point.policy} {point.mean_s:.4g} s" for point in under_load)
+        ours = [point for point in under_load if point.policy == SCHEDULED]
+        rivals = [point for point in under_load if point.policy != SCHEDULED]
         line = f"- {load:.0%}: {order}."
-        if ours is not None and others:
-            off = percent(ours.mean_s, others[0].mean_s) or 0.0
+        if ours and rivals:
+            off = percent(ours[0].mean_s, rivals[0].mean_s) or 0.0
             line += (
-                f" {SCHEDULED} against {others[0].policy}, the best of the others: {off:+.1f} %."
+                f" {SCHEDULED} against {rivals[0].policy}, the best of the others: {off:+.1f} %."
             )
-        lines.append(line + _cost(here))
+        lines.append(line + _cost(under_load))
     return "\n".join(lines)
 
 
-def _cost(here: Sequence[MeasuredPipeline]) -> str:
+def _cost(points: Sequence[MeasuredPipeline]) -> str:
     """Return what cross traffic pays under `SCHEDULED` against `BASELINE`, beside what the
     bandwidth accounts for.
     """
-    by_policy = {at.policy: at for at in here}
+    by_policy = {point.policy: point for point in points}
     before = by_policy.get(BASELINE)
     after = by_policy.get(SCHEDULED)
-    if (
-        before is None
-        or after is None
-        or not (before.flow_s and before.shared_s and after.flow_s and after.shared_s)
-    ):
+    if before is None or after is None:
+        return ""
+    if not (before.flow_s and before.shared_s and after.flow_s and after.shared_s):
         return ""
     grown = after.flow_s / before.flow_s
     allowed = after.shared_s / before.shared_s
@@ -146,62 +146,57 @@ def _cost(here: Sequence[MeasuredPipeline]) -> str:
 
 def _table(points: Sequence[MeasuredPipeline]) -> Table:
     columns = (
-        *(
-            "load",
-            "policy",
-            "mean iteration (s)",
-            "longest (s)",
-            f"against {BASELINE} (%)",
-            "cross traffic achieved (part)",
-        ),
-        *(
-            "cross traffic's mean time (ms)",
-            "by processor sharing of what was left (ms)",
-            "packets dropped",
-        ),
+        "load",
+        "policy",
+        "mean iteration (s)",
+        "longest (s)",
+        f"against {BASELINE} (%)",
+        "cross traffic achieved (part)",
+        "cross traffic's mean time (ms)",
+        "by processor sharing of what was left (ms)",
+        "packets dropped",
     )
-    baseline_s = {at.load: at.mean_s for at in points if at.policy == BASELINE}
+    baseline_s = {point.load: point.mean_s for point in points if point.policy == BASELINE}
     rows: list[tuple[Cell, ...]] = []
-    for at in points:
-        cross = at.result["compared"]
-        flow_s = at.flow_s
-        shared_s = at.shared_s
-        rows.append(
-            (
-                *(
-                    at.load,
-                    at.policy,
-                    at.mean_s,
-                    at.longest_s,
-                    percent(at.mean_s, baseline_s.get(at.load)),
-                ),
-                None if cross is None else at.load * cross["achieved_bps"] / cross["offered_bps"],
-                *(
-                    None if flow_s is None else flow_s * 1e3,
-                    None if shared_s is None else shared_s * 1e3,
-                ),
-                at.result["dropped"],
-            )
+    for point in points:
+        cross = point.result["compared"]
+        achieved = None
+        if cross is not None:
+            achieved = point.load * cross["achieved_bps"] / cross["offered_bps"]
+        row = (
+            point.load,
+            point.policy,
+            point.mean_s,
+            point.longest_s,
+            percent(point.mean_s, baseline_s.get(point.load)),
+            achieved,
+            _milliseconds(point.flow_s),
+            _milliseconds(point.shared_s),
+            point.result["dropped"],
         )
+        rows.append(row)
     return Table("pipelines", "GPipe among web-search traffic", columns, rows)
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
 
 
 def _draw(points: Sequence[MeasuredPipeline], out: Path) -> Path | None:
     iterations = []
     flows = []
     shared = []
-    for at, policy in enumerate(POLICIES):
-        of = [point for point in points if point.policy == policy]
-        look = at, "-", MARKERS[at]
-        highs = [point.longest_s for point in of]
-        iterations.append(Curve(policy, _loads(of), [point.mean_s for point in of], *look, highs))
-        busy = [point for point in of if point.flow_s is not None and point.shared_s is not None]
-        flows.append(
-            Curve(policy, _loads(busy), [(point.flow_s or 0) * 1e3 for point in busy], *look)
-        )
-        shared.append(
-            Curve("", _loads(busy), [(point.shared_s or 0) * 1e3 for point in busy], at, ":")
-        )
+    for number, policy in enumerate(POLICIES):
+        under = [point for point in points if point.policy == policy]
+        look = number, "-", MARKERS[number]
+        means = [point.mean_s for point in under]
+        highs = [point.longest_s for point in under]
+        iterations.append(Curve(policy, _loads(under), means, *look, highs))
+        busy = [point for point in under if point.flow_s is not None and point.shared_s is not None]
+        flows_ms = [(point.flow_s or 0) * 1e3 for point in busy]
+        shared_ms = [(point.shared_s or 0) * 1e3 for point in busy]
+        flows.append(Curve(policy, _loads(busy), flows_ms, *look))
+        shared.append(Curve("", _loads(busy), shared_ms, number, ":"))
     load = "cross traffic requested (% of the link)"
     panels = (
         Panel(load, "iteration (s), bars to the longest", iterations, y_limits=(0, None)),
@@ -223,11 +218,14 @@ def _draw(points: Sequence[MeasuredPipeline], out: Path) -> Path | None:
 
 
 def _loads(points: Sequence[MeasuredPipeline]) -> list[float]:
-    return [at.load * 100 for at in points]
+    return [point.load * 100 for point in points]
 
 
 def _mean_over(sharing: Sequence[Mapping[str, Any]], key: str) -> float | None:
     """Return the mean over all flows of all links."""
-    counted = [of for of in sharing if of[key] is not None]
-    flows = sum(of["flows"] for of in counted)
-    return math.fsum(of["flows"] * of[key] for of in counted) / flows if flows else None
+    counted = [share for share in sharing if share[key] is not None]
+    flows: int = sum(share["flows"] for share in counted)
+    if not flows:
+        return None
+    total_s = math.fsum(share["flows"] * share[key] for share in counted)
+    return total_s / flows

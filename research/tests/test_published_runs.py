@@ -11,7 +11,7 @@ import pytest
 
 from research.published_runs import MLSYS23, SC21, Run, fluid_s, gpt, megatron_s, predicted_s, runs
 
-PAGE = Path(__file__).parents[2] / "docs" / "jobs.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 RUNS = runs()
 
 

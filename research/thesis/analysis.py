@@ -23,7 +23,9 @@ def congestion_of(curve: Sequence[Measured]) -> CongestionPoint | None:
     points = rising(curve)
     if len(points) < LEAST_POINTS:
         return None
-    return congestion_point([at.achieved_gbps for at in points], [at.mean_s for at in points])
+    return congestion_point(
+        [point.achieved_gbps for point in points], [point.mean_s for point in points]
+    )
 
 
 def fit_of(curve: Sequence[Measured], n: float | None = None) -> Fit | None:
@@ -31,8 +33,8 @@ def fit_of(curve: Sequence[Measured], n: float | None = None) -> Fit | None:
     points = rising(curve)
     if len(points) < _LEAST_FITTED:
         return None
-    loads = [at.achieved_gbps for at in points]
-    times = [at.mean_s for at in points]
+    loads = [point.achieved_gbps for point in points]
+    times = [point.mean_s for point in points]
     if n is None:
         return best_fit(loads, times, LINK_GBPS)
     return fit(loads, times, n, LINK_GBPS)
@@ -45,7 +47,9 @@ def spare_gbps(curve: Sequence[Measured]) -> float | None:
     if begin is None:
         return None
     spare = [
-        at.available_gbps - at.required_gbps for at in curve if at.achieved_gbps >= begin.cross_gbps
+        point.available_gbps - point.required_gbps
+        for point in curve
+        if point.achieved_gbps >= begin.cross_gbps
     ]
     return fmean(spare)
 
@@ -71,9 +75,15 @@ class Gain:
         return self.before.mean_s / self.zero_s
 
 
-def gains(curves: Curves, traffic: str, transport: str, model: str, policy: str) -> list[Gain]:
+def gains(
+    curves: Curves,
+    traffic: str,
+    transport: str,
+    model: str,
+    policy: str,
+) -> list[Gain]:
     """Return the gain for every load that was measured under both policies."""
-    before = {at.load_gbps: at for at in curves.curve(traffic, transport, model, BASELINE)}
+    before = {point.load_gbps: point for point in curves.curve(traffic, transport, model, BASELINE)}
     if 0 not in before:
         return []
     return [
@@ -101,9 +111,9 @@ class CrossCost:
         return self.measured_s / self.shared_s
 
 
-def cross_cost(at: Measured) -> CrossCost | None:
+def cross_cost(point: Measured) -> CrossCost | None:
     """Return the cost of the cross traffic; None: no cross traffic, or one without sizes."""
-    for sharing in at.result["sharing"]:
+    for sharing in point.result["sharing"]:
         return _cost(sharing)
     return None
 

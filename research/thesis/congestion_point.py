@@ -51,7 +51,11 @@ class CongestionPoint:
         return data_mb(capacity_gbps, self.cross_gbps, self.time_s)
 
 
-def data_mb(capacity_gbps: float, cross_gbps: float, time_s: float) -> float:
+def data_mb(
+    capacity_gbps: float,
+    cross_gbps: float,
+    time_s: float,
+) -> float:
     """Return the bytes, in 10^6, that ``capacity - cross`` Gbit/s carry in `time_s`."""
     return (capacity_gbps - cross_gbps) * time_s * 1000 / 8
 
@@ -70,11 +74,16 @@ def congestion_point(cross_gbps: Sequence[float], time_s: Sequence[float]) -> Co
     ys = [math.log10(time) for time in time_s]
 
     def line(first: int, end: int) -> tuple[Line, float]:
-        return _line(cross_gbps[first:end], ys[first:end])
+        return least_squares(cross_gbps[first:end], ys[first:end])
 
-    cut = min(range(_PART, count - _PART + 1), key=lambda at: line(0, at)[1] + line(at, count)[1])
-    low = line(0, cut)[0]
-    tangent = line(cut, cut + _PART)[0]
+    def error(cut: int) -> float:
+        _, before = line(0, cut)
+        _, after = line(cut, count)
+        return before + after
+
+    cut = min(range(_PART, count - _PART + 1), key=error)
+    low, _ = line(0, cut)
+    tangent, _ = line(cut, cut + _PART)
     if tangent.slope == low.slope:
         x = cross_gbps[cut]
     else:
@@ -82,20 +91,21 @@ def congestion_point(cross_gbps: Sequence[float], time_s: Sequence[float]) -> Co
     y = low.intercept + low.slope * x
     wide = cross_gbps[-1] - cross_gbps[0]
     high = (max(ys) - min(ys)) or 1.0
-    nearest = min(
-        range(count), key=lambda i: math.hypot((cross_gbps[i] - x) / wide, (ys[i] - y) / high)
-    )
+
+    def distance(number: int) -> float:
+        return math.hypot((cross_gbps[number] - x) / wide, (ys[number] - y) / high)
+
+    nearest = min(range(count), key=distance)
     return CongestionPoint(cross_gbps[nearest], time_s[nearest], low, tangent)
 
 
-def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[Line, float]:
+def least_squares(xs: Sequence[float], ys: Sequence[float]) -> tuple[Line, float]:
     """Return the line of least squares, and the sum of squares that it leaves."""
     mean_x = math.fsum(xs) / len(xs)
     mean_y = math.fsum(ys) / len(ys)
-    slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / math.fsum(
-        (x - mean_x) ** 2 for x in xs
-    )
+    points = list(zip(xs, ys, strict=True))
+    covariance = math.fsum((x - mean_x) * (y - mean_y) for x, y in points)
+    slope = covariance / math.fsum((x - mean_x) ** 2 for x in xs)
     intercept = mean_y - slope * mean_x
-    return Line(slope, intercept), math.fsum(
-        (y - intercept - slope * x) ** 2 for x, y in zip(xs, ys, strict=True)
-    )
+    unexplained = math.fsum((y - intercept - slope * x) ** 2 for x, y in points)
+    return Line(slope, intercept), unexplained

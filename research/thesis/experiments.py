@@ -17,7 +17,8 @@ from research.thesis.policies import POLICIES
 from research.thesis.published import HEAVY, LIGHT, LINK_GBPS
 
 LOADS = tuple(
-    Fraction(of, 1000) for of in (0, 100, 200, 300, 400, 500, 600, 700, 800, 860, 920, 960)
+    Fraction(thousandths, 1000)
+    for thousandths in (0, 100, 200, 300, 400, 500, 600, 700, 800, 860, 920, 960)
 )
 """Loads as parts of the link; 30 % and 80 % are those of figure 3-5."""
 _QUICK_MODELS = ("resnet-50",)
@@ -60,44 +61,61 @@ class ThesisExperiment:
             ):
                 for load in _loads(series, settings, selection):
                     for policy in _chosen(series.policies, selection.policies, ()):
-                        at = point(
+                        measured_point = point(
                             series.traffic,
                             series.transport,
                             model,
                             load * Fraction(LINK_GBPS),
                             policy,
                         )
-                        out[at] = None
+                        out[measured_point] = None
         return list(out)
 
     def stages(
-        self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]
+        self,
+        settings: ExperimentSettings,
+        selection: Selection,
+        make_runner: Callable[[], Runner],
     ) -> Stages:
         """Yield the calibration of the models, then the points."""
         points = self.points(settings, selection)
-        setups = list(dict.fromkeys(at.setup for at in points))
+        setups = list(dict.fromkeys(measured_point.setup for measured_point in points))
         calibrations = [calibration_task(setup, settings, virtual_runner) for setup in setups]
         stored = yield calibrations
         compute_s = {
             setup: calibration_of(stored[task.name].result).compute_s
             for setup, task in zip(setups, calibrations, strict=True)
         }
-        yield [point_task(at, compute_s[at.setup], settings, make_runner) for at in points]
+        yield [
+            point_task(measured_point, compute_s[measured_point.setup], settings, make_runner)
+            for measured_point in points
+        ]
 
-    def report(self, store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
+    def report(
+        self,
+        store: PointStore,
+        settings: ExperimentSettings,
+        out: Path,
+    ) -> list[Path]:
         """Report this and the other sweeps of the thesis, as far as they are in the same store."""
         from research.thesis.report import write
 
         return write(store, settings, out)
 
 
-def _chosen(has: Sequence[str], selected: Sequence[str], quick: Sequence[str]) -> list[str]:
+def _chosen(
+    has: Sequence[str],
+    selected: Sequence[str],
+    quick: Sequence[str],
+) -> list[str]:
     wanted = selected or quick or has
     return [name for name in has if name in wanted]
 
 
 def _loads(
-    series: Series, settings: ExperimentSettings, selection: Selection
+    series: Series,
+    settings: ExperimentSettings,
+    selection: Selection,
 ) -> Sequence[Fraction]:
     """Return the loads; those that the command line gives are run whether or not a figure has
     them.
@@ -124,4 +142,6 @@ BURST = ThesisExperiment(
         Series("websearch", "tcp", _COMPARED, (Fraction(0), LIGHT, HEAVY), ("fifo",)),
     ),
 )
-THESIS: Mapping[str, ThesisExperiment] = {of.name: of for of in (IPERF, WEBSEARCH, BURST)}
+THESIS: Mapping[str, ThesisExperiment] = {
+    experiment.name: experiment for experiment in (IPERF, WEBSEARCH, BURST)
+}

@@ -61,7 +61,12 @@ def draw(curves: Curves, out: Path) -> list[Picture]:
         return []
 
 
-def _draw(name: str, title: str, panels: Sequence[Panel], out: Path) -> Picture:
+def _draw(
+    name: str,
+    title: str,
+    panels: Sequence[Panel],
+    out: Path,
+) -> Picture:
     [file] = write(lambda style: [chart(title, panels, style, 2.6)], out / name)
     return Picture(file, title)
 
@@ -76,7 +81,10 @@ def _drawings(curves: Curves) -> Iterator[_Drawing]:
 
 
 def _degradation(
-    curves: Curves, number: str, traffic: published.Traffic, transport: published.Transport
+    curves: Curves,
+    number: str,
+    traffic: published.Traffic,
+    transport: published.Transport,
 ) -> Iterator[_Drawing]:
     """Yield iteration time against cross traffic, and against the re-scaled axis of equation
     3.2.
@@ -93,8 +101,8 @@ def _degradation(
     fits = {model: published.FITS.get((traffic, transport, model)) for model in measured}
     for name, axis in ((f"figure_{number}", _AXIS), (f"figure_{number}_rescaled", _RESCALED)):
         lines = [
-            _curve(of, MODELS[model].title, _place(model), axis, "-")
-            for model, of in measured.items()
+            _curve(curve, MODELS[model].title, _place(model), axis, "-")
+            for model, curve in measured.items()
         ]
         lines += [
             _fit(fit, "", _place(model), axis) for model, fit in fits.items() if fit is not None
@@ -103,7 +111,10 @@ def _degradation(
 
 
 def _scheduled(
-    curves: Curves, number: str, traffic: published.Traffic, transport: published.Transport
+    curves: Curves,
+    number: str,
+    traffic: published.Traffic,
+    transport: published.Transport,
 ) -> Iterator[_Drawing]:
     """Yield iteration time under both policies, at the loads that were run under both."""
     before, after = (
@@ -113,29 +124,24 @@ def _scheduled(
     if not both:
         return
     for model in both:
-        common = {at.load_gbps for at in before[model]} & {at.load_gbps for at in after[model]}
-        for of in (before, after):
-            of[model] = [at for at in of[model] if at.load_gbps in common]
-    grown = [max(_growth(of[model]) for model in both) for of in (before, after)]
+        common = {point.load_gbps for point in before[model]} & {
+            point.load_gbps for point in after[model]
+        }
+        for by_model in (before, after):
+            by_model[model] = [point for point in by_model[model] if point.load_gbps in common]
+    grown = [max(_growth(by_model[model]) for model in both) for by_model in (before, after)]
     title = (
         f"Under {SCHEDULED} {TITLES[traffic]} traffic makes iterations at most {grown[1]:.3g} times"
         f" as long, under {BASELINE} {grown[0]:.3g} times"
     )
-    lines = [
-        Curve(
-            f"{MODELS[model].title}, {policy}",
-            [at.load_gbps for at in of[model]],
-            [at.mean_s for at in of[model]],
-            _place(model),
-            dashes,
-            marker,
-        )
-        for model in both
-        for policy, of, dashes, marker in (
-            (BASELINE, before, "-", "o"),
-            (SCHEDULED, after, "--", "s"),
-        )
-    ]
+    looks = ((BASELINE, before, "-", "o"), (SCHEDULED, after, "--", "s"))
+    lines = []
+    for model in both:
+        for policy, by_model, dashes, marker in looks:
+            label = f"{MODELS[model].title}, {policy}"
+            loads = [point.load_gbps for point in by_model[model]]
+            times_s = [point.mean_s for point in by_model[model]]
+            lines.append(Curve(label, loads, times_s, _place(model), dashes, marker))
     axis = "cross traffic requested (Gbit/s of 25)"
     yield f"scheduled_{number}", title, [Panel(axis, _TIME, lines, logarithmic="y")]
 
@@ -145,27 +151,22 @@ def _distributions(curves: Curves) -> Iterator[_Drawing]:
     panels = []
     spreads = []
     for load in (LIGHT_GBPS, HEAVY_GBPS):
-        shown = [
-            (traffic, at)
-            for traffic in ("websearch", "burst")
-            for model in MODELS
-            if (at := curves.at(traffic, "tcp", model, BASELINE, load)) is not None
-        ]
-        if not any(traffic == "burst" for traffic, _ in shown):
+        lines = []
+        spread = 0.0
+        has_bursts = False
+        for traffic, dashes in (("websearch", "-"), ("burst", "--")):
+            for model in MODELS:
+                point = curves.point(traffic, "tcp", model, BASELINE, load)
+                if point is None:
+                    continue
+                title = f"{MODELS[model].title}, {TITLES[traffic]}"
+                lines.append(distribution(title, point.iterations_s, _place(model), dashes))
+                spread = max(spread, point.p99_s / point.mean_s)
+                has_bursts |= traffic == "burst"
+        if not has_bursts:
             continue
-        lines = [
-            distribution(
-                f"{MODELS[at.model].title}, {TITLES[traffic]}",
-                at.iterations_s,
-                _place(at.model),
-                "-" if traffic == "websearch" else "--",
-            )
-            for traffic, at in shown
-        ]
         part = f"{100 * load / LINK_GBPS:.0f} %"
-        spreads.append(
-            f"{max(at.p99_s / at.mean_s for _, at in shown):.3g} times the mean at {part}"
-        )
+        spreads.append(f"{spread:.3g} times the mean at {part}")
         scale = "x" if load == HEAVY_GBPS else ""
         panels.append(
             Panel(_TIME, "share of iterations", lines, f"{part} requested", None, (0, 1), scale)
@@ -186,42 +187,36 @@ def _two_models(
     fitted: bool,
 ) -> Iterator[_Drawing]:
     """Yield figure 3-6, kinds of cross traffic compared, or 3-7, with fits of equation 3.5."""
-    shown = [kind for kind in kinds if curves.has(*kind)]
+    drawn = [kind for kind in kinds if curves.has(*kind)]
     panels = []
     squares = []
     apart = []
     for model in _TWO_MODELS:
         lines = []
         heavy = []
-        for look, (traffic, transport) in enumerate(shown):
+        for look, (traffic, transport) in enumerate(drawn):
             curve = curves.curve(traffic, transport, model, BASELINE)
             if len(curve) < 2:
                 continue
             label = f"{TITLES[traffic]}, {transport.upper()}"
             dashes = "" if fitted else DASHES[look]
             lines.append(_curve(curve, label, look, _AXIS, dashes, bars=False))
-            heavy += [at.mean_s for at in curve if at.load_gbps == HEAVY_GBPS]
+            heavy += [point.mean_s for point in curve if point.load_gbps == HEAVY_GBPS]
             theirs = published.FITS.get((traffic, transport, model))
             ours = fit_of(curve, 0.5) if fitted else None
             if ours is not None:
                 squares.append(ours.r_squared)
-                lines.append(
-                    _fit(
-                        PublishedFit(ours.a_s, ours.b, ours.n, ""),
-                        f"{label}: our fit",
-                        look,
-                        _AXIS,
-                        "-",
-                    )
-                )
+                our_fit = PublishedFit(ours.a_s, ours.b, ours.n, "")
+                lines.append(_fit(our_fit, f"{label}: our fit", look, _AXIS, "-"))
             if theirs is not None and fitted:
                 lines.append(_fit(theirs, f"{label}: thesis's fit", look, _AXIS))
         if lines:
             panels.append(
                 Panel(_AXIS, _TIME, lines, MODELS[model].title, (-0.5, LINK_GBPS), logarithmic="y")
             )
-            apart += [max(heavy) / min(heavy) - 1] if len(heavy) > 1 else []
-    if len(shown) < 2 or not panels or not (squares if fitted else apart):
+            if len(heavy) > 1:
+                apart.append(max(heavy) / min(heavy) - 1)
+    if len(drawn) < 2 or not panels or not (squares if fitted else apart):
         return
     if fitted:
         title = f"equation 3.5 fits with R² of at least {min(squares):.3f} ({BASELINE})"
@@ -234,18 +229,25 @@ def _two_models(
 
 
 def _measured(
-    curves: Curves, traffic: published.Traffic, transport: published.Transport, policy: str
+    curves: Curves,
+    traffic: published.Traffic,
+    transport: published.Transport,
+    policy: str,
 ) -> dict[str, list[Measured]]:
     """Return the curve of each model that has one."""
-    found = {model: curves.curve(traffic, transport, model, policy) for model in MODELS}
-    if curves.has(traffic, transport):
-        return {model: of for model, of in found.items() if len(of) > 1}
-    return {}
+    if not curves.has(traffic, transport):
+        return {}
+    measured = {}
+    for model in MODELS:
+        curve = curves.curve(traffic, transport, model, policy)
+        if len(curve) > 1:
+            measured[model] = curve
+    return measured
 
 
 def _growth(curve: Sequence[Measured]) -> float:
     """Return the longest mean time over that with the least cross traffic."""
-    return max(at.mean_s for at in curve) / curve[0].mean_s
+    return max(point.mean_s for point in curve) / curve[0].mean_s
 
 
 def _place(model: str) -> int:
@@ -262,15 +264,15 @@ def _curve(
     bars: bool = True,
 ) -> Curve:
     ordered = rising(curve)
-    xs = [_x(at.achieved_gbps, axis) for at in ordered]
+    xs = [_x(point.achieved_gbps, axis) for point in ordered]
     if bars:
-        highs = [max(at.p99_s, at.mean_s) for at in ordered]
+        highs = [max(point.p99_s, point.mean_s) for point in ordered]
     else:
         highs = []
     return Curve(
         label,
         xs,
-        [at.mean_s for at in ordered],
+        [point.mean_s for point in ordered],
         look,
         DASHES[look] if dashes is None else dashes,
         MARKERS[look],
@@ -278,13 +280,23 @@ def _curve(
     )
 
 
-def _fit(fit: PublishedFit, label: str, look: int, axis: str, dashes: str = ":") -> Curve:
+def _fit(
+    fit: PublishedFit,
+    label: str,
+    look: int,
+    axis: str,
+    dashes: str = ":",
+) -> Curve:
     """Return a fit up to 24 Gbit/s, where the thesis's points end."""
-    times = {
-        step / 10: fit.a_s * exp(fit.b / (LINK_GBPS - step / 10) ** fit.n) for step in range(241)
-    }
-    kept = {_x(load, axis): time for load, time in times.items() if time < 60}
-    return Curve(label, list(kept), list(kept.values()), look, dashes)
+    xs = []
+    times_s = []
+    for step in range(241):
+        load = step / 10
+        time_s = fit.a_s * exp(fit.b / (LINK_GBPS - load) ** fit.n)
+        if time_s < 60:
+            xs.append(_x(load, axis))
+            times_s.append(time_s)
+    return Curve(label, xs, times_s, look, dashes)
 
 
 def _x(gbps: float, axis: str) -> float:

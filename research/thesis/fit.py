@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from research.thesis.congestion_point import least_squares
+
 FAMILIES = (0.5, 1.0, 2.0)
 """n of equations 3.5, 3.3 and 3.6."""
 _GRID = tuple(step / 100 for step in range(1, 401))
@@ -35,7 +37,10 @@ class Fit:
 
 
 def fit(
-    cross_gbps: Sequence[float], time_s: Sequence[float], n: float, capacity_gbps: float
+    cross_gbps: Sequence[float],
+    time_s: Sequence[float],
+    n: float,
+    capacity_gbps: float,
 ) -> Fit:
     """Fit by least squares for a given n > 0 of at least two different loads below the capacity,
     times above 0.
@@ -50,22 +55,19 @@ def fit(
         )
     xs = [(capacity_gbps - load) ** -n for load in cross_gbps]
     ys = [math.log(time) for time in time_s]
-    mean_x = math.fsum(xs) / len(xs)
+    line, unexplained = least_squares(xs, ys)
     mean_y = math.fsum(ys) / len(ys)
-    slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / math.fsum(
-        (x - mean_x) ** 2 for x in xs
-    )
-    intercept = mean_y - slope * mean_x
-    unexplained = math.fsum((y - intercept - slope * x) ** 2 for x, y in zip(xs, ys, strict=True))
     total = math.fsum((y - mean_y) ** 2 for y in ys)
     # A constant explains times that are all the same.
     r_squared = 1 - unexplained / total if total > 0 else 1.0
-    return Fit(math.exp(intercept), slope, n, capacity_gbps, r_squared)
+    return Fit(math.exp(line.intercept), line.slope, n, capacity_gbps, r_squared)
 
 
-def best_fit(cross_gbps: Sequence[float], time_s: Sequence[float], capacity_gbps: float) -> Fit:
+def best_fit(
+    cross_gbps: Sequence[float],
+    time_s: Sequence[float],
+    capacity_gbps: float,
+) -> Fit:
     """Fit with the n between 0.01 and 4 that fits best. Raise as `fit`."""
-    return max(
-        (fit(cross_gbps, time_s, n, capacity_gbps) for n in _GRID),
-        key=lambda found: found.r_squared,
-    )
+    fits = [fit(cross_gbps, time_s, n, capacity_gbps) for n in _GRID]
+    return max(fits, key=lambda fitted: fitted.r_squared)

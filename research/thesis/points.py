@@ -24,7 +24,7 @@ CONFIGURATION_OF: Mapping[str, str] = {"iperf": "a", "websearch": "b", "burst": 
 """Generators by kind of cross traffic (sections 3.2 and 3.3)."""
 GENERATORS: Mapping[str, Mapping[str, Any]] = {
     "iperf": {"model": "long", "parallel": 8},
-    # Gaps as the thesis's generator draws them: see `echelon_lab.traffic.models`.
+    # Gaps as the thesis's generator draws them: see `echelon_lab.traffic.generators`.
     "websearch": {"model": "consistent", "sizes": "web_search", "gaps": "poisson"},
     "burst": {"model": "burst", "sizes": "web_search", "gaps": "poisson"},
 }
@@ -85,7 +85,13 @@ class Point:
         return f"{setup.configuration}-{self.traffic}-{setup.transport}-{setup.model}-{load}-{self.policy}"
 
 
-def point(traffic: str, transport: str, model: str, load_gbps: Fraction, policy: str) -> Point:
+def point(
+    traffic: str,
+    transport: str,
+    model: str,
+    load_gbps: Fraction,
+    policy: str,
+) -> Point:
     """Return a point.
 
     Without load, all kinds of cross traffic of a configuration are the same point.
@@ -94,54 +100,60 @@ def point(traffic: str, transport: str, model: str, load_gbps: Fraction, policy:
     return Point(setup, traffic if load_gbps else "none", load_gbps, policy)
 
 
-def iterations_of(at: Point, settings: ExperimentSettings) -> int:
+def iterations_of(point: Point, settings: ExperimentSettings) -> int:
     """Return how many iterations are measured: fewer if each takes long."""
-    most = (_QUICK_ITERATIONS if settings.quick else _ITERATIONS)[at.setup.model]
-    return max(min(most, round(_LONGEST_S / expected_s(at))), min(most, _LEAST))
+    by_model = _QUICK_ITERATIONS if settings.quick else _ITERATIONS
+    most = by_model[point.setup.model]
+    fitting = round(_LONGEST_S / expected_s(point))
+    return max(min(most, fitting), min(most, _LEAST))
 
 
-def fewest_of(at: Point, settings: ExperimentSettings) -> int:
+def fewest_of(point: Point, settings: ExperimentSettings) -> int:
     """Return how many iterations are measured under every policy. Where training does not go first
     they take longest, and so there are fewest."""
-    return iterations_of(replace(at, policy=BASELINE), settings)
+    return iterations_of(replace(point, policy=BASELINE), settings)
 
 
-def expected_s(at: Point) -> float:
+def expected_s(point: Point) -> float:
     """Return roughly what an iteration takes: sending on what is left of the link, computing as
     without load.
     """
-    model = MODELS[at.setup.model]
+    model = MODELS[point.setup.model]
     zero_s = float(model.zero_load_s)
-    if at.policy in TRAINING_FIRST:
+    if point.policy in TRAINING_FIRST:
         return zero_s
-    workers = len(CONFIGURATIONS[at.setup.configuration].ring)
+    workers = len(CONFIGURATIONS[point.setup.configuration].ring)
     alone_s = float(model.sent_bytes(workers)) * 8 / LINK_BPS
-    left = max(0.02, 1 - float(at.load_gbps) * 1e9 / LINK_BPS)
+    taken = float(point.load_gbps) * 1e9 / LINK_BPS
+    left = max(0.02, 1 - taken)
     return max(zero_s, alone_s / left)
 
 
 def document(
-    at: Point, compute_s: Fraction, iterations: int, settings: ExperimentSettings
+    point: Point,
+    compute_s: Fraction,
+    iterations: int,
+    settings: ExperimentSettings,
 ) -> dict[str, Any]:
     """Return the scenario of a point as its file has it, with `iterations` in all."""
-    configuration = CONFIGURATIONS[at.setup.configuration]
+    configuration = CONFIGURATIONS[point.setup.configuration]
     link_bps = round(LINK_BPS * settings.scale)
     traffic = []
-    if at.load_gbps:
+    if point.load_gbps:
         src, dst = configuration.cross
-        generator = dict(GENERATORS[at.traffic])
+        generator = dict(GENERATORS[point.traffic])
         if generator["model"] in _SIZED:
             generator["size_scale"] = _decimal(settings.scale)
-        load_bps = round(at.load_gbps * 10**9 * settings.scale)
+        load_bps = round(point.load_gbps * 10**9 * settings.scale)
         traffic = [
             {"name": "cross", "src": src, "dst": dst, "load": rate_text(load_bps), **generator}
         ]
     return {
         "scenario": "thesis",
-        "description": at.name,
+        "description": point.name,
         "fabric": configuration.fabric(link_bps),
-        "jobs": [_job(at.setup, compute_s, settings)],
-        "policies": [at.policy],
+        "jobs": [_job(point.setup, compute_s, settings)],
+        "policies": [point.policy],
         "iterations": iterations,
         "seed": settings.seed,
         "transport": {
@@ -157,33 +169,46 @@ def document(
 
 
 def point_task(
-    at: Point, compute_s: Fraction, settings: ExperimentSettings, make_runner: Callable[[], Runner]
+    point: Point,
+    compute_s: Fraction,
+    settings: ExperimentSettings,
+    make_runner: Callable[[], Runner],
 ) -> Task:
     """Return the measurement of a point whose model computes for `compute_s`."""
-    iterations = iterations_of(at, settings)
-    fewest = fewest_of(at, settings)
+    iterations = iterations_of(point, settings)
+    fewest = fewest_of(point, settings)
     identity = {
         "kind": "thesis-point",
-        **asdict(at.setup),
-        "traffic": at.traffic,
-        "load_gbps": str(at.load_gbps),
-        "policy": at.policy,
+        **asdict(point.setup),
+        "traffic": point.traffic,
+        "load_gbps": str(point.load_gbps),
+        "policy": point.policy,
         "iterations": iterations,
         "fewest": fewest,
         "compute_s": str(compute_s),
         "settings": settings.identity(),
     }
-    run = partial(_measure_point, at, compute_s, iterations, fewest, settings, make_runner)
-    return Task(at.name, identity, run, cost=iterations * expected_s(at) * _packets_per_s(at))
+    run = partial(_measure_point, point, compute_s, iterations, fewest, settings, make_runner)
+    return Task(
+        point.name, identity, run, cost=iterations * expected_s(point) * _packets_per_s(point)
+    )
 
 
 def calibration_task(
-    setup: Setup, settings: ExperimentSettings, make_runner: Callable[[], Runner]
+    setup: Setup,
+    settings: ExperimentSettings,
+    make_runner: Callable[[], Runner],
 ) -> Task:
     """Return the task that finds how long a model computes. It runs in virtual time, whatever
     fabric points are measured on."""
     name = f"{setup.configuration}-zero-{setup.transport}-{setup.model}"
-    virtual = replace(settings, fabric="virtual", target=DEFAULT_TARGET, quick=False, seed=0)
+    virtual = replace(
+        settings,
+        fabric="virtual",
+        target=DEFAULT_TARGET,
+        quick=False,
+        seed=0,
+    )
     identity = {"kind": "thesis-calibration", **asdict(setup), "settings": virtual.identity()}
     return Task(
         name,
@@ -201,17 +226,19 @@ def calibration_of(result: Mapping[str, Any]) -> Calibration:
 
 
 def _measure_point(
-    at: Point,
+    point: Point,
     compute_s: Fraction,
     iterations: int,
     fewest: int,
     settings: ExperimentSettings,
     make_runner: Callable[[], Runner],
 ) -> Mapping[str, Any]:
-    bottleneck = CONFIGURATIONS[at.setup.configuration].bottleneck(round(LINK_BPS * settings.scale))
+    bottleneck = CONFIGURATIONS[point.setup.configuration].bottleneck(
+        round(LINK_BPS * settings.scale)
+    )
     return measure(
-        document(at, compute_s, WARM_UP + iterations, settings),
-        at.name,
+        document(point, compute_s, WARM_UP + iterations, settings),
+        point.name,
         warm_up=WARM_UP,
         fewest=WARM_UP + fewest,
         bottlenecks=[bottleneck],
@@ -220,26 +247,37 @@ def _measure_point(
 
 
 def _measure_calibration(
-    setup: Setup, settings: ExperimentSettings, make_runner: Callable[[], Runner]
+    setup: Setup,
+    settings: ExperimentSettings,
+    make_runner: Callable[[], Runner],
 ) -> Mapping[str, Any]:
-    at = Point(setup, "none", Fraction(0), "fifo")
+    point = Point(setup, "none", Fraction(0), "fifo")
 
     def iteration_s(compute_s: Fraction) -> Fraction:
         result = _measure_point(
-            at, compute_s, _CALIBRATION_ITERATIONS, _CALIBRATION_ITERATIONS, settings, make_runner
+            point,
+            compute_s,
+            _CALIBRATION_ITERATIONS,
+            _CALIBRATION_ITERATIONS,
+            settings,
+            make_runner,
         )
         times = [Fraction(str(time_s)) for time_s in result["iterations_s"]]
         return sum(times, Fraction(0)) / len(times)
 
-    found = calibrate(iteration_s, MODELS[setup.model].zero_load_s)
+    calibration = calibrate(iteration_s, MODELS[setup.model].zero_load_s)
     return {
-        "compute_s": str(found.compute_s),
-        "iteration_s": str(found.iteration_s),
-        "runs": found.runs,
+        "compute_s": str(calibration.compute_s),
+        "iteration_s": str(calibration.iteration_s),
+        "runs": calibration.runs,
     }
 
 
-def _job(setup: Setup, compute_s: Fraction, settings: ExperimentSettings) -> dict[str, Any]:
+def _job(
+    setup: Setup,
+    compute_s: Fraction,
+    settings: ExperimentSettings,
+) -> dict[str, Any]:
     model: ThesisModel = MODELS[setup.model]
     forward_s = compute_s * FORWARD_PART
     job: dict[str, Any] = {
@@ -265,11 +303,12 @@ def _job(setup: Setup, compute_s: Fraction, settings: ExperimentSettings) -> dic
     return job
 
 
-def _packets_per_s(at: Point) -> float:
+def _packets_per_s(point: Point) -> float:
     """Return a cost in proportion to the packets of a second: the ring's at the rate of the job,
     and the cross traffic's."""
-    model = MODELS[at.setup.model]
-    return float(at.load_gbps) + 4 * float(model.sent_bytes(4)) * 8e-9 / expected_s(at)
+    model = MODELS[point.setup.model]
+    ring = 4 * float(model.sent_bytes(4)) * 8e-9
+    return float(point.load_gbps) + ring / expected_s(point)
 
 
 def _decimal(value: Fraction) -> float:

@@ -38,14 +38,18 @@ class Finding:
         return f"- {'agrees' if self.holds else '**does not agree**'}: {self.text}"
 
 
-def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
+def write(
+    store: PointStore,
+    settings: ExperimentSettings,
+    out: Path,
+) -> list[Path]:
     """Write tables, figures and thesis.md in `out`.
 
     Return the files, the report first. Raise `OSError`.
     """
     curves = curves_of(store, settings)
-    found = tables(curves)
-    written = [table.write(out) for table in found]
+    measured_tables = tables(curves)
+    written = [table.write(out) for table in measured_tables]
     pictures = draw(curves, out)
     parts = [
         "# Chapter 3 of Salamy's thesis, run again",
@@ -66,7 +70,7 @@ def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Pa
             "Also as CSV beside this file. Rates are those of the thesis's link of 25 Gbit/s, times"
             " are as measured."
         ),
-        *(table.markdown() for table in found),
+        *(table.markdown() for table in measured_tables),
     ]
     report = out / "thesis.md"
     report.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
@@ -119,14 +123,14 @@ def sections(curves: Curves) -> Iterator[str]:
 def _zero_load(curves: Curves) -> Iterator[Finding]:
     for traffic, transport in (("iperf", "rdma"), ("websearch", "rdma"), ("burst", "tcp")):
         for name, model in MODELS.items():
-            at = curves.at(traffic, transport, name, BASELINE, 0)
-            if at is None:
+            point = curves.point(traffic, transport, name, BASELINE, 0)
+            if point is None:
                 continue
             target = float(model.zero_load_s)
-            off = percent(at.mean_s, target) or 0.0
+            off = percent(point.mean_s, target) or 0.0
             yield Finding(
                 abs(off) <= ZERO_LOAD_PERCENT,
-                f"{model.title}, {len(_ring(at))} workers over {transport.upper()}: {at.mean_s:.4f}"
+                f"{model.title}, {len(_ring(point))} workers over {transport.upper()}: {point.mean_s:.4f}"
                 f" s, thesis {target:g} s ({off:+.2f} %)",
             )
 
@@ -158,21 +162,21 @@ def _fits(curves: Curves) -> Iterator[Finding]:
         ("burst", "tcp"),
     ):
         for name, model in MODELS.items():
-            found = fit_of(curves.curve(traffic, transport, name, BASELINE))
-            if found is not None:
+            fitted = fit_of(curves.curve(traffic, transport, name, BASELINE))
+            if fitted is not None:
                 yield Finding(
-                    found.r_squared >= LEAST_R_SQUARED,
+                    fitted.r_squared >= LEAST_R_SQUARED,
                     f"{TITLES[traffic]}, {transport.upper()}, {model.title}: R² ="
-                    f" {found.r_squared:.3f} with n = {found.n:g}, A = {found.a_s:.3g} s, B ="
-                    f" {found.b:.3g}",
+                    f" {fitted.r_squared:.3f} with n = {fitted.n:g}, A = {fitted.a_s:.3g} s, B ="
+                    f" {fitted.b:.3g}",
                 )
 
 
 def _bursts(curves: Curves) -> Iterator[Finding]:
     for load, worse in ((LIGHT_GBPS, False), (HEAVY_GBPS, True)):
         for name, model in MODELS.items():
-            burst = curves.at("burst", "tcp", name, BASELINE, load)
-            steady = curves.at("websearch", "tcp", name, BASELINE, load)
+            burst = curves.point("burst", "tcp", name, BASELINE, load)
+            steady = curves.point("websearch", "tcp", name, BASELINE, load)
             if burst is None or steady is None:
                 continue
             off = percent(burst.mean_s, steady.mean_s) or 0.0
@@ -188,9 +192,9 @@ def _bursts(curves: Curves) -> Iterator[Finding]:
 def _scheduled(curves: Curves) -> Iterator[Finding]:
     for traffic, transport in (("websearch", "rdma"), ("burst", "tcp")):
         for name, model in MODELS.items():
-            zero = curves.at(traffic, transport, name, SCHEDULED, 0)
-            before = curves.at(traffic, transport, name, BASELINE, HEAVY_GBPS)
-            after = curves.at(traffic, transport, name, SCHEDULED, HEAVY_GBPS)
+            zero = curves.point(traffic, transport, name, SCHEDULED, 0)
+            before = curves.point(traffic, transport, name, BASELINE, HEAVY_GBPS)
+            after = curves.point(traffic, transport, name, SCHEDULED, HEAVY_GBPS)
             if zero is None or after is None or before is None:
                 continue
             off = percent(after.mean_s, zero.mean_s) or 0.0
@@ -204,8 +208,8 @@ def _scheduled(curves: Curves) -> Iterator[Finding]:
 
 def _paid(curves: Curves) -> Iterator[Finding]:
     for name, model in MODELS.items():
-        before = curves.at("websearch", "rdma", name, BASELINE, HEAVY_GBPS)
-        after = curves.at("websearch", "rdma", name, SCHEDULED, HEAVY_GBPS)
+        before = curves.point("websearch", "rdma", name, BASELINE, HEAVY_GBPS)
+        after = curves.point("websearch", "rdma", name, SCHEDULED, HEAVY_GBPS)
         paid_before = None if before is None else cross_cost(before)
         paid = None if after is None else cross_cost(after)
         if after is None or before is None or paid is None or paid_before is None:
@@ -224,10 +228,10 @@ def _paid(curves: Curves) -> Iterator[Finding]:
         )
 
 
-def _ring(at: Measured) -> Sequence[str]:
+def _ring(point: Measured) -> Sequence[str]:
     from research.thesis.configurations import CONFIGURATIONS
 
-    return CONFIGURATIONS[at.configuration].ring
+    return CONFIGURATIONS[point.configuration].ring
 
 
 def _figure(picture: Picture) -> str:

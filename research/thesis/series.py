@@ -76,31 +76,42 @@ class Curves:
 
     def __init__(self, points: Iterable[Measured]) -> None:
         self._points: dict[tuple[str, str, str, str, str], dict[float, Measured]] = {}
-        for at in points:
-            key = (at.configuration, at.traffic, at.transport, at.model, at.policy)
-            self._points.setdefault(key, {})[at.load_gbps] = at
+        for point in points:
+            key = (point.configuration, point.traffic, point.transport, point.model, point.policy)
+            self._points.setdefault(key, {})[point.load_gbps] = point
 
-    def curve(self, traffic: str, transport: str, model: str, policy: str) -> list[Measured]:
+    def curve(
+        self,
+        traffic: str,
+        transport: str,
+        model: str,
+        policy: str,
+    ) -> list[Measured]:
         """Return points in ascending order of the requested load, without cross traffic first;
         empty if nothing was measured."""
         configuration = CONFIGURATION_OF[traffic]
         loaded = self._points.get((configuration, traffic, transport, model, policy), {})
         idle = self._points.get((configuration, "none", transport, model, policy), {})
         if loaded:
-            return [at for _, at in sorted({**idle, **loaded}.items())]
+            return [point for _, point in sorted({**idle, **loaded}.items())]
         return list(idle.values())
 
     def has(self, traffic: str, transport: str) -> bool:
         """Return whether anything was measured under this kind of cross traffic."""
         return any(key[1:3] == (traffic, transport) for key in self._points)
 
-    def at(
-        self, traffic: str, transport: str, model: str, policy: str, load_gbps: float
+    def point(
+        self,
+        traffic: str,
+        transport: str,
+        model: str,
+        policy: str,
+        load_gbps: float,
     ) -> Measured | None:
         """Return one point, if it was measured."""
-        for found in self.curve(traffic, transport, model, policy):
-            if found.load_gbps == load_gbps:
-                return found
+        for point in self.curve(traffic, transport, model, policy):
+            if point.load_gbps == load_gbps:
+                return point
         return None
 
     @property
@@ -112,7 +123,9 @@ class Curves:
     @property
     def wall_s(self) -> float:
         """Duration of all points, in real seconds of one processor."""
-        return math.fsum(at.wall_s for points in self._points.values() for at in points.values())
+        return math.fsum(
+            point.wall_s for points in self._points.values() for point in points.values()
+        )
 
     def __len__(self) -> int:
         return sum(len(points) for points in self._points.values())
@@ -125,9 +138,9 @@ def rising(curve: Sequence[Measured]) -> list[Measured]:
     Near saturation more is requested than achieved, so that two loads may come out as one.
     """
     out: list[Measured] = []
-    for at in sorted(curve, key=lambda at: at.achieved_gbps):
-        if not out or at.achieved_gbps > out[-1].achieved_gbps + 0.1:
-            out.append(at)
+    for point in sorted(curve, key=lambda point: point.achieved_gbps):
+        if not out or point.achieved_gbps > out[-1].achieved_gbps + 0.1:
+            out.append(point)
     return out
 
 
@@ -136,11 +149,11 @@ def curves_of(stored: Iterable[Stored], settings: ExperimentSettings) -> Curves:
     wanted = settings.identity()
     # Points of older versions compare cross traffic over each policy's own time.
     points = [
-        of
-        for of in stored
-        if of.identity.get("kind") == "thesis-point"
-        and of.identity.get("settings") == wanted
-        and "fewest" in of.identity
+        kept
+        for kept in stored
+        if kept.identity.get("kind") == "thesis-point"
+        and kept.identity.get("settings") == wanted
+        and "fewest" in kept.identity
     ]
     return Curves(_measured(point, settings) for point in points)
 

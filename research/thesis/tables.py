@@ -37,14 +37,16 @@ def tables(curves: Curves) -> list[Table]:
 
 def _zero_load(curves: Curves) -> Table:
     columns = (
-        *("model", "cross traffic's configuration", "carried by", "data (MB)", "thesis: data (MB)"),
-        *(
-            "iteration (s)",
-            "thesis: iteration (s)",
-            "difference (%)",
-            "required (Gbit/s)",
-            "computing (s)",
-        ),
+        "model",
+        "cross traffic's configuration",
+        "carried by",
+        "data (MB)",
+        "thesis: data (MB)",
+        "iteration (s)",
+        "thesis: iteration (s)",
+        "difference (%)",
+        "required (Gbit/s)",
+        "computing (s)",
     )
     rows: list[tuple[Cell, ...]] = []
     seen = set()
@@ -55,47 +57,44 @@ def _zero_load(curves: Curves) -> Table:
         ("burst", "tcp"),
     ):
         for name, model in MODELS.items():
-            at = curves.at(traffic, transport, name, BASELINE, 0)
-            if at is None or (at.configuration, transport, name) in seen:
+            point = curves.point(traffic, transport, name, BASELINE, 0)
+            if point is None or (point.configuration, transport, name) in seen:
                 continue
-            seen.add((at.configuration, transport, name))
+            seen.add((point.configuration, transport, name))
             theirs = published.TABLE_3_1[name]
-            of_four = at.configuration == "a"
-            rows.append(
-                (
-                    *(
-                        model.title,
-                        at.configuration.upper(),
-                        transport,
-                        at.data_mb,
-                        theirs.data_mb if of_four else None,
-                    ),
-                    *(
-                        at.mean_s,
-                        float(theirs.iteration_s),
-                        percent(at.mean_s, float(theirs.iteration_s)),
-                    ),
-                    *(at.required_gbps, at.compute_s),
-                )
+            of_four = point.configuration == "a"
+            row = (
+                model.title,
+                point.configuration.upper(),
+                transport,
+                point.data_mb,
+                theirs.data_mb if of_four else None,
+                point.mean_s,
+                float(theirs.iteration_s),
+                percent(point.mean_s, float(theirs.iteration_s)),
+                point.required_gbps,
+                point.compute_s,
             )
+            rows.append(row)
     return Table("table_3-1", "Table 3.1: without cross traffic", columns, rows)
 
 
-def _congestion(curves: Curves, traffic: published.Traffic, transport: str, number: str) -> Table:
+def _congestion(
+    curves: Curves,
+    traffic: published.Traffic,
+    transport: str,
+    number: str,
+) -> Table:
     columns = (
-        *(
-            "model",
-            "theory (MB)",
-            "cross traffic at the point (Gbit/s)",
-            "iteration there (s)",
-            "measured (MB)",
-        ),
-        *(
-            "from theory (%)",
-            "thesis: cross traffic (Gbit/s)",
-            "thesis: measured (MB)",
-            "thesis: from theory (%)",
-        ),
+        "model",
+        "theory (MB)",
+        "cross traffic at the point (Gbit/s)",
+        "iteration there (s)",
+        "measured (MB)",
+        "from theory (%)",
+        "thesis: cross traffic (Gbit/s)",
+        "thesis: measured (MB)",
+        "thesis: from theory (%)",
         "within the thesis's difference",
     )
     rows: list[tuple[Cell, ...]] = []
@@ -109,17 +108,19 @@ def _congestion(curves: Curves, traffic: published.Traffic, transport: str, numb
         theirs = published.CONGESTION[traffic][name]
         named = published.CONGESTION_POINTS[traffic].get(name)
         off = percent(ours_mb, theory_mb) or 0.0
-        rows.append(
-            (
-                *(model.title, theory_mb, point.cross_gbps, point.time_s, ours_mb, off),
-                *(
-                    named.cross_gbps if named else None,
-                    theirs.measured_mb,
-                    theirs.difference_percent,
-                ),
-                "yes" if abs(off) <= theirs.difference_percent else "no",
-            )
+        row = (
+            model.title,
+            theory_mb,
+            point.cross_gbps,
+            point.time_s,
+            ours_mb,
+            off,
+            named.cross_gbps if named else None,
+            theirs.measured_mb,
+            theirs.difference_percent,
+            "yes" if abs(off) <= theirs.difference_percent else "no",
         )
+        rows.append(row)
     title = (
         f"Table {number.replace('-', '.')}: data of an iteration by the congestion point,"
         f" {TITLES[traffic]}"
@@ -128,32 +129,39 @@ def _congestion(curves: Curves, traffic: published.Traffic, transport: str, numb
 
 
 def _most_congested(
-    curves: Curves, traffic: published.Traffic, transport: str, number: str
+    curves: Curves,
+    traffic: published.Traffic,
+    transport: str,
+    number: str,
 ) -> Table:
     columns = (
-        *(
-            "model",
-            "cross traffic (Gbit/s)",
-            "required (Gbit/s)",
-            "available (Gbit/s)",
-            "difference (Gbit/s)",
-        ),
-        *("thesis: required", "thesis: available", "thesis: difference"),
+        "model",
+        "cross traffic (Gbit/s)",
+        "required (Gbit/s)",
+        "available (Gbit/s)",
+        "difference (Gbit/s)",
+        "thesis: required",
+        "thesis: available",
+        "thesis: difference",
     )
     rows: list[tuple[Cell, ...]] = []
     for name, model in MODELS.items():
         curve = curves.curve(traffic, transport, name, BASELINE)
         if len(curve) < 2:
             continue
-        last = max(curve, key=lambda at: at.achieved_gbps)
+        last = max(curve, key=lambda point: point.achieved_gbps)
         theirs = published.MOST_CONGESTED[traffic][name]
-        rows.append(
-            (
-                *(model.title, last.achieved_gbps, last.required_gbps, last.available_gbps),
-                last.available_gbps - last.required_gbps,
-                *(theirs.theory_gbps, theirs.available_gbps, theirs.difference_gbps),
-            )
+        row = (
+            model.title,
+            last.achieved_gbps,
+            last.required_gbps,
+            last.available_gbps,
+            last.available_gbps - last.required_gbps,
+            theirs.theory_gbps,
+            theirs.available_gbps,
+            theirs.difference_gbps,
         )
+        rows.append(row)
     title = (
         f"Table {number.replace('-', '.')}: bandwidth at the most congested point,"
         f" {TITLES[traffic]}"
@@ -165,9 +173,9 @@ def _spare(curves: Curves) -> Table:
     columns = (
         "model",
         *(
-            f"{whose}{TITLES[traffic]} (Gbit/s)"
+            f"{source}{TITLES[traffic]} (Gbit/s)"
             for traffic, *_ in SECTIONS
-            for whose in ("", "thesis: ")
+            for source in ("", "thesis: ")
         ),
     )
     rows: list[tuple[Cell, ...]] = []
@@ -199,17 +207,18 @@ def _each(curves: Curves) -> Iterator[tuple[str, str, str]]:
 
 def _fits(curves: Curves) -> Table:
     columns = (
-        *(
-            "cross traffic",
-            "carried by",
-            "model",
-            "n",
-            "A (s)",
-            "B",
-            "R² (log t)",
-            "at 20 Gbit/s (s)",
-        ),
-        *("thesis: A (s)", "thesis: B", "thesis: at 20 Gbit/s (s)", "thesis: from"),
+        "cross traffic",
+        "carried by",
+        "model",
+        "n",
+        "A (s)",
+        "B",
+        "R² (log t)",
+        "at 20 Gbit/s (s)",
+        "thesis: A (s)",
+        "thesis: B",
+        "thesis: at 20 Gbit/s (s)",
+        "thesis: from",
     )
     rows: list[tuple[Cell, ...]] = []
     for (traffic, transport, name), theirs in published.FITS.items():
@@ -217,20 +226,21 @@ def _fits(curves: Curves) -> Table:
         if ours is None:
             continue
         at_20 = theirs.a_s * 2.718281828459045 ** (theirs.b / 5**theirs.n)
-        rows.append(
-            (
-                *(
-                    TITLES[traffic],
-                    transport,
-                    MODELS[name].title,
-                    theirs.n,
-                    ours.a_s,
-                    ours.b,
-                    ours.r_squared,
-                ),
-                *(ours.time_s(20), theirs.a_s, theirs.b, at_20, theirs.where),
-            )
+        row = (
+            TITLES[traffic],
+            transport,
+            MODELS[name].title,
+            theirs.n,
+            ours.a_s,
+            ours.b,
+            ours.r_squared,
+            ours.time_s(20),
+            theirs.a_s,
+            theirs.b,
+            at_20,
+            theirs.where,
         )
+        rows.append(row)
     title = (
         "Equation 3.3 and Tables 3.9, 3.10: fits of t = A exp(B / (25 - BW)^n), n as in the thesis"
     )
@@ -239,8 +249,14 @@ def _fits(curves: Curves) -> Table:
 
 def _families(curves: Curves) -> Table:
     columns = (
-        *("cross traffic", "carried by", "model", *(f"R², n = {n:g}" for n in FAMILIES)),
-        *("best n", "its R²", "its A (s)", "its B"),
+        "cross traffic",
+        "carried by",
+        "model",
+        *(f"R², n = {n:g}" for n in FAMILIES),
+        "best n",
+        "its R²",
+        "its A (s)",
+        "its B",
     )
     rows: list[tuple[Cell, ...]] = []
     for traffic, transport, name in _each(curves):
@@ -248,39 +264,37 @@ def _families(curves: Curves) -> Table:
         best = fit_of(curve)
         if best is None:
             continue
-        of = [found.r_squared for n in FAMILIES if (found := fit_of(curve, n)) is not None]
-        rows.append(
-            (
-                TITLES[traffic],
-                transport,
-                MODELS[name].title,
-                *of,
-                best.n,
-                best.r_squared,
-                best.a_s,
-                best.b,
-            )
+        fits = [fit_of(curve, n) for n in FAMILIES]
+        row: tuple[Cell, ...] = (
+            TITLES[traffic],
+            transport,
+            MODELS[name].title,
+            *(fitted.r_squared for fitted in fits if fitted is not None),
+            best.n,
+            best.r_squared,
+            best.a_s,
+            best.b,
         )
+        rows.append(row)
     return Table("fits", "Equation 3.7: how well each n fits (R² of log t)", columns, rows)
 
 
 def _gains(curves: Curves) -> Table:
     columns = (
-        *(
-            "cross traffic",
-            "carried by",
-            "model",
-            "load requested (Gbit/s)",
-            "policy",
-            "without load (s)",
-        ),
-        *(f"{BASELINE}: mean (s)", "mean (s)", f"{BASELINE}: 99 % (s)", "99 % (s)"),
-        *(
-            f"{BASELINE}: over no load",
-            "over no load",
-            f"{BASELINE}: achieved (Gbit/s)",
-            "achieved (Gbit/s)",
-        ),
+        "cross traffic",
+        "carried by",
+        "model",
+        "load requested (Gbit/s)",
+        "policy",
+        "without load (s)",
+        f"{BASELINE}: mean (s)",
+        "mean (s)",
+        f"{BASELINE}: 99 % (s)",
+        "99 % (s)",
+        f"{BASELINE}: over no load",
+        "over no load",
+        f"{BASELINE}: achieved (Gbit/s)",
+        "achieved (Gbit/s)",
     )
     rows: list[tuple[Cell, ...]] = []
     for traffic, transport, name in _each(curves):
@@ -290,66 +304,62 @@ def _gains(curves: Curves) -> Table:
             for gain in gains(curves, traffic, transport, name, policy):
                 before = gain.before
                 after = gain.after
-                rows.append(
-                    (
-                        *(
-                            TITLES[traffic],
-                            transport,
-                            MODELS[name].title,
-                            gain.load_gbps,
-                            policy,
-                            gain.zero_s,
-                        ),
-                        *(
-                            before.mean_s,
-                            after.mean_s,
-                            before.p99_s,
-                            after.p99_s,
-                            gain.growth_before,
-                            gain.growth,
-                        ),
-                        *(before.compared_gbps, after.compared_gbps),
-                    )
+                row = (
+                    TITLES[traffic],
+                    transport,
+                    MODELS[name].title,
+                    gain.load_gbps,
+                    policy,
+                    gain.zero_s,
+                    before.mean_s,
+                    after.mean_s,
+                    before.p99_s,
+                    after.p99_s,
+                    gain.growth_before,
+                    gain.growth,
+                    before.compared_gbps,
+                    after.compared_gbps,
                 )
+                rows.append(row)
     return Table("scheduling", "What scheduling gains", columns, rows)
 
 
 def _cross(curves: Curves) -> Table:
     columns = (
-        *(
-            "cross traffic",
-            "carried by",
-            "model",
-            "load requested (Gbit/s)",
-            "policy",
-            "from (s)",
-            "to (s)",
-        ),
-        *("flows", "unfinished"),
-        *(
-            "mean time (ms)",
-            "by processor sharing of what was left (ms)",
-            "unfinished by sharing",
-            "ratio",
-        ),
+        "cross traffic",
+        "carried by",
+        "model",
+        "load requested (Gbit/s)",
+        "policy",
+        "from (s)",
+        "to (s)",
+        "flows",
+        "unfinished",
+        "mean time (ms)",
+        "by processor sharing of what was left (ms)",
+        "unfinished by sharing",
+        "ratio",
     )
     rows: list[tuple[Cell, ...]] = []
     for traffic, transport, name in _each(curves):
         for policy in curves.policies:
-            for at in curves.curve(traffic, transport, name, policy):
-                cost = cross_cost(at) if at.load_gbps else None
+            for point in curves.curve(traffic, transport, name, policy):
+                cost = cross_cost(point) if point.load_gbps else None
                 if cost is not None:
-                    rows.append(
-                        (
-                            *(TITLES[traffic], transport, MODELS[name].title, at.load_gbps, policy),
-                            *(at.result["compared"]["from_s"], at.result["compared"]["to_s"]),
-                            *(
-                                cost.flows,
-                                cost.unfinished,
-                                cost.measured_s * 1e3,
-                                cost.shared_s * 1e3,
-                            ),
-                            *(cost.shared_unfinished, cost.ratio),
-                        )
+                    row = (
+                        TITLES[traffic],
+                        transport,
+                        MODELS[name].title,
+                        point.load_gbps,
+                        policy,
+                        point.result["compared"]["from_s"],
+                        point.result["compared"]["to_s"],
+                        cost.flows,
+                        cost.unfinished,
+                        cost.measured_s * 1e3,
+                        cost.shared_s * 1e3,
+                        cost.shared_unfinished,
+                        cost.ratio,
                     )
+                    rows.append(row)
     return Table("cross_traffic", "Completion of the cross traffic's flows", columns, rows)

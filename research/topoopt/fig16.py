@@ -122,10 +122,13 @@ def on_panel(graphs: Mapping[int, TaskGraph], degree: int) -> list[tuple[float, 
     """
     laid: list[tuple[float, int, Topology]] = []
     for gbps, graph in graphs.items():
-        found = [find_topology(graph.traffic, degree, ports) for ports in range(0, degree + 1, 2)]
-        every = {tuple(of.cables.items()): of for of in found}.values()
-        laid += ((least_s(graph, topology), gbps, topology) for topology in every)
-    laid.sort(key=lambda of: of[:2])
+        different = {}
+        for ports in range(0, degree + 1, 2):
+            topology = find_topology(graph.traffic, degree, ports)
+            different[tuple(topology.cables.items())] = topology
+        for topology in different.values():
+            laid.append((least_s(graph, topology), gbps, topology))
+    laid.sort(key=lambda order: order[:2])
     if max(graph.nodes for graph in graphs.values()) > LARGE:
         laid = laid[:1]
     best: dict[int, tuple[float, Fabric, Topology]] = {}
@@ -153,17 +156,16 @@ def least_s(graph: TaskGraph, topology: Topology) -> float:
         rings = topology.rings(group)
         parts = len(group) * sum(width for _, width in rings)
         for order, width in rings:
-            moved += (
-                amount
-                * width
-                / parts
-                * sum(hops[one][other] for one, other in pairwise((*order, order[0])))
-            )
+            length = sum(hops[start][end] for start, end in pairwise((*order, order[0])))
+            moved += amount * width / parts * length
     return moved / (2 * sum(topology.cables.values()) * PANEL_GBPS * 10**9 / 8)
 
 
 def iteration_s(
-    graph: TaskGraph, fabric: Fabric, topology: Topology | None = None, rounds: int = ROUNDS
+    graph: TaskGraph,
+    fabric: Fabric,
+    topology: Topology | None = None,
+    rounds: int = ROUNDS,
 ) -> float:
     """Return the seconds of an iteration, in the order of tasks that repeats itself."""
     hosts = list(fabric.hosts)
@@ -180,24 +182,25 @@ def iteration_s(
     return lasts_s[-1]
 
 
-if __name__ == "__main__":
+def main() -> None:
     print(
         "| model | nodes | network, Gbit/s | published | ours | difference | graph made for |"
         " median of graphs |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for row in rows(Path(sys.argv[1]), [int(text) for text in sys.argv[2:]] or [16]):
-        if row.published_s is None:
-            of = ""
-        else:
-            of = f"{row.published_s * 1e3:.2f} ms"
-        if row.published_s is None:
-            change = ""
-        else:
+        change = ""
+        if row.published_s is not None:
             change = f"{100 * (row.ours_s / row.published_s - 1):+.1f} %"
-        ours, middle = (
-            f"{time_s * 1e3:.2f} ms" if time_s is not None else ""
-            for time_s in (row.ours_s, row.median_s)
-        )
-        cells = (row.model, row.nodes, row.network, of, ours, change, row.graph_gbps, middle)
+        times = [_milliseconds(time_s) for time_s in (row.published_s, row.ours_s)]
+        median = _milliseconds(row.median_s)
+        cells = (row.model, row.nodes, row.network, *times, change, row.graph_gbps, median)
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def _milliseconds(time_s: float | None) -> str:
+    return "" if time_s is None else f"{time_s * 1e3:.2f} ms"
+
+
+if __name__ == "__main__":
+    main()

@@ -18,14 +18,19 @@ class Table:
     """
 
     buffer: bytes
-    at: int
+    start: int
 
     @classmethod
     def root(cls, buffer: bytes) -> Table:
         """Return the table that the buffer is."""
         return cls(buffer, *unpack_from("<I", buffer, 0))
 
-    def number(self, field: int, form: str, absent: float = 0) -> float:
+    def number(
+        self,
+        field: int,
+        form: str,
+        absent: float = 0,
+    ) -> float:
         """Return the number of a field, whose `form` is that of `struct`."""
         place = self._place(field)
         return unpack_from(f"<{form}", self.buffer, place)[0] if place else absent  # type: ignore[no-any-return]
@@ -48,14 +53,14 @@ class Table:
         )
 
     def _place(self, field: int) -> int:
-        (back,) = unpack_from("<i", self.buffer, self.at)
-        offsets = self.at - back
+        (back,) = unpack_from("<i", self.buffer, self.start)
+        offsets = self.start - back
         (length,) = unpack_from("<H", self.buffer, offsets)
         entry = 4 + 2 * field
         if entry >= length:
             return 0
         (offset,) = unpack_from("<H", self.buffer, offsets + entry)
-        return self.at + offset if offset else 0
+        return self.start + offset if offset else 0
 
     def _vector(self, field: int) -> tuple[int, int]:
         place = self._place(field)

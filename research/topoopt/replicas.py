@@ -24,43 +24,43 @@ def replicas(graph: TaskGraph) -> TaskGraph:
     all-reduces of the same sizes. Raises `KeyError` if there is none.
     """
     nodes = graph.nodes
-    part = _parts(graph)
-    after: dict[Part, set[Part]] = {own: set() for own in part.values()}
-    summed: dict[Part, dict[int, Task]] = {own: {} for own in part.values()}
-    for number, own in part.items():
+    part_of_task = _parts(graph)
+    after: dict[Part, set[Part]] = {part: set() for part in part_of_task.values()}
+    summed: dict[Part, dict[int, Task]] = {part: {} for part in part_of_task.values()}
+    for number, part in part_of_task.items():
         for other in graph.tasks[number].following:
             task = graph.tasks[other]
             if task.kind == ALL_REDUCE:
-                summed[own][other] = task
+                summed[part][other] = task
+            elif task.kind == TRANSFER:
+                after[part].update(part_of_task[target] for target in task.following)
             else:
-                after[own] |= {
-                    part[to] for to in (task.following if task.kind == TRANSFER else [other])
-                }
-    on = Counter(part.values())
-    sizes = {
-        own: tuple(sorted(task.size_bytes for task in summed[own[0], BACKWARD].values()))
-        for own in on
-    }
-    lasts_s: dict[Part, Fraction] = {
-        own: graph.tasks[number].runtime_s for number, own in part.items()
-    }
-    known_s = {(own[1], sizes[own]): lasts_s[own] for own in on if on[own] == nodes}
-    place = {own: at * nodes for at, own in enumerate(on)}
+                after[part].add(part_of_task[other])
+    on = Counter(part_of_task.values())
+    sizes = {}
+    for part in on:
+        operator, _ = part
+        sums_of_operator = summed[operator, BACKWARD].values()
+        sizes[part] = tuple(sorted(task.size_bytes for task in sums_of_operator))
+    lasts_s: dict[Part, Fraction] = {}
+    for number, part in part_of_task.items():
+        lasts_s[part] = graph.tasks[number].runtime_s
+    known_s = {(part[1], sizes[part]): lasts_s[part] for part in on if on[part] == nodes}
+    first_number = {part: place * nodes for place, part in enumerate(on)}
     tasks: dict[int, Task] = {}
-    for own, sums in summed.items():
-        if on[own] == nodes:
-            runtime_s = lasts_s[own]
+    for part, sums in summed.items():
+        if on[part] == nodes:
+            runtime_s = lasts_s[part]
         else:
-            runtime_s = known_s[own[1], sizes[own]]
+            runtime_s = known_s[part[1], sizes[part]]
         everyone = tuple(range(nodes))
         # All-reduces keep their numbers, which are addresses and so larger than any of these.
-        tasks |= {
-            other: Task(ALL_REDUCE, 0, 0, task.runtime_s, task.size_bytes, everyone)
-            for other, task in sums.items()
-        }
+        for other, task in sums.items():
+            tasks[other] = Task(ALL_REDUCE, 0, 0, task.runtime_s, task.size_bytes, everyone)
         for node in everyone:
-            following = (*(place[to] + node for to in sorted(after[own])), *sums)
-            tasks[place[own] + node] = Task(own[1], node, node, runtime_s, 0, following)
+            targets = [first_number[target] + node for target in sorted(after[part])]
+            following = (*targets, *sums)
+            tasks[first_number[part] + node] = Task(part[1], node, node, runtime_s, 0, following)
     return TaskGraph(nodes, tasks)
 
 
@@ -70,17 +70,17 @@ def _parts(graph: TaskGraph) -> dict[int, Part]:
     FlexNet numbers tasks operator by operator, node by node, and each forward task precedes its own
     backward task.
     """
-    part: dict[int, Part] = {}
+    part_of_task: dict[int, Part] = {}
     operator = -1
     last = graph.nodes
     for number in sorted(number for number, task in graph.tasks.items() if task.kind == FORWARD):
         task = graph.tasks[number]
         operator = operator + (task.node <= last)
         last = task.node
-        part[number] = operator, FORWARD
-        part |= {
+        part_of_task[number] = operator, FORWARD
+        part_of_task |= {
             other: (operator, BACKWARD)
             for other in task.following
             if graph.tasks[other].kind == BACKWARD
         }
-    return part
+    return part_of_task

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from echelon.model.jobs.spec import load_job_spec
-from echelon_topoopt.parallelisations import given
+from echelon_topoopt.parallelisations import as_in_file
 from echelon_topoopt.search import Judge, topologies
 from echelon_topoopt.tardiness import by_tardiness, tardiness_of, weights_of
 
@@ -26,19 +26,24 @@ if __name__ == "__main__":
     print("|---|---|---|---|---|---|")
     for file in sys.argv[1:]:
         spec = load_job_spec(Path(file))
-        of = given(spec, len(spec.workers))
+        parallelisation = as_in_file(spec, len(spec.workers))
         for degree in (3, 4, 6):
             judge = Judge(spec, RATE_BPS)
-            tried = [judge.candidate(of, topology) for topology in topologies(of, degree)]
+            tried = [
+                judge.candidate(parallelisation, topology)
+                for topology in topologies(parallelisation, degree)
+            ]
             published = tried[0]
-            best = min(tried, key=lambda one: one.iteration_s)
-            record, job = judge.record(of, published.topology)
-            weights = weights_of(of.steps, tardiness_of(job, record))
+            best = min(tried, key=lambda candidate: candidate.iteration_s)
+            record, job = judge.record(parallelisation, published.topology)
+            weights = weights_of(parallelisation.steps, tardiness_of(job, record))
             if weights:
-                late = judge.candidate(of, topologies(of, degree, weights)[0])
+                late = judge.candidate(
+                    parallelisation, topologies(parallelisation, degree, weights)[0]
+                )
             else:
                 late = published
             last = by_tardiness(judge, best)
             times = (published, late, best, last)
-            cells = " | ".join(f"{one.iteration_s * 1e3:.2f} ms" for one in times)
+            cells = " | ".join(f"{candidate.iteration_s * 1e3:.2f} ms" for candidate in times)
             print(f"| {spec.job} | {degree} | {cells} |", flush=True)

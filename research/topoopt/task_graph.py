@@ -38,7 +38,7 @@ class Task:
     kind: int
     node: int
     """The node that computes or sends."""
-    to: int
+    target: int
     """The node that receives."""
     runtime_s: Fraction
     size_bytes: int
@@ -63,8 +63,10 @@ class TaskGraph:
             if task.kind == ALL_REDUCE and members > 1:
                 amount = 2 * (members - 1) * task.size_bytes
                 reduced[task.following] = reduced.get(task.following, 0.0) + amount
-            elif task.kind == TRANSFER and task.node != task.to:
-                sent[task.node, task.to] = sent.get((task.node, task.to), 0.0) + task.size_bytes
+            elif task.kind == TRANSFER and task.node != task.target:
+                sent[task.node, task.target] = (
+                    sent.get((task.node, task.target), 0.0) + task.size_bytes
+                )
         return Traffic(self.nodes, reduced, sent)
 
     def job(
@@ -81,42 +83,36 @@ class TaskGraph:
         """
         before = self._before()
         names = self.names
-        for one, other in self.turns() if turns is None else turns:
-            before[other].append(one)
+        for first, second in self.turns() if turns is None else turns:
+            before[second].append(first)
         computes: list[ComputeUnit] = []
         flows: list[Flow] = []
         rings: dict[Group, tuple[tuple[Group, int], ...]] = {}
         for number, task in self.tasks.items():
-            own = names[number]
+            label = names[number]
             after = tuple(dict.fromkeys(names[other] for other in before[number]))
-            if task.kind in COMPUTE or (task.node == task.to and task.kind == TRANSFER):
-                computes.append(ComputeUnit(own, hosts[task.node], task.runtime_s, after))
+            if task.kind in COMPUTE or (task.node == task.target and task.kind == TRANSFER):
+                computes.append(ComputeUnit(label, hosts[task.node], task.runtime_s, after))
             elif task.kind == TRANSFER:
-                flows.append(
-                    Flow(own, hosts[task.node], hosts[task.to], max(1, task.size_bytes), after)
-                )
+                src = hosts[task.node]
+                dst = hosts[task.target]
+                flows.append(Flow(label, src, dst, max(1, task.size_bytes), after))
             else:
                 group = task.following
-                computes.append(ComputeUnit(own, hosts[group[0]], task.runtime_s, after, "sum"))
+                computes.append(ComputeUnit(label, hosts[group[0]], task.runtime_s, after, "sum"))
                 if len(group) == 1:
                     continue
                 if group not in rings:
                     rings[group] = ((group, 1),) if topology is None else topology.rings(group)
                 total = sum(width for _, width in rings[group])
                 for ring, (order, width) in enumerate(rings[group]):
-                    size = max(
-                        1, 2 * (len(group) - 1) * task.size_bytes * width // (total * len(group))
-                    )
-                    flows += (
-                        Flow(
-                            f"{own}-r{ring}-w{at}",
-                            hosts[src],
-                            hosts[order[(at + 1) % len(order)]],
-                            size,
-                            (own,),
-                        )
-                        for at, src in enumerate(order)
-                    )
+                    # A ring of n sends 2(n-1)/n of its part over each step.
+                    sent = 2 * (len(group) - 1) * task.size_bytes * width
+                    size = max(1, sent // (total * len(group)))
+                    for place, start in enumerate(order):
+                        end = order[(place + 1) % len(order)]
+                        step = f"{label}-r{ring}-w{place}"
+                        flows.append(Flow(step, hosts[start], hosts[end], size, (label,)))
         return Job(name, tuple(computes), tuple(flows), ())
 
     def ready_in(self, record: IterationRecord[float]) -> dict[int, float]:
@@ -131,14 +127,14 @@ class TaskGraph:
     @property
     def names(self) -> dict[int, str]:
         """Return the name of each task in the job."""
-        return {number: f"t{at}" for at, number in enumerate(self.tasks)}
+        return {number: f"t{place}" for place, number in enumerate(self.tasks)}
 
     @cached_property
     def _order(self) -> tuple[int, ...]:
         """Return the tasks, each after all that precede it."""
         names = {
-            str(number): [str(other) for other in others]
-            for number, others in self._before().items()
+            str(number): [str(earlier) for earlier in before]
+            for number, before in self._before().items()
         }
         return tuple(map(int, ordered(names)))
 
@@ -167,14 +163,16 @@ class TaskGraph:
         those of GPUs that take what is ready.
         """
         ready_s = self._earliest_s() if ready_s is None else ready_s
-        place = {number: at for at, number in enumerate(self._order)}
+        place = {number: rank for rank, number in enumerate(self._order)}
         of_node: dict[int, list[int]] = {}
         for number, task in self.tasks.items():
             if task.kind in COMPUTE:
                 of_node.setdefault(task.node, []).append(number)
-        for own in of_node.values():
-            own.sort(key=lambda number: (ready_s[number], place[number]))
-        return [pair for own in of_node.values() for pair in pairwise(own)]
+        turns: list[tuple[int, int]] = []
+        for numbers in of_node.values():
+            numbers.sort(key=lambda number: (ready_s[number], place[number]))
+            turns += pairwise(numbers)
+        return turns
 
 
 def load_task_graph(path: Path) -> TaskGraph:
@@ -207,12 +205,12 @@ def _graph(root: Table) -> TaskGraph:
         kind = table.integer(0, "h")
         if kind == ALL_REDUCE:
             node = 0
-            to = 0
+            target = 0
         else:
-            node, to = ends[table.integer(2, "Q")]
+            node, target = ends[table.integer(2, "Q")]
         runtime_s = Fraction(table.number(3, "f")) / 1000
         tasks[table.integer(1, "Q")] = Task(
-            kind, node, to, runtime_s, table.integer(4, "Q"), table.integers(5)
+            kind, node, target, runtime_s, table.integer(4, "Q"), table.integers(5)
         )
     if not tasks:
         raise ValueError("it has no tasks")

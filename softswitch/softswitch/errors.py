@@ -8,23 +8,22 @@ class SoftswitchError(Exception):
 
 
 class ProgramError(SoftswitchError):
-    """The program cannot be loaded: it is malformed, or uses a construct that the switch does not
-    implement.
+    """The program cannot be loaded.
+
+    It is malformed, or uses a construct that the switch does not implement.
 
     ``place`` names the position in the program (for example ``parser 'parser' state 'start' op
-    2``), ``what`` the reason.
+    2``), ``reason`` the reason.
     """
 
-    def __init__(self, place: str, what: str) -> None:
-        super().__init__(f"{place}: {what}")
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"{place}: {reason}")
         self.place = place
-        self.what = what
+        self.reason = reason
 
 
 class TableError(SoftswitchError):
-    """The switch refused a control-plane request on a table, action profile or other stateful
-    object.
-    """
+    """The switch refused a control-plane request on a table or another stateful object."""
 
 
 class DuplicateEntry(TableError):  # noqa: N818
@@ -40,6 +39,7 @@ class TableFull(TableError):  # noqa: N818
 
 
 class BadEntry(TableError):  # noqa: N818
-    """The request does not fit the object: wrong key, action, argument or index, or the object is
-    constant.
+    """The request does not fit the object.
+
+    It has a wrong key, action, argument or index, or the object is constant.
     """

@@ -1,5 +1,4 @@
-"""The calculations that BMv2 registers: functions from bytes to an unsigned integer of at most 64
-bits.
+"""The calculations that BMv2 registers: functions from bytes to an integer of at most 64 bits.
 
 CRC parameters are those of the catalogue of parametrised CRC algorithms (width, polynomial, initial
 value, reflection, final exclusive-or). The Internet checksum is RFC 1071.
@@ -30,11 +29,14 @@ class Crc:
 
 
 CRC16 = Crc(16, 0x8005, 0, 0, True)
+_CRC8 = Crc(8, 0x07, 0, 0, False)
+_CRC32 = Crc(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, True)
+_CRC64 = Crc(64, 0x1B, 0, 0, True)
 CRC_CUSTOM: Mapping[str, Crc] = {
-    "crc8_custom": Crc(8, 0x07, 0, 0, False),
+    "crc8_custom": _CRC8,
     "crc16_custom": CRC16,
-    "crc32_custom": Crc(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, True),
-    "crc64_custom": Crc(64, 0x1B, 0, 0, True),
+    "crc32_custom": _CRC32,
+    "crc64_custom": _CRC64,
 }
 
 
@@ -55,7 +57,10 @@ def crc_table(parameters: Crc) -> tuple[int, ...]:
         for byte in range(256):
             value = byte << (width - 8)
             for _ in range(8):
-                value = (value << 1 ^ parameters.polynomial if value & top else value << 1) & full
+                carry = value & top
+                value = value << 1 & full
+                if carry:
+                    value ^= parameters.polynomial
             entries.append(value)
     return tuple(entries)
 
@@ -98,8 +103,10 @@ def crc_ccitt(data: bytes) -> int:
 
 
 def csum16(data: bytes) -> int:
-    """Return the Internet checksum (RFC 1071): the complement of the ones' complement sum of the
-    big-endian 16-bit words."""
+    """Return the Internet checksum (RFC 1071).
+
+    It is the complement of the ones' complement sum of the big-endian 16-bit words.
+    """
     if len(data) & 1:
         data += b"\0"
     total = int.from_bytes(data, "big")
@@ -165,40 +172,42 @@ def _round(accumulator: int, word: int) -> int:
     return _rotated((accumulator + word * _P2) & _M64, 31) * _P1 & _M64
 
 
+def _word(
+    data: bytes,
+    offset: int,
+    size: int,
+) -> int:
+    return int.from_bytes(data[offset : offset + size], "little")
+
+
 def xxh64(data: bytes) -> int:
     """Return XXH64 with seed 0 (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
     length = len(data)
-    at = 0
+    offset = 0
     if length >= 32:
         lanes = [(_P1 + _P2) & _M64, _P2, 0, -_P1 & _M64]
-        while at + 32 <= length:
-            lanes = [
-                _round(lane, int.from_bytes(data[at + 8 * i : at + 8 * i + 8], "little"))
-                for i, lane in enumerate(lanes)
-            ]
-            at += 32
-        value = (
-            sum(_rotated(lane, turn) for lane, turn in zip(lanes, (1, 7, 12, 18), strict=True))
-            & _M64
-        )
+        while offset + 32 <= length:
+            for i in range(4):
+                lanes[i] = _round(lanes[i], _word(data, offset, 8))
+                offset += 8
+        turned = map(_rotated, lanes, (1, 7, 12, 18))
+        value = sum(turned) & _M64
         for lane in lanes:
             value = ((value ^ _round(0, lane)) * _P1 + _P4) & _M64
     else:
         value = _P5
     value = (value + length) & _M64
-    while at + 8 <= length:
-        value = (
-            _rotated(value ^ _round(0, int.from_bytes(data[at : at + 8], "little")), 27) * _P1 + _P4
-        ) & _M64
-        at += 8
-    if at + 4 <= length:
-        value = (
-            _rotated(value ^ int.from_bytes(data[at : at + 4], "little") * _P1 & _M64, 23) * _P2
-            + _P3
-        ) & _M64
-        at += 4
-    for byte in data[at:]:
-        value = _rotated(value ^ byte * _P5 & _M64, 11) * _P1 & _M64
+    while offset + 8 <= length:
+        value ^= _round(0, _word(data, offset, 8))
+        value = (_rotated(value, 27) * _P1 + _P4) & _M64
+        offset += 8
+    if offset + 4 <= length:
+        value ^= _word(data, offset, 4) * _P1 & _M64
+        value = (_rotated(value, 23) * _P2 + _P3) & _M64
+        offset += 4
+    for byte in data[offset:]:
+        value ^= byte * _P5 & _M64
+        value = _rotated(value, 11) * _P1 & _M64
     value = (value ^ value >> 33) * _P2 & _M64
     value = (value ^ value >> 29) * _P3 & _M64
     return value ^ value >> 32

@@ -20,8 +20,9 @@ MAX_CELLS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The position of a construct in the P4 source and its text, which p4c shortens if it is
-    long.
+    """The position of a construct in the P4 source, and its text.
+
+    p4c shortens a long text.
     """
 
     file: str
@@ -34,8 +35,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a header type; ``width`` is 0 and ``varbit`` true for the variable-length
-    field.
+    """One field of a header type.
+
+    ``width`` is 0 and ``varbit`` true for the variable-length field.
     """
 
     name: str
@@ -56,7 +58,10 @@ class HeaderType:
         return sum(f.width for f in self.fields)
 
     def field(self, name: str) -> Field | None:
-        return next((f for f in self.fields if f.name == name), None)
+        for field in self.fields:
+            if field.name == name:
+                return field
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +130,7 @@ class ParamRef:
 
 @dataclass(frozen=True, slots=True)
 class Lookahead:
-    """``width`` bits that start ``offset`` bits after the parser's position, without consuming
-    them.
-    """
+    """``width`` bits, ``offset`` bits after the parser's position, without consuming them."""
 
     offset: int
     width: int
@@ -171,8 +174,9 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """A named object as an argument; ``kind`` is calculation, counter_array, meter_array or
-    register_array.
+    """A named object as an argument.
+
+    ``kind`` is calculation, counter_array, meter_array or register_array.
     """
 
     kind: str
@@ -237,8 +241,9 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """An extraction to a header, to the next element of a stack, or to member ``member`` of a union
-    stack's next element.
+    """An extraction to a header or to the next element of a stack.
+
+    The element of a stack of unions takes it in its member ``member``.
 
     ``length`` is the variable field's width in bits, None for a header of fixed length.
     """
@@ -282,8 +287,9 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One arm of a select, in order; ``matches`` has (value, mask) per key component (empty: always
-    taken).
+    """One arm of a select, in order.
+
+    ``matches`` has (value, mask) per key component (empty: always taken).
 
     ``value_set`` names the parser value set to search instead; its mask, if any, gives the
     components' masks. ``next_state`` is None if parsing ends.
@@ -340,8 +346,9 @@ class ActionCall:
 
 @dataclass(frozen=True, slots=True)
 class ConstEntry:
-    """A constant entry, with one key element per match field as
-    :meth:`softswitch.tables.Table.insert` takes them.
+    """A constant entry, with one key element per match field.
+
+    The elements are as :meth:`softswitch.tables.Table.insert` takes them.
 
     ``priority`` has P4Runtime's sense: the higher number wins.
     """
@@ -426,20 +433,21 @@ class PipelineSpec:
 
 
 def successors(node: Node) -> tuple[str | None, ...]:
-    """Return every node that may run next (None: the pipeline's end), without repetition and in a
-    fixed order.
+    """Return every node that may run next, without repetition and in a fixed order.
+
+    None is the pipeline's end.
     """
     if isinstance(node, Conditional):
-        found: list[str | None] = [node.true_next, node.false_next]
+        following: list[str | None] = [node.true_next, node.false_next]
     elif isinstance(node, DirectCall):
-        found = [node.next]
+        following = [node.next]
     elif node.by_hit:
-        found = [node.next_on_hit, node.next_on_miss]
+        following = [node.next_on_hit, node.next_on_miss]
     else:
-        found = [node.next_by_action.get(action, node.next_base) for action in node.actions]
+        following = [node.next_by_action.get(action, node.next_base) for action in node.actions]
         if node.default is None:
-            found.append(node.next_base)
-    return tuple(dict.fromkeys(found))
+            following.append(node.next_base)
+    return tuple(dict.fromkeys(following))
 
 
 def topological(pipeline: PipelineSpec) -> list[str]:
@@ -574,24 +582,22 @@ def tables(program: ProgramIR) -> list[TableSpec]:
 
 
 def profile_actions(program: ProgramIR, profile: str) -> dict[str, tuple[Param, ...]]:
-    """Return the actions, by name, of the tables that use an action profile, with their
-    parameters.
-    """
-    found: dict[str, tuple[Param, ...]] = {}
+    """Return the actions, by name, of the tables that use an action profile, with their parameters."""
+    parameters: dict[str, tuple[Param, ...]] = {}
     for table in tables(program):
-        if table.profile == profile:
-            for action in table.actions:
-                found.setdefault(program.actions[action].name, program.actions[action].params)
-    return found
+        if table.profile != profile:
+            continue
+        for number in table.actions:
+            action = program.actions[number]
+            parameters.setdefault(action.name, action.params)
+    return parameters
 
 
 # -- what expressions denote -----------------------------------------------------------------------
 
 
 class Instances(Protocol):
-    """The stacks and unions that names stand for, in a whole program or in the part of it that has
-    been read.
-    """
+    """The stacks and unions that names stand for, in a program or in the part read so far."""
 
     @property
     def stacks(self) -> Mapping[str, Stack]: ...

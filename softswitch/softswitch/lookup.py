@@ -19,6 +19,8 @@ KeyElement = int | tuple[int, int] | None
 """One element of a key. Exact: value; lpm: (value, prefix length); ternary: (value, mask); range:
 (low, high). None matches everything."""
 
+Key = tuple[KeyElement, ...]
+
 _RANK = 40
 """The number of bits below the priority in a rank.
 
@@ -32,8 +34,9 @@ count.
 
 
 class Entry:
-    """An entry as the controller wrote it, with its direct counter, its meter and the time of its
-    last use.
+    """An entry as the controller wrote it.
+
+    It has its direct counter, its meter and the time of its last use.
     """
 
     __slots__ = (
@@ -55,7 +58,7 @@ class Entry:
     def __init__(
         self,
         handle: int,
-        key: tuple[KeyElement, ...],
+        key: Key,
         priority: int,
         meter: MeterCell,
         action: str | None = None,
@@ -98,19 +101,13 @@ class MatchField:
                 raise ValueError(f"an exact match needs an integer, not {element!r}")
             return self._fitting(element)
         if element is None:
-            return {"lpm": (0, 0), "ternary": (0, 0), "range": (0, self.full)}[self.kind]
+            return (0, self.full) if self.kind == "range" else (0, 0)
         if isinstance(element, int):
             value = self._fitting(element)
-            return {
-                "lpm": (value, self.width),
-                "ternary": (value, self.full),
-                "range": (value, value),
-            }[self.kind]
-        if not (
-            isinstance(element, tuple)
-            and len(element) == 2
-            and all(isinstance(x, int) for x in element)
-        ):
+            if self.kind == "range":
+                return value, value
+            return value, self.width if self.kind == "lpm" else self.full
+        if not _is_pair(element):
             raise ValueError(
                 f"a match of kind {self.kind} needs a pair of integers, not {element!r}"
             )
@@ -135,6 +132,12 @@ class MatchField:
         if not 0 <= value <= self.full:
             raise ValueError(f"{value} does not fit {self.width} bits")
         return value
+
+
+def _is_pair(element: object) -> bool:
+    if not isinstance(element, tuple) or len(element) != 2:
+        return False
+    return all(isinstance(number, int) for number in element)
 
 
 class ExactIndex:
@@ -167,7 +170,8 @@ class PrefixIndex:
     """
 
     def __init__(self, fields: Sequence[MatchField]) -> None:
-        self._position = next(i for i, f in enumerate(fields) if f.kind == "lpm")
+        kinds = [field.kind for field in fields]
+        self._position = kinds.index("lpm")
         self._width = fields[self._position].width
         self._exact = [(i, f.shift) for i, f in enumerate(fields) if f.kind != "lpm"]
         self._levels: dict[int, dict[int, Call]] = {}
@@ -178,8 +182,8 @@ class PrefixIndex:
         packed, length = key[self._position]
         for i, shift in self._exact:
             packed |= key[i] << shift
-        behind = self._width - length
-        return behind, packed >> behind
+        wildcard_bits = self._width - length
+        return wildcard_bits, packed >> wildcard_bits
 
     def add(self, entry: Entry) -> None:
         shift, value = self._place(entry)
@@ -198,12 +202,12 @@ class PrefixIndex:
         for entry in entries:
             key: tuple[Any, ...] = entry.key
             value, length = key[0]
-            behind = width - length
-            level = levels.get(behind)
+            wildcard_bits = width - length
+            level = levels.get(wildcard_bits)
             if level is None:
                 self.add(entry)
             else:
-                level[value >> behind] = entry.result
+                level[value >> wildcard_bits] = entry.result
 
     def remove(self, entry: Entry) -> None:
         shift, value = self._place(entry)
@@ -236,29 +240,37 @@ class _Group:
 def _packing(
     fields: Sequence[MatchField], positions: Sequence[int]
 ) -> Callable[[tuple[Any, ...]], tuple[int, int]]:
-    """Return a function from a key to (mask, masked value) of its fields at `positions`, none of
-    them a range.
+    """Return a function from a key to (mask, masked value) of its fields at `positions`.
+
+    None of them is a range.
     """
-    parts = [(i, fields[i].kind, fields[i].shift, fields[i].full) for i in positions]
+    parts: list[tuple[int, str, int, int]] = []
+    for i in positions:
+        field = fields[i]
+        parts.append((i, field.kind, field.shift, field.full))
 
     def place(key: tuple[Any, ...]) -> tuple[int, int]:
         mask = value = 0
         for i, kind, shift, full in parts:
             if kind == "exact":
-                value |= key[i] << shift
-                mask |= full << shift
+                part = key[i]
+                bits = full
+            elif kind == "ternary":
+                part, bits = key[i]
             else:
-                first, second = key[i]
-                value |= first << shift
-                mask |= (second if kind == "ternary" else full ^ (full >> second)) << shift
+                part, length = key[i]
+                bits = full ^ (full >> length)
+            value |= part << shift
+            mask |= bits << shift
         return mask, value
 
     return place
 
 
 class MaskIndex:
-    """An index for ternary fields: a dictionary per distinct mask (tuple space search), the mask of
-    the best entry first.
+    """An index for ternary fields: a dictionary per distinct mask (tuple space search).
+
+    The mask of the best entry comes first.
 
     The first lookup after a change that affects the order of the masks rebuilds that order.
     """
@@ -299,19 +311,19 @@ class MaskIndex:
 
     def lookup(self, key: int) -> Call | None:
         if self._stale:
-            ordered = sorted(self._groups.items(), key=lambda item: item[1].rank, reverse=True)
-            self._order = [(group.rank, mask, group.slots.get) for mask, group in ordered]
+            order = [(group.rank, mask, group.slots.get) for mask, group in self._groups.items()]
+            self._order = sorted(order, key=_first, reverse=True)
             self._stale = False
-        found: Entry | None = None
+        winner: Entry | None = None
         best = -1
         for rank, mask, get in self._order:
             if rank < best:
                 break
             slot = get(key & mask)
             if slot is not None and slot[0].rank > best:
-                found = slot[0]
-                best = found.rank
-        return None if found is None else found.result
+                winner = slot[0]
+                best = winner.rank
+        return None if winner is None else winner.result
 
 
 def _best_first(entry: Entry) -> int:
@@ -344,7 +356,9 @@ class _Segments:
             return
         low, high = self._ends(entry)
         winners = self.winners
-        for i in range(self._cut(low), self._cut(high + 1)):
+        first = self._cut(low)
+        end = self._cut(high + 1)
+        for i in range(first, end):
             best = winners[i]
             if best is None or best.rank < entry.rank:
                 winners[i] = entry
@@ -390,7 +404,8 @@ class _Segments:
         self.winners = []
         for point in (0, *self.bounds):
             for entry in starts.get(point, ()):
-                heappush(begun, (-entry.rank, self._ends(entry)[1], entry))
+                _, high = self._ends(entry)
+                heappush(begun, (-entry.rank, high, entry))
             while begun and begun[0][1] < point:
                 heappop(begun)
             self.winners.append(begun[0][2] if begun else None)
@@ -398,16 +413,18 @@ class _Segments:
 
 
 class RangeIndex:
-    """An index for a range field among fields of other kinds: segments per masked value of the
-    others.
+    """An index for a range field among fields of other kinds.
+
+    It has segments per masked value of the others.
 
     With several range fields, the last one is cut into segments and the others are compared entry
     by entry.
     """
 
     def __init__(self, fields: Sequence[MatchField]) -> None:
-        self._ranges = [i for i, f in enumerate(fields) if f.kind == "range"]
-        self._place = _packing(fields, [i for i, f in enumerate(fields) if f.kind != "range"])
+        self._ranges = [i for i, field in enumerate(fields) if field.kind == "range"]
+        positions = [i for i in range(len(fields)) if i not in self._ranges]
+        self._place = _packing(fields, positions)
         self._groups: dict[int, dict[int, _Segments | _Boxes]] = {}
         self._order: list[tuple[int, Callable[[int], _Segments | _Boxes | None]]] = []
 
@@ -441,14 +458,14 @@ class RangeIndex:
             self._order = [(m, g.get) for m, g in self._groups.items()]
 
     def lookup(self, key: int, *values: int) -> Call | None:
-        found: Entry | None = None
+        winner: Entry | None = None
         for mask, get in self._order:
             slot = get(key & mask)
             if slot is not None:
                 entry = slot.best(*values)
-                if entry is not None and (found is None or entry.rank > found.rank):
-                    found = entry
-        return None if found is None else found.result
+                if entry is not None and (winner is None or entry.rank > winner.rank):
+                    winner = entry
+        return None if winner is None else winner.result
 
 
 class _Boxes:
@@ -467,7 +484,8 @@ class _Boxes:
         if entry.handle not in self.entries:
             self.entries[entry.handle] = entry
             key: tuple[Any, ...] = entry.key
-            insort(self._order, (-entry.rank, tuple(key[i] for i in self.positions), entry))
+            ranges = tuple(key[i] for i in self.positions)
+            insort(self._order, (-entry.rank, ranges, entry))
 
     def remove(self, entry: Entry) -> None:
         del self.entries[entry.handle]
@@ -475,7 +493,10 @@ class _Boxes:
 
     def best(self, *values: int) -> Entry | None:
         for _, ranges, entry in self._order:
-            if all(low <= value <= high for (low, high), value in zip(ranges, values, strict=True)):
+            for (low, high), value in zip(ranges, values, strict=True):
+                if not low <= value <= high:
+                    break
+            else:
                 return entry
         return None
 
@@ -501,7 +522,8 @@ def key_order(spec: ir.TableSpec) -> list[int]:
     """Return the positions of the fields in the packed key, highest first. An lpm field is the
     lowest; ranges are not packed."""
     positions = [i for i, key in enumerate(spec.keys) if key.match != "range"]
-    return sorted(positions, key=lambda i: spec.keys[i].match == "lpm")
+    prefixes = [i for i in positions if spec.keys[i].match == "lpm"]
+    return [i for i in positions if i not in prefixes] + prefixes
 
 
 def match_fields(spec: ir.TableSpec) -> tuple[MatchField, ...]:
@@ -510,7 +532,8 @@ def match_fields(spec: ir.TableSpec) -> tuple[MatchField, ...]:
     for i in reversed(key_order(spec)):
         shifts[i] = total
         total += spec.keys[i].width
-    return tuple(MatchField(key, shifts[i]) for i, key in enumerate(spec.keys))
+    fields = [MatchField(key, shifts[i]) for i, key in enumerate(spec.keys)]
+    return tuple(fields)
 
 
 def make_index(match: str, fields: tuple[MatchField, ...]) -> Index:

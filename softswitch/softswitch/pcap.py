@@ -1,5 +1,6 @@
-"""A writer of packets to a file that tcpdump, Wireshark and scapy read (libpcap's format,
-microseconds, Ethernet).
+"""A writer of packets to a file that tcpdump, Wireshark and scapy read.
+
+The format is libpcap's, with microseconds and Ethernet.
 """
 
 from __future__ import annotations

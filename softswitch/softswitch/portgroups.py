@@ -1,5 +1,6 @@
-"""The port groups of a Tofino 1: how its ports share 32 physical queues, and how logical queue
-numbers map to them.
+"""The port groups of a Tofino 1.
+
+They say how ports share 32 physical queues, and how logical queue numbers map to them.
 
 A group has four neighbouring ports. Each port has some of the group's queues: those of the first
 port come first, and so on. A program names a *logical* queue of a port, 0 to 31 (`qid`); the port's
@@ -45,7 +46,11 @@ def group_of(port: int) -> tuple[int, int, int]:
     return pipe, local // PORTS_PER_GROUP, local % PORTS_PER_GROUP
 
 
-def port_of(pipe: int, group: int, number: int) -> int:
+def port_of(
+    pipe: int,
+    group: int,
+    number: int,
+) -> int:
     """Return the port of that number in a group."""
     return pipe << _PORTS_PER_PIPE_BITS | group * PORTS_PER_GROUP + number
 
@@ -77,7 +82,8 @@ class PortGroup:
                 f"port_queue_count: {_shown(self.counts)} are {sum(self.counts)} queues; a group"
                 f" has {LOGICAL_QUEUES}"
             )
-        for port, (count, of_port) in enumerate(zip(self.counts, self.maps, strict=True)):
+        ports = zip(self.counts, self.maps, strict=True)
+        for port, (count, of_port) in enumerate(ports):
             if len(of_port) != (LOGICAL_QUEUES if count else 0):
                 raise ValueError(
                     f"ingress_qid_map_{port}: has {len(of_port)} items instead of {LOGICAL_QUEUES}"
@@ -91,34 +97,37 @@ class PortGroup:
     @classmethod
     def sequential(cls, counts: Sequence[int]) -> PortGroup:
         """Map logical queues to each port's queues in turn. Raise ValueError as the class does."""
-        return cls(tuple(counts), tuple(_sequence(max(0, count)) for count in counts))
+        maps = [_sequence(max(0, count)) for count in counts]
+        return cls(tuple(counts), tuple(maps))
 
     @classmethod
     def even(cls, counts: Sequence[int]) -> PortGroup:
-        """Map a run of neighbouring logical queues to each of a port's queues; those left over to
-        queue 0. Raise ValueError as the class does."""
-        maps = []
+        """Map a run of neighbouring logical queues to each of a port's queues.
+
+        Those left over go to queue 0. Raise ValueError as the class does.
+        """
+        maps: list[tuple[int, ...]] = []
         for count in counts:
             run = LOGICAL_QUEUES // count if count > 0 else 0
-            maps.append(
-                tuple(
-                    qid // run if run and qid // run < count else 0 for qid in range(LOGICAL_QUEUES)
-                )
-                if run
-                else ()
-            )
+            if run:
+                queues = [qid // run for qid in range(LOGICAL_QUEUES)]
+                maps.append(tuple(nr if nr < count else 0 for nr in queues))
+            else:
+                maps.append(())
         return cls(tuple(counts), tuple(maps))
 
     def cropped(self, counts: Sequence[int]) -> PortGroup:
-        """Keep the maps, except that logical queues of a queue that a port no longer has go to its
-        queue 0. Raise ValueError as the class does."""
-        maps = []
+        """Keep the maps, but for logical queues of a queue that a port no longer has.
+
+        They go to its queue 0. Raise ValueError as the class does.
+        """
+        maps: list[tuple[int, ...]] = []
         for count, of_port in zip(counts, self.maps, strict=True):
-            maps.append(
-                tuple(nr if nr < count else 0 for nr in of_port or _sequence(1))
-                if count > 0
-                else ()
-            )
+            if count > 0:
+                queues = of_port or _sequence(1)
+                maps.append(tuple(nr if nr < count else 0 for nr in queues))
+            else:
+                maps.append(())
         return PortGroup(tuple(counts), tuple(maps))
 
     def first_queue(self, port: int) -> int:
@@ -131,8 +140,9 @@ class PortGroup:
         return tuple(first + queue_nr for queue_nr in self.maps[port])
 
     def owner(self, pg_queue: int) -> tuple[int, int] | None:
-        """Return the port in the group that has a queue, and its `queue_nr` there; None if no port
-        has it.
+        """Return the port in the group that has a queue, and its `queue_nr` there.
+
+        Return None if no port has it.
         """
         for port, end in enumerate(accumulate(self.counts)):
             if pg_queue < end:

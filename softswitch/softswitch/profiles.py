@@ -1,5 +1,6 @@
-"""Action profiles: actions that table entries refer to, either singly or in groups from which a
-hash selects.
+"""Action profiles: actions that table entries refer to.
+
+They refer to one of them, or to a group from which a hash selects.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ def checked_call(
     args: Sequence[int],
 ) -> Call:
     if action not in params:
-        raise BadEntry(
-            f"{owner}: has no action '{action}'; it has {', '.join(repr(a) for a in actions)}"
-        )
+        listed = ", ".join(map(repr, actions))
+        raise BadEntry(f"{owner}: has no action '{action}'; it has {listed}")
     wanted = params[action]
     if len(args) != len(wanted):
         raise BadEntry(f"{owner}: action '{action}' takes {len(wanted)} arguments, not {len(args)}")
@@ -41,11 +41,19 @@ class Member:
 
     __slots__ = ("action", "args", "cell")
 
-    def __init__(self, action: str, args: tuple[int, ...], call: Call) -> None:
+    def __init__(
+        self,
+        action: str,
+        args: tuple[int, ...],
+        call: Call,
+    ) -> None:
         self.action = action
         self.args = args
         self.cell = [call]
 
+
+Part = tuple[list[Call], int, int | None]
+"""A cell of a group, its weight, and the port that it depends on."""
 
 _NO_MEMBERS: Mapping[int, int] = MappingProxyType({})
 
@@ -61,7 +69,7 @@ class Group:
 
     def __init__(self, calls: Sequence[Call] = (), weights: Sequence[int] = ()) -> None:
         self.members: Mapping[int, int] = _NO_MEMBERS
-        self.parts: Sequence[tuple[list[Call], int, int | None]] = ()
+        self.parts: Sequence[Part] = ()
         self.calls = calls
         self.weights = weights
         """The calls of a set that watches nothing, and their weights."""
@@ -69,8 +77,11 @@ class Group:
 
     @property
     def cells(self) -> list[list[Call]]:
-        """Return the cells to choose from: each as many times as its weight, but none of parts that
-        watch a port that is down. The list stays the same object, because entries refer to it."""
+        """Return the cells to choose from: each as many times as its weight.
+
+        Parts that watch a port that is down have none. The list stays the same object, because
+        entries refer to it.
+        """
         cells = self._cells
         if cells is None:
             # Sets come by the thousand, and in native memory nobody asks for the cells of most of
@@ -113,7 +124,12 @@ class ActionProfile:
             f"action profile '{self.name}'", self.actions, self._params, action, args
         )
 
-    def insert_member(self, member: int, action: str, args: Sequence[int]) -> None:
+    def insert_member(
+        self,
+        member: int,
+        action: str,
+        args: Sequence[int],
+    ) -> None:
         """Add a member. Raises :class:`DuplicateEntry`, :class:`TableFull`, :class:`BadEntry`."""
         if member in self.members:
             raise DuplicateEntry(f"action profile '{self.name}': member {member} exists")
@@ -121,11 +137,17 @@ class ActionProfile:
             raise TableFull(f"action profile '{self.name}': is full ({self.max_size} members)")
         self.members[member] = Member(action, tuple(args), self.call(action, args))
 
-    def modify_member(self, member: int, action: str, args: Sequence[int]) -> None:
-        found = self._member(member)
-        found.cell[0] = self.call(action, args)
-        self.on_change(found.cell)
-        found.action, found.args = action, tuple(args)
+    def modify_member(
+        self,
+        member: int,
+        action: str,
+        args: Sequence[int],
+    ) -> None:
+        stored = self._member(member)
+        stored.cell[0] = self.call(action, args)
+        self.on_change(stored.cell)
+        stored.action = action
+        stored.args = tuple(args)
 
     def delete_member(self, member: int) -> None:
         """Remove a member. Raises :class:`BadEntry` while an entry or a group uses it."""
@@ -135,14 +157,17 @@ class ActionProfile:
                 f"action profile '{self.name}': member {member} is used by a table entry"
             )
         if self._memberships.get(member):
-            number = next(
-                number for number, group in self.groups.items() if member in group.members
+            numbers = [n for n, group in self.groups.items() if member in group.members]
+            raise BadEntry(
+                f"action profile '{self.name}': member {member} is in group {numbers[0]}"
             )
-            raise BadEntry(f"action profile '{self.name}': member {member} is in group {number}")
         del self.members[member]
 
     def insert_group(
-        self, group: int, members: Mapping[int, int], watch: Mapping[int, int] | None = None
+        self,
+        group: int,
+        members: Mapping[int, int],
+        watch: Mapping[int, int] | None = None,
     ) -> None:
         """Add a group. ``members`` maps member ids to weights (at least 1).
 
@@ -158,30 +183,36 @@ class ActionProfile:
         self.modify_group(group, members, watch)
 
     def modify_group(
-        self, group: int, members: Mapping[int, int], watch: Mapping[int, int] | None = None
+        self,
+        group: int,
+        members: Mapping[int, int],
+        watch: Mapping[int, int] | None = None,
     ) -> None:
-        found = self._group(group)
+        stored = self._group(group)
         self._check_members(members)
-        self._leave(found)
-        found.members = dict(members)
+        self._leave(stored)
+        stored.members = dict(members)
         watch = watch or {}
-        for member in members:
+        parts: list[Part] = []
+        for member, weight in sorted(members.items()):
             self._memberships[member] = self._memberships.get(member, 0) + 1
-        self._fill(
-            found,
-            [(self.members[m].cell, weight, watch.get(m)) for m, weight in sorted(members.items())],
-        )
+            cell = self.members[member].cell
+            parts.append((cell, weight, watch.get(member)))
+        self._fill(stored, parts)
 
     def delete_group(self, group: int) -> None:
         """Remove a group. Raises :class:`BadEntry` while an entry uses it."""
-        found = self._group(group)
+        stored = self._group(group)
         if self._group_users.get(group):
             raise BadEntry(f"action profile '{self.name}': group {group} is used by a table entry")
-        self._leave(found)
+        self._leave(stored)
         del self.groups[group]
 
     def make_set(
-        self, calls: Sequence[Call], weights: Sequence[int], watch: Sequence[int | None] = ()
+        self,
+        calls: Sequence[Call],
+        weights: Sequence[int],
+        watch: Sequence[int | None] = (),
     ) -> Group:
         """Make a group without a number and without members, for one table entry.
 
@@ -190,8 +221,8 @@ class ActionProfile:
         if not watch:
             return Group(calls, weights)
         group = Group()
-        parts = zip(calls, weights, watch, strict=True)
-        self._fill(group, [([call], weight, port) for call, weight, port in parts])
+        cells = [[call] for call in calls]
+        self._fill(group, list(zip(cells, weights, watch, strict=True)))
         return group
 
     def drop_set(self, group: Group) -> None:
@@ -207,7 +238,7 @@ class ActionProfile:
         for group in self._watchers.get(port, ()):
             self._choose(group)
 
-    def _fill(self, group: Group, parts: Sequence[tuple[list[Call], int, int | None]]) -> None:
+    def _fill(self, group: Group, parts: Sequence[Part]) -> None:
         group.parts = parts
         for _, _, port in parts:
             if port is not None:
@@ -246,10 +277,13 @@ class ActionProfile:
         assert group is not None
         return self._group(group).cells
 
-    def use(self, member: int | None, group: int | None, change: int) -> None:
-        """Note that an entry refers to a member or group (``change`` 1) or no longer refers to it
-        (-1).
-        """
+    def use(
+        self,
+        member: int | None,
+        group: int | None,
+        change: int,
+    ) -> None:
+        """Note that an entry refers to a member or group (``change`` 1) or no longer does (-1)."""
         if group is None:
             users = self._member_users
             number = member

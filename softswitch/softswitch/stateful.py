@@ -1,5 +1,6 @@
-"""Counters, registers and meters: the arrays of a program, and the state that direct ones keep in
-table entries.
+"""Counters, registers and meters.
+
+They are the arrays of a program, and the state that direct ones keep in table entries.
 """
 
 from __future__ import annotations
@@ -55,7 +56,12 @@ class Counter(_Array):
         self._check(index)
         return self.packet_counts[index], self.byte_counts[index]
 
-    def write(self, index: int, packets: int, octets: int) -> None:
+    def write(
+        self,
+        index: int,
+        packets: int,
+        octets: int,
+    ) -> None:
         self._check(index)
         self.packet_counts[index] = packets
         self.byte_counts[index] = octets
@@ -67,7 +73,12 @@ class Register(_Array):
     __slots__ = ("cells", "width")
     kind = "register"
 
-    def __init__(self, name: str, size: int, width: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        width: int,
+    ) -> None:
         super().__init__(name, size)
         self.width = width
         self.cells: Cells = [0] * size
@@ -175,10 +186,15 @@ class MeterCell:
         return GREEN
 
     def _execute_single(
-        self, config: MeterConfig, excess_burst: int, needed: int, elapsed: int
+        self,
+        config: MeterConfig,
+        excess_burst: int,
+        needed: int,
+        elapsed: int,
     ) -> int:
-        """Mark by RFC 2697: tokens that do not fit the committed bucket flow into the excess
-        bucket.
+        """Mark by RFC 2697.
+
+        Tokens that do not fit the committed bucket flow into the excess bucket.
         """
         filled = self._committed + elapsed * config.committed_rate
         self._committed = min(filled, config.committed_burst * _NS)
@@ -198,7 +214,12 @@ class Meter(_Array):
     __slots__ = ("_cells", "unit")
     kind = "meter"
 
-    def __init__(self, name: str, size: int, unit: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        unit: str,
+    ) -> None:
         super().__init__(name, size)
         self.unit = unit
         self._cells: dict[int, MeterCell] = {}
@@ -223,7 +244,12 @@ class Meter(_Array):
         else:
             self._cells.setdefault(index, MeterCell()).configure(config)
 
-    def execute(self, index: int, length_bytes: int, now_ns: int) -> int:
+    def execute(
+        self,
+        index: int,
+        length_bytes: int,
+        now_ns: int,
+    ) -> int:
         """Return the colour of a packet; green if the cell is not configured.
 
         ``index`` must be in range.

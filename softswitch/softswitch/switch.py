@@ -1,5 +1,4 @@
-"""A loaded program and the switch that runs it: bytes in, bytes out, no I/O and no clock of its
-own.
+"""A loaded program and the switch that runs it: bytes in, bytes out, without I/O and clock.
 
 Times are integers in nanoseconds that never go back; the program sees them in microseconds. Cases
 that simple_switch leaves undefined are defined here. An index out of range, a missing multicast
@@ -62,7 +61,9 @@ class Program:
 
 
 def load_program(
-    source: Mapping[str, Any] | bytes | str, name: str = "program.json", resolved: bool = True
+    source: Mapping[str, Any] | bytes | str,
+    name: str = "program.json",
+    resolved: bool = True,
 ) -> Program:
     """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages. Unless it is ``resolved``, the
     interpreter is made when it is needed, which another engine may never do.
@@ -87,8 +88,9 @@ def _load_shared(source: bytes, name: str) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts since the switch was made; ``dropped`` is by reason, ``parser_errors`` by the error's
-    name.
+    """Counts since the switch was made.
+
+    ``dropped`` is by reason, ``parser_errors`` by the error's name.
     """
 
     packets_in: int
@@ -106,7 +108,12 @@ class NativeHalf(Protocol):
     def ingress(self) -> Ingress: ...
     @property
     def egress(self) -> Egress: ...
-    def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]: ...
+    def process(
+        self,
+        port: int,
+        data: bytes,
+        now_ns: int,
+    ) -> list[tuple[int, bytes]]: ...
     def batch(self) -> AbstractContextManager[None]: ...
     @property
     def dropped(self) -> dict[str, int]: ...
@@ -175,31 +182,24 @@ class Switch:
         self._parser_errors: dict[str, int] = {}
         self._overruns: dict[str, int] = {}
         self._error_names = {code: name for name, code in spec.errors.items()}
-        self.counters = {
-            c.name: Counter(c.name, c.size) for c in spec.counters.values() if c.table is None
-        }
-        self.registers = {
-            r.name: Register(r.name, r.size, r.width) for r in spec.registers.values()
-        }
-        self.meters = {
-            m.name: Meter(m.name, m.size, m.unit) for m in spec.meters.values() if m.table is None
-        }
-        self.action_profiles = {
-            p.name: ActionProfile(p, ir.profile_actions(spec, p.name))
-            for p in spec.profiles.values()
-        }
-        self.tables = {
-            node.name: Table(
-                node, spec, None if node.profile is None else self.action_profiles[node.profile]
-            )
-            for node in ir.tables(spec)
-        }
-        self.calculations = {c.name: hashes.make(c.algorithm) for c in spec.calculations.values()}
-        self.selectors = {
-            p.name: hashes.make(p.selector.algorithm)
-            for p in spec.profiles.values()
-            if p.selector is not None
-        }
+        self.counters: dict[str, Counter] = {}
+        self.registers: dict[str, Register] = {}
+        self.meters: dict[str, Meter] = {}
+        self._make_arrays(spec)
+        self.calculations: dict[str, hashes.Hash] = {}
+        for calculation in spec.calculations.values():
+            self.calculations[calculation.name] = hashes.make(calculation.algorithm)
+        self.action_profiles: dict[str, ActionProfile] = {}
+        self.selectors: dict[str, hashes.Hash] = {}
+        for profile in spec.profiles.values():
+            actions = ir.profile_actions(spec, profile.name)
+            self.action_profiles[profile.name] = ActionProfile(profile, actions)
+            if profile.selector is not None:
+                self.selectors[profile.name] = hashes.make(profile.selector.algorithm)
+        self.tables: dict[str, Table] = {}
+        for node in ir.tables(spec):
+            used = None if node.profile is None else self.action_profiles[node.profile]
+            self.tables[node.name] = Table(node, spec, used)
         self.multicast_groups: MutableMapping[int, Sequence[tuple[int, int]]] = {}
         self.clone_sessions: MutableMapping[int, CloneSession] = {}
         self.value_sets: Mapping[str, ValueSet] = {name: ValueSet() for name in spec.value_sets}
@@ -212,9 +212,27 @@ class Switch:
             self.ingress = partial(program.interpreter.ingress, self, tracer)
             self.egress = partial(program.interpreter.egress, self, tracer)
 
-    def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
-        """Return (port, packet) of everything that leaves in consequence of a packet, as if no
-        queue ever filled.
+    def _make_arrays(self, spec: ir.ProgramIR) -> None:
+        """Make the arrays. Direct counters and meters are in the entries of their tables."""
+        for counter in spec.counters.values():
+            if counter.table is None:
+                self.counters[counter.name] = Counter(counter.name, counter.size)
+        for register in spec.registers.values():
+            cells = Register(register.name, register.size, register.width)
+            self.registers[register.name] = cells
+        for meter in spec.meters.values():
+            if meter.table is None:
+                self.meters[meter.name] = Meter(meter.name, meter.size, meter.unit)
+
+    def process(
+        self,
+        port: int,
+        data: bytes,
+        now_ns: int,
+    ) -> list[tuple[int, bytes]]:
+        """Return (port, packet) of everything that leaves in consequence of a packet.
+
+        No queue ever fills.
         """
         if self.native is not None:
             return self.native.process(port, data, now_ns)
@@ -236,8 +254,9 @@ class Switch:
         return sent
 
     def batch(self) -> AbstractContextManager[None]:
-        """Return a context in which several writes become one: packets see all of them at once, at
-        its end.
+        """Return a context in which several writes become one.
+
+        Packets see all of them together, at its end.
         """
         if self.native is None:
             return nullcontext()
@@ -246,12 +265,12 @@ class Switch:
     @property
     def stats(self) -> Stats:
         packets_in, packets_out = self.packet_counts
-        if self.native is not None:
-            errors = {
-                self._error_names.get(code, str(code)): count
-                for code, count in self.native.errors.items()
-            }
-            return Stats(packets_in, packets_out, self.native.dropped, errors, self.native.overruns)
+        native = self.native
+        if native is not None:
+            errors: dict[str, int] = {}
+            for code, count in native.errors.items():
+                errors[self._error_names.get(code, str(code))] = count
+            return Stats(packets_in, packets_out, native.dropped, errors, native.overruns)
         return Stats(
             packets_in,
             packets_out,
@@ -266,27 +285,37 @@ class Switch:
         """Count a dropped packet."""
         self._dropped[reason] = self._dropped.get(reason, 0) + 1
 
-    def overrun(self, what: str) -> None:
+    def overrun(self, name: str) -> None:
         """Count the use of an index out of range."""
-        self._overruns[what] = self._overruns.get(what, 0) + 1
+        self._overruns[name] = self._overruns.get(name, 0) + 1
 
     def parser_error(self, code: int) -> None:
         name = self._error_names.get(code, str(code))
         self._parser_errors[name] = self._parser_errors.get(name, 0) + 1
 
-    def learn(self, now_ns: int, name: str, number: int, values: tuple[int, ...]) -> None:
+    def learn(
+        self,
+        now_ns: int,
+        name: str,
+        number: int,
+        values: tuple[int, ...],
+    ) -> None:
         if self.on_digest is not None:
             self.on_digest(now_ns, name, number, values)
 
     @staticmethod
     def filled(text: str, values: Sequence[int]) -> str:
-        """Return the text of a ``log_msg``: the next value replaces each pair of braces while there
-        is one.
+        """Return the text of a ``log_msg``.
 
+        The next value replaces each pair of braces while there is one.
         ``\\{`` is a brace.
         """
-        given = iter(values)
-        return _PLACES.sub(lambda found: found[1] or str(next(given, found[0])), text)
+        arguments = iter(values)
+
+        def replacement(match: re.Match[str]) -> str:
+            return match[1] or str(next(arguments, match[0]))
+
+        return _PLACES.sub(replacement, text)
 
     @staticmethod
     def log(text: str, *values: int) -> None:
@@ -297,6 +326,6 @@ class Switch:
 
 def _width(spec: ir.ProgramIR, intrinsic: str) -> int:
     ref = spec.intrinsics[intrinsic]
-    found = spec.headers[ref.header].type.field(ref.field)
-    assert found is not None
-    return found.width
+    width_field = spec.headers[ref.header].type.field(ref.field)
+    assert width_field is not None
+    return width_field.width

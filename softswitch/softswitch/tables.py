@@ -15,11 +15,16 @@ from typing import Any
 
 from . import ir
 from .errors import BadEntry, DuplicateEntry, NoSuchEntry, TableError, TableFull
-from .lookup import Call, Entry, EntryIndex, KeyElement, make_index, match_fields
+from .lookup import Call, Entry, EntryIndex, Key, KeyElement, make_index, match_fields
 from .profiles import ActionProfile, Group, checked_call
 from .stateful import MeterCell
 
 __all__ = ["ActionProfile", "Entry", "KeyElement", "Table", "has_state"]
+
+ActionCall = tuple[str, tuple[int, ...]]
+"""The name of an action, and its arguments."""
+
+TakeRows = Callable[[int, Sequence[Any]], object]
 
 _UNMETERED = MeterCell()
 """The meter of all entries of tables without meters, which is never configured."""
@@ -34,7 +39,10 @@ class Table:
     """
 
     def __init__(
-        self, spec: ir.TableSpec, program: ir.ProgramIR, profile: ActionProfile | None
+        self,
+        spec: ir.TableSpec,
+        program: ir.ProgramIR,
+        profile: ActionProfile | None,
     ) -> None:
         self.name = spec.name
         self.key_names = tuple(key.name for key in spec.keys)
@@ -42,30 +50,30 @@ class Table:
         self.key_widths = tuple(key.width for key in spec.keys)
         self.max_size = spec.max_size
         self.profile = profile
+        self.action_params: dict[str, tuple[ir.Param, ...]] = {}
+        for number in spec.actions:
+            action = program.actions[number]
+            self.action_params[action.name] = action.params
         if profile is None:
-            self.actions = tuple(program.actions[a].name for a in spec.actions)
+            self.actions = tuple(program.actions[number].name for number in spec.actions)
         else:
             self.actions = profile.actions
-        self.action_params = {
-            program.actions[a].name: program.actions[a].params for a in spec.actions
-        }
         self.is_const = spec.entries is not None
         self.has_counters = spec.counters is not None
-        if spec.meter is None:
-            self.meter_unit = None
-        else:
+        self.meter_unit: str | None = None
+        if spec.meter is not None:
             self.meter_unit = program.meters[spec.meter].unit
         self.by_priority = spec.match in ("ternary", "range")
         self.stateful = has_state(spec)
         self.default_cell: list[Call | None] = [None]
         self.entry_type: type[Entry] = Entry
-        self.take_rows: Callable[[int, Sequence[Any]], object] | None = None
+        self.take_rows: TakeRows | None = None
         """Takes entries as `put_all` or `put_sets` gets them, with the first one's handle, in place
         of `index`. Then nothing else is made of them until somebody asks for them."""
         self.default_entry = Entry(-1, (), 0, MeterCell())
         """The holder of the default entry's counter and meter."""
-        self._default: tuple[str, tuple[int, ...]] | None = None
-        self._initial_default: tuple[str, tuple[int, ...]] | None = None
+        self._default: ActionCall | None = None
+        self._initial_default: ActionCall | None = None
         self._default_const = spec.default_const
         self._default_action_const = spec.default_action_const
         self._numbers = {action: number for number, action in enumerate(self.actions)}
@@ -105,14 +113,15 @@ class Table:
         member: int | None = None,
         group: int | None = None,
     ) -> int:
-        """Add an entry as :meth:`insert` does, for a table with an action profile: it refers to a
-        member or a group.
+        """Add an entry as :meth:`insert` does, for a table with an action profile.
+
+        It refers to a member or a group.
         """
         return self._checked_insert(key, priority, None, member, group)
 
     def put(
         self,
-        key: tuple[KeyElement, ...],
+        key: Key,
         priority: int,
         action: str,
         args: tuple[int, ...],
@@ -139,9 +148,7 @@ class Table:
         """
         return self._next_handle
 
-    def put_all(
-        self, entries: Iterable[tuple[tuple[KeyElement, ...], int, str, tuple[int, ...]]]
-    ) -> int:
+    def put_all(self, entries: Iterable[tuple[Key, int, str, tuple[int, ...]]]) -> int:
         """Call :meth:`put` for each (key, priority, action, arguments), until it would raise.
         Return how many were inserted.
 
@@ -175,9 +182,8 @@ class Table:
                     break
                 if identity in by_key or len(by_handle) >= room:
                     break
-                entry = entry_type(
-                    handle, key, priority, MeterCell() if metered else _UNMETERED, action, args
-                )
+                meter = MeterCell() if metered else _UNMETERED
+                entry = entry_type(handle, key, priority, meter, action, args)
                 if stateful:
                     entry.result = (numbers[action], *args, entry)
                 else:
@@ -191,9 +197,7 @@ class Table:
             self.index.add_all(new)
         return len(new)
 
-    def _put_rows(
-        self, entries: Iterable[tuple[Any, ...]], take: Callable[[int, Sequence[Any]], object]
-    ) -> int:
+    def _put_rows(self, entries: Iterable[tuple[Any, ...]], take: TakeRows) -> int:
         """Insert as `put_all` does, and make no entry yet.
 
         The first two parts of each row are key and priority.
@@ -227,7 +231,7 @@ class Table:
 
     def put_indirect(
         self,
-        key: tuple[KeyElement, ...],
+        key: Key,
         priority: int,
         *,
         member: int | None = None,
@@ -237,10 +241,13 @@ class Table:
         self._refuse_new(key, priority)
         return self._insert(key, priority, None, member, group)
 
-    def put_set(self, key: tuple[KeyElement, ...], priority: int, chosen: Group) -> Entry:
-        """Add an entry with a group of its own (:meth:`ActionProfile.make_set`) as :meth:`put`
-        does.
-        """
+    def put_set(
+        self,
+        key: Key,
+        priority: int,
+        chosen: Group,
+    ) -> Entry:
+        """Add an entry with its group (:meth:`ActionProfile.make_set`) as :meth:`put` does."""
         self._refuse_new(key, priority)
         entry = self._new(key, priority)
         entry.result = (chosen.cells, entry)
@@ -248,9 +255,10 @@ class Table:
         self.index.add(entry)
         return entry
 
-    def put_sets(self, entries: Iterable[tuple[tuple[KeyElement, ...], int, Group]]) -> int:
-        """Call :meth:`put_set` for each (key, priority, group) as :meth:`put_all` calls
-        :meth:`put`.
+    def put_sets(self, entries: Iterable[tuple[Key, int, Group]]) -> int:
+        """Call :meth:`put_set` for each row as :meth:`put_all` calls :meth:`put`.
+
+        A row is (key, priority, group).
         """
         if self.take_rows is not None and not self.is_const and self._fields:
             return self._put_rows(entries, self.take_rows)
@@ -272,7 +280,12 @@ class Table:
         entry.member = entry.group = None
         self.index.add(entry)
 
-    def modify(self, handle: int, action: str, args: Sequence[int]) -> None:
+    def modify(
+        self,
+        handle: int,
+        action: str,
+        args: Sequence[int],
+    ) -> None:
         """Change an entry's action; counters and meter stay.
 
         Raises :class:`NoSuchEntry`, :class:`BadEntry`.
@@ -283,7 +296,11 @@ class Table:
         self.index.add(entry)
 
     def modify_indirect(
-        self, handle: int, *, member: int | None = None, group: int | None = None
+        self,
+        handle: int,
+        *,
+        member: int | None = None,
+        group: int | None = None,
     ) -> None:
         self._refuse_const()
         entry = self.entry(handle)
@@ -328,26 +345,32 @@ class Table:
             self.delete(handle)
 
     def find(self, key: Sequence[KeyElement], priority: int = 0) -> int | None:
-        """Return the handle of the entry with exactly this key (and priority, where it counts),
-        None if there is none."""
+        """Return the handle of the entry with exactly this key, None if there is none.
+
+        The priority counts where the table has priorities.
+        """
         return self._by_key.get(self._identity(self.normal(key), priority))
 
     def entry(self, handle: int) -> Entry:
         """Return an entry. Raises :class:`NoSuchEntry`."""
-        found = self._by_handle.get(handle)
-        if found is None:
+        stored = self._by_handle.get(handle)
+        if stored is None:
             raise NoSuchEntry(f"table '{self.name}': there is no entry {handle}")
-        if isinstance(found, Entry):
-            return found
-        key, priority, *what = found
-        entry = self._by_handle[handle] = self.entry_type(
-            handle, key, priority if self.by_priority else 0, _UNMETERED
-        )
+        if isinstance(stored, Entry):
+            return stored
+        key, priority, *call = stored
+        if not self.by_priority:
+            priority = 0
+        entry = self.entry_type(handle, key, priority, _UNMETERED)
         if self.profile is None:
-            entry.action, entry.args = what
-            entry.result = (self._numbers[what[0]], *what[1])
+            action, args = call
+            entry.action = action
+            entry.args = args
+            entry.result = (self._numbers[action], *args)
         else:
-            entry.result = (what[0].cells, entry)
+            (group,) = call
+            entry.result = (group.cells, entry)
+        self._by_handle[handle] = entry
         return entry
 
     def entries(self) -> Iterator[Entry]:
@@ -358,7 +381,7 @@ class Table:
         return len(self._by_handle)
 
     @property
-    def default(self) -> tuple[str, tuple[int, ...]] | None:
+    def default(self) -> ActionCall | None:
         """Return (action, arguments) of the default entry, None if there is none."""
         return self._default
 
@@ -378,14 +401,10 @@ class Table:
         wanted = (action, tuple(args))
         if self._default_const and wanted != self._initial_default:
             raise BadEntry(f"table '{self.name}': the default action is constant")
-        if (
-            self._default_action_const
-            and self._initial_default is not None
-            and action != self._initial_default[0]
-        ):
-            raise BadEntry(
-                f"table '{self.name}': the default action must be '{self._initial_default[0]}'"
-            )
+        if self._default_action_const and self._initial_default is not None:
+            initial, _ = self._initial_default
+            if action != initial:
+                raise BadEntry(f"table '{self.name}': the default action must be '{initial}'")
         self._put_default(wanted)
 
     def reset_default(self) -> None:
@@ -401,7 +420,12 @@ class Table:
         entry = self._counted(handle)
         return entry.packets, entry.bytes
 
-    def write_counter(self, handle: int, packets: int, octets: int) -> None:
+    def write_counter(
+        self,
+        handle: int,
+        packets: int,
+        octets: int,
+    ) -> None:
         entry = self._counted(handle)
         entry.packets = packets
         entry.bytes = octets
@@ -412,7 +436,7 @@ class Table:
         self,
         key: Sequence[KeyElement],
         priority: int,
-        call: tuple[str, tuple[int, ...]] | None,
+        call: ActionCall | None,
         member: int | None,
         group: int | None,
     ) -> int:
@@ -420,27 +444,24 @@ class Table:
         self._refuse_new(normal, priority)
         return self._insert(normal, priority, call, member, group).handle
 
-    def _refuse_new(self, key: tuple[KeyElement, ...], priority: int) -> None:
+    def _refuse_new(self, key: Key, priority: int) -> None:
         """Raise unless there is a place for an entry with this key."""
         self._refuse_const()
         if not self._fields:
             raise BadEntry(f"table '{self.name}': has no key, so it can only have a default action")
         if self.by_priority and not 0 <= priority < 1 << 31:
             raise BadEntry(f"table '{self.name}': priority {priority} is not in 0..{(1 << 31) - 1}")
-        if ((key, priority) if self.by_priority else key) in self._by_key:
-            if self.by_priority:
-                where = f" with priority {priority}"
-            else:
-                where = ""
-            raise DuplicateEntry(f"table '{self.name}': an entry with the key {key}{where} exists")
+        if self._identity(key, priority) in self._by_key:
+            rank = f" with priority {priority}" if self.by_priority else ""
+            raise DuplicateEntry(f"table '{self.name}': an entry with the key {key}{rank} exists")
         if len(self._by_handle) >= self.max_size:
             raise TableFull(f"table '{self.name}': is full ({self.max_size} entries)")
 
     def _insert(
         self,
-        key: tuple[KeyElement, ...],
+        key: Key,
         priority: int,
-        call: tuple[str, tuple[int, ...]] | None,
+        call: ActionCall | None,
         member: int | None,
         group: int | None,
     ) -> Entry:
@@ -463,19 +484,21 @@ class Table:
         self._admit(entry)
         self.index.add(entry)
 
-    def _new(self, key: tuple[KeyElement, ...], priority: int) -> Entry:
+    def _new(self, key: Key, priority: int) -> Entry:
         meter = _UNMETERED if self.meter_unit is None else MeterCell()
-        return self.entry_type(self._next_handle, key, priority if self.by_priority else 0, meter)
+        if not self.by_priority:
+            priority = 0
+        return self.entry_type(self._next_handle, key, priority, meter)
 
     def _admit(self, entry: Entry) -> None:
         self._next_handle += 1
         self._by_handle[entry.handle] = entry
-        self._by_key[(entry.key, entry.priority) if self.by_priority else entry.key] = entry.handle
+        self._by_key[self._identity(entry.key, entry.priority)] = entry.handle
 
     def _put(
         self,
         entry: Entry,
-        call: tuple[str, tuple[int, ...]] | None,
+        call: ActionCall | None,
         member: int | None,
         group: int | None,
     ) -> None:
@@ -507,13 +530,14 @@ class Table:
     def _call(self, action: str, args: Sequence[int]) -> Call:
         return checked_call(f"table '{self.name}'", self.actions, self.action_params, action, args)
 
-    def _put_default(self, default: tuple[str, tuple[int, ...]]) -> None:
-        self.default_cell[0] = self._call(*default) + (
-            (self.default_entry,) if self.stateful else ()
-        )
+    def _put_default(self, default: ActionCall) -> None:
+        call = self._call(*default)
+        if self.stateful:
+            call += (self.default_entry,)
+        self.default_cell[0] = call
         self._default = default
 
-    def normal(self, key: Sequence[KeyElement]) -> tuple[KeyElement, ...]:
+    def normal(self, key: Sequence[KeyElement]) -> Key:
         """Return the key in the form of :meth:`entries`. Raises :class:`BadEntry`."""
         if len(key) != len(self._fields):
             raise BadEntry(
@@ -528,7 +552,7 @@ class Table:
                 raise BadEntry(f"table '{self.name}': field '{field.name}': {error}") from None
         return tuple(normal)
 
-    def _identity(self, key: tuple[KeyElement, ...], priority: int) -> Any:
+    def _identity(self, key: Key, priority: int) -> Any:
         return (key, priority) if self.by_priority else key
 
     def _refuse_const(self) -> None:

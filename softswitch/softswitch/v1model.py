@@ -1,5 +1,4 @@
-"""What v1model and simple_switch lay down for every engine: numbers, limits, and the primitives
-that a program may use."""
+"""The numbers, limits and primitives that v1model and simple_switch lay down for every engine."""
 
 from __future__ import annotations
 
@@ -56,44 +55,73 @@ OPERATORS: Mapping[str, str] = {
 """The primitives of P4_14 that assign the result of an operator to their first argument."""
 
 _ARITY: Mapping[str, int] = {
-    **dict.fromkeys(("drop", "exit", "no_op"), 0),
-    **dict.fromkeys(
-        ("add_header", "add_header_fast", "remove_header", "mark_to_drop", "truncate"), 1
-    ),
-    **dict.fromkeys(("resubmit", "recirculate", "assert", "assume", "_jump"), 1),
-    **dict.fromkeys(
-        ("assign", "assign_VL", "assign_header", "assign_union", "assign_header_stack"), 2
-    ),
-    **dict.fromkeys(
-        ("assign_union_stack", "copy_header", "modify_field", "push", "pop", "count", "log_msg"), 2
-    ),
-    **dict.fromkeys(
-        ("clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress", "generate_digest"), 2
-    ),
-    **dict.fromkeys(("add_to_field", "subtract_from_field", "_jump_if_zero"), 2),
-    **dict.fromkeys(
-        ("register_read", "register_write", "execute_meter", "modify_field_rng_uniform"), 3
-    ),
-    **dict.fromkeys(
-        ("add", "subtract", "bit_xor", "bit_or", "bit_and", "shift_left", "shift_right"), 3
-    ),
+    "drop": 0,
+    "exit": 0,
+    "no_op": 0,
+    "add_header": 1,
+    "add_header_fast": 1,
+    "remove_header": 1,
+    "mark_to_drop": 1,
+    "truncate": 1,
+    "resubmit": 1,
+    "recirculate": 1,
+    "assert": 1,
+    "assume": 1,
+    "_jump": 1,
+    "assign": 2,
+    "assign_VL": 2,
+    "assign_header": 2,
+    "assign_union": 2,
+    "assign_header_stack": 2,
+    "assign_union_stack": 2,
+    "copy_header": 2,
+    "modify_field": 2,
+    "push": 2,
+    "pop": 2,
+    "count": 2,
+    "log_msg": 2,
+    "clone_ingress_pkt_to_egress": 2,
+    "clone_egress_pkt_to_egress": 2,
+    "generate_digest": 2,
+    "add_to_field": 2,
+    "subtract_from_field": 2,
+    "_jump_if_zero": 2,
+    "register_read": 3,
+    "register_write": 3,
+    "execute_meter": 3,
+    "modify_field_rng_uniform": 3,
+    "add": 3,
+    "subtract": 3,
+    "bit_xor": 3,
+    "bit_or": 3,
+    "bit_and": 3,
+    "shift_left": 3,
+    "shift_right": 3,
     "modify_field_with_hash_based_offset": 4,
 }
 """How many arguments each primitive takes."""
 
 _ONLY_IN: Mapping[str, str] = {
-    **dict.fromkeys(("generate_digest", "clone_ingress_pkt_to_egress", "resubmit"), "ingress"),
-    **dict.fromkeys(("clone_egress_pkt_to_egress", "recirculate"), "egress"),
-    **dict.fromkeys(
-        ("mark_to_drop", "drop", "truncate", "exit", "count", "execute_meter"), "control"
-    ),
+    "generate_digest": "ingress",
+    "clone_ingress_pkt_to_egress": "ingress",
+    "resubmit": "ingress",
+    "clone_egress_pkt_to_egress": "egress",
+    "recirculate": "egress",
+    "mark_to_drop": "control",
+    "drop": "control",
+    "truncate": "control",
+    "exit": "control",
+    "count": "control",
+    "execute_meter": "control",
 }
 """The places at which primitives with limited use are allowed; control is ingress or egress."""
 
 
 def check_primitive(primitive: ir.Primitive, kind: str) -> None:
-    """Refuse a primitive that is unknown, has the wrong number of arguments, or may not be used in
-    ``kind``, which is parser, ingress, egress or deparser."""
+    """Refuse a primitive that is unknown, misplaced, or has the wrong number of arguments.
+
+    ``kind`` is the place: parser, ingress, egress or deparser.
+    """
     op = primitive.op
     place = primitive.place
     wanted = _ARITY.get(op)
@@ -104,7 +132,8 @@ def check_primitive(primitive: ir.Primitive, kind: str) -> None:
     if len(primitive.args) != wanted:
         raise ProgramError(place, f"takes {wanted} arguments, has {len(primitive.args)}")
     only = _ONLY_IN.get(op, kind)
-    if only != kind and (only != "control" or kind in ("parser", "deparser")):
+    is_control = kind not in ("parser", "deparser")
+    if only != kind and not (only == "control" and is_control):
         raise ProgramError(place, f"primitive '{op}' can be used in {only} only")
 
 
@@ -114,13 +143,14 @@ def check_jumps(body: tuple[ir.Primitive, ...]) -> Mapping[int, int]:
     Refuse one that leads out of the action.
     """
     targets = {}
-    for at, primitive in enumerate(body):
-        if primitive.op in ("_jump", "_jump_if_zero"):
-            check_primitive(primitive, "control")
-            to = primitive.args[-1]
-            if not isinstance(to, ir.Const) or not 0 <= to.value <= len(body):
-                raise ProgramError(
-                    primitive.place, f"must jump to one of the {len(body)} primitives of the action"
-                )
-            targets[at] = to.value
+    for position, primitive in enumerate(body):
+        if primitive.op not in ("_jump", "_jump_if_zero"):
+            continue
+        check_primitive(primitive, "control")
+        target = primitive.args[-1]
+        if not isinstance(target, ir.Const) or not 0 <= target.value <= len(body):
+            raise ProgramError(
+                primitive.place, f"must jump to one of the {len(body)} primitives of the action"
+            )
+        targets[position] = target.value
     return targets

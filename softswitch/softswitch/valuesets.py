@@ -19,29 +19,27 @@ class ValueSet(set[tuple[ValueElement, ...]]):
     """
 
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or (
-            isinstance(key, tuple) and any(_matches(m, key) for m in self)
-        )
+        if super().__contains__(key):
+            return True
+        return isinstance(key, tuple) and any(_matches(member, key) for member in self)
 
     def masked(self, key: tuple[int, ...], masks: tuple[int, ...]) -> bool:
         """Return ``key in self`` with only the bits in ``masks`` compared, of the members too."""
-        return any(
-            all(
-                _agrees(element, value, mask)
-                for element, value, mask in zip(member, key, masks, strict=False)
-            )
-            for member in self
-            if len(member) == len(key)
-        )
+        members = [member for member in self if len(member) == len(key)]
+        return any(all(map(_agrees, member, key, masks)) for member in members)
 
 
 def _matches(member: Sequence[ValueElement], key: tuple[int, ...]) -> bool:
-    return len(member) == len(key) and all(
-        _agrees(element, value, -1) for element, value in zip(member, key, strict=False)
-    )
+    if len(member) != len(key):
+        return False
+    return all(_agrees(element, value, -1) for element, value in zip(member, key, strict=True))
 
 
-def _agrees(element: ValueElement, value: int, mask: int) -> bool:
+def _agrees(
+    element: ValueElement,
+    value: int,
+    mask: int,
+) -> bool:
     match element:
         case None:
             return True

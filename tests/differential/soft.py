@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from finsy.proto import U128, p4r
 
 from softswitch import Queued, Switch
+from softswitch.native.fabric import EventLoop, VirtualFabric
 from softswitch.p4runtime.device import Device
 from softswitch.rpc.status import RefusedError
 from softswitch.v1model import RESUBMIT_LIMIT
-from softswitch.virtual import EventLoop, VirtualFabric
 from tests.differential.case import Output, Sent
 from tests.differential.catalogue import Subject
 from tests.differential.target import TargetError

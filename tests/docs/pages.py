@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from docs.generate.links import NOTEBOOK, ROOT_PAGES
+
 ROOT = Path(__file__).parents[2]
-BESIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
+BESIDE = [ROOT / name for name in ROOT_PAGES]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 EXERCISES = sorted((ROOT / "examples" / "exercises").rglob("*.md"))
-PAGES = [*BESIDE, *DOCS, *EXERCISES]
+RECORDS = sorted((ROOT / NOTEBOOK).glob("*.md"))
+"""What was measured once. Its commands need root, hours or a quiet machine."""
+PAGES = [*BESIDE, *DOCS, *EXERCISES, *RECORDS]
 
 
 class Block(NamedTuple):

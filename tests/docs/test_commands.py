@@ -16,10 +16,14 @@ import pytest
 import typer
 
 from echelon.cli import app
-from tests.docs.pages import PAGES, ROOT, blocks
+from tests.docs.pages import PAGES, RECORDS, ROOT, blocks
 
 RUN_ELSEWHERE = {
-    "docs/measurements.md": "minutes to hours each; they are what measures",
+    **{
+        str(page.relative_to(ROOT)): "minutes to hours each; they are what measures"
+        for page in RECORDS
+    },
+    "docs/results.md": "test_results.py runs it",
     "docs/upgrade.md": (
         "a running service and its installation; test_upgrade.py and test_backup.py do what they do"
     ),

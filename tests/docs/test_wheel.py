@@ -245,9 +245,7 @@ def test_what_is_shipped_is_in_the_wheel(base: Installed, place: Path) -> None:
     assert any("mn --custom" in listed["about"] for listed in ours)
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "p4src").rglob("*.p4")}
     assert sources
-    assert sources <= {listed["file"] for listed in ours} | {
-        f"p4src/build/{name}/rankings.p4" for name in ("v1model", "tna")
-    }
+    assert sources <= {listed["file"] for listed in ours}
 
 
 def every_command(

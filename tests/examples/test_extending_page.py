@@ -35,6 +35,7 @@ GROUPS = {
         "pictures",
         "plots",
         "policies",
+        "programs",
         "stores",
         "targets",
         "tree_hosts",

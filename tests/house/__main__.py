@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.house.doors import read_doors
 from tests.house.houses import (
     CORE,
     DOCS,
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str] | None = None, limits_path: Path = LIMITS_FILE
     print(LEGEND.format(columns=options.columns))
     limits = read_limits(limits_path)
     print_sizes(figures, limits)
+    for door in read_doors():
+        print(door.summary)
 
     # Limits are this tree's, at its width.
     if options.columns != COLUMNS or options.root != ROOT:

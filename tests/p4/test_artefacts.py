@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.model.p4program import constants, parse_constants, program, ranking_list, source_digest
+from echelon.model.p4program import constants, parse_constants, program, source_digest
 from tests.needs import needs
 
 P4SRC = Path(__file__).parents[2] / "p4src"
@@ -19,10 +19,8 @@ ARCHITECTURES = ["v1model", "tna"]
     ("built", "sources", "target"),
     [
         ("v1model", "v1model", "p4"),
-        ("v1model-aggregation", "v1model", "p4"),
         ("dscp", "dscp", "p4"),
         ("tna", "tna", "p4-tofino"),
-        ("tna-aggregation", "tna", "p4-tofino"),
     ],
 )
 def test_output_was_made_from_these_sources(built: str, sources: str, target: str) -> None:
@@ -39,58 +37,39 @@ def test_digest_sees_every_change(tmp_path: Path) -> None:
     assert source_digest(copy) != source_digest(P4SRC)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_programs_include_every_ranking(architecture: str) -> None:
-    committed = (P4SRC / "build" / architecture / "rankings.p4").read_text()
-    assert committed == ranking_list(P4SRC, architecture), "run `make p4`, commit p4src/build"
-    included = [
-        (P4SRC / "build" / architecture / line.split('"')[1]).resolve()
-        for line in committed.splitlines()
-        if line.startswith("#include")
-    ]
-    assert len(included) == len(set(included))
-    assert set(included) == set(P4SRC.glob("shared/rankings/*")) | set(
-        P4SRC.glob(f"{architecture}/**/rankings/*")
-    )
+def ranking_values(architecture: str) -> dict[str, int]:
+    """Return the values of enum Ranking by name."""
+    types = (P4SRC / architecture / "include" / "types.p4").read_text()
+    body = types.split("enum bit<3> Ranking {")[1].split("}")[0]
+    return {name: int(value) for name, value in re.findall(r"(\w+) = (\d+)", body)}
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_rankings_have_different_values(architecture: str) -> None:
-    files = [*P4SRC.glob("shared/rankings/*"), *P4SRC.glob(f"{architecture}/**/rankings/*")]
-    values = [
-        int(value)
-        for path in files
-        for value in re.findall(r"RANKING_VALUE\)\s+\w+ = (\d+),", path.read_text())
-    ]
-    assert len(values) == len({path.stem for path in files})
+    values = ranking_values(architecture)
+    assert values.pop("NONE") == 0
     # Three bits, of which 0 means that no ranking applies.
-    assert len(set(values)) == len(values)
-    assert set(values) <= set(range(1, 8))
+    assert len(set(values.values())) == len(values)
+    assert set(values.values()) <= set(range(1, 8))
 
 
-@pytest.mark.parametrize("folder", ["shared/rankings", "v1model/include/rankings"])
-def test_a_ranking_with_a_new_identifier_comes_last(tmp_path: Path, folder: str) -> None:
-    copy = shutil.copytree(P4SRC, tmp_path / "p4src")
-    before = ranking_list(copy, "v1model").splitlines()
-    (copy / folder / "added.p4").write_text(
-        "#if defined(RANKING_ACTION)\n    @id(0x010001FF)\n#endif\n"
-    )
-    after = ranking_list(copy, "v1model").splitlines()
-    (line,) = (line for line in after if line not in before)
-    assert line == f'#include "../../{folder}/added.p4"'
-    assert [place for place, each in enumerate(after) if each.startswith("#include")][
-        -1
-    ] == after.index(line)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_each_ranking_is_an_action_of_the_same_identifier(architecture: str) -> None:
+    flow = (P4SRC / architecture / "include" / "control" / "flow.p4").read_text()
+    numbers = dict(re.findall(r'@id\((0x\w+)\) @name\("\.(\w+)"\)', flow))
+    assert set(numbers.values()) == {name.lower() for name in ranking_values(architecture)} - {
+        "none"
+    }
+    other = (P4SRC / ARCHITECTURES[0] / "include" / "control" / "flow.p4").read_text()
+    assert numbers == dict(re.findall(r'@id\((0x\w+)\) @name\("\.(\w+)"\)', other))
 
 
-@pytest.mark.parametrize("action", ["action added() {}", "@id(0x01000111) action added() {}"])
-def test_a_ranking_needs_an_identifier_of_its_own(tmp_path: Path, action: str) -> None:
-    copy = shutil.copytree(P4SRC, tmp_path / "p4src")
-    (copy / "shared" / "rankings" / "zeta.p4").write_text(
-        f"#if defined(RANKING_ACTION)\n    {action}\n#endif\n"
-    )
-    with pytest.raises(ValueError, match=r"zeta\.p4"):
-        ranking_list(copy, "v1model")
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_program_includes_every_control_of_a_ranking(architecture: str) -> None:
+    source = (P4SRC / architecture / "echelon.p4").read_text()
+    files = {path.name for path in (P4SRC / architecture / "include" / "rankings").iterdir()}
+    assert files
+    assert files == set(re.findall(r'#include "include/rankings/(\w+\.p4)"', source))
 
 
 def test_constants_are_numbers() -> None:
@@ -134,9 +113,9 @@ def test_every_table_has_a_stable_id_which_is_the_same_in_all_programs() -> None
     v1model, tna = _ids("v1model"), _ids("tna")
     assert len(v1model) >= 12
     # Queues behind a switch have no place where the switch is a Tofino, which has no room for
-    # pauses of TCP. No sum gives way there to another one.
+    # pauses of TCP.
     only = set(v1model.values()) - set(tna.values())
-    assert only == {"virtual_queue", "tcp_answer", "aggregation_holder"}
+    assert only == {"virtual_queue", "tcp_answer"}
     assert all(v1model.get(number) == name for number, name in tna.items())
 
 

@@ -24,8 +24,8 @@ from echelon_lab.endhosts.tcp.frames import ACK, SegmentFrames, TcpAddress, pars
 from echelon_lab.endhosts.tcp.sender import TcpSettings, TcpTally
 from echelon_lab.endhosts.tcp.stack import Connection, TcpStack
 from softswitch import Program, load_program
+from softswitch.native.fabric import EventLoop, VirtualFabric
 from softswitch.tm import QueueConfig
-from softswitch.virtual import EventLoop, VirtualFabric
 from tests.drawing import examples
 from tests.engines import fast_switch
 
@@ -188,7 +188,7 @@ def promoted(compiled: Program, **more: object) -> Run:
     """
     run = Run(compiled, **more)  # type: ignore[arg-type]
     run.connection.write(400 * 1000)
-    run.loop.at(100 * MS, run.rerank, HIGH)
+    run.loop.call_at(100 * MS, run.rerank, HIGH)
     run.loop.run()
     assert run.connection.received_bytes == 400 * 1000
     assert run.tally.reordered == run.tally.retransmitted == 0
@@ -211,7 +211,7 @@ def test_bytes_that_no_flow_claims_are_not_paused(compiled: Program) -> None:
     """A flow ends, perhaps with a packet that has to stay; what comes after it has its window."""
     for at_ms in range(50, 80, 2):
         run = Run(compiled, flow_bytes=100 * 1000)
-        run.loop.at(at_ms * MS, run.rerank, HIGH)
+        run.loop.call_at(at_ms * MS, run.rerank, HIGH)
         run.connection.write(300 * 1000)
         run.loop.run()
         assert run.connection.received_bytes == 300 * 1000
@@ -226,8 +226,8 @@ def test_a_forged_packet_stalls_nobody(compiled: Program) -> None:
     forged = SegmentFrames(ADDRESS, stamped=True).build(
         zlib.crc32(ADDRESS.key) + (1 << 20) & 0xFFFFFFFF, 0, ACK, 1000
     )
-    run.loop.at(50 * MS, run.send, forged)
-    run.loop.at(100 * MS, run.rerank, HIGH)
+    run.loop.call_at(50 * MS, run.send, forged)
+    run.loop.call_at(100 * MS, run.rerank, HIGH)
     run.connection.write(400 * 1000)
     run.loop.run()
     assert run.connection.received_bytes == 400 * 1000
@@ -287,9 +287,9 @@ def test_every_byte_arrives_in_order(
         holds=holds,
     )
     for at_ms, queue in reranks:
-        run.loop.at(at_ms * MS, run.rerank, queue)
+        run.loop.call_at(at_ms * MS, run.rerank, queue)
     for at_ms, packets in contention:
-        run.loop.at(at_ms * MS, run.contend, packets)
+        run.loop.call_at(at_ms * MS, run.contend, packets)
     run.connection.write(300 * 1000)
     run.loop.run()
     assert run.connection.received_bytes == 300 * 1000

@@ -3,8 +3,8 @@ by hand.
 
 The same random packets get equal ports, queues and bytes. Time passes in steps, and the thresholds
 are in the middle between two steps, because the TNA program's ticks are 1.024 µs long. Where the
-programs are meant to differ (docs/data-plane.md, "On Tofino"), the packets stay away, and what is
-meant is checked by hand:
+programs are meant to differ (docs/reference/data-plane.md, "On Tofino"), the packets stay away, and
+what is meant is checked by hand:
 
 * `fixed` looks at no epoch on Tofino: a straggler would count as a first packet. Its flow keeps its
   epoch.

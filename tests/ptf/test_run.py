@@ -129,7 +129,7 @@ def test_a_program_without_flows_is_refused_but_for_tests_that_need_none(tmp_pat
         done = run(tmp_path, *words, *tests)
         assert (done.returncode, done.stdout) == (2, "")
         (line,) = done.stderr.splitlines()
-        for part in (str(directory), "table 'flow'", "TESTS=aggregation"):
+        for part in (str(directory), "table 'flow'", "SUITE=plugins/aggregation/ptf"):
             assert part in line
     done = run(tmp_path, *words, "unclaimed.NoRoute")
     assert (done.returncode, done.stderr) == (0, "")

@@ -421,7 +421,7 @@ class _Executed:
         opening = []
         for flow in flows:
             sent = flow.size_bytes - flow.remaining_bytes
-            window, opens = self._windows.at(sent, self._at_first(flow.links))
+            window, opens = self._windows.in_flight(sent, self._at_first(flow.links))
             opening.append(None if opens is None else opens - sent)
             queues = [(link, queue.get((flow, link), 0)) for link in flow.links]
             senders.append(_Sender(queues, window, flow.max_rate_Bps))  # type: ignore[arg-type]

@@ -10,8 +10,9 @@ from functools import cache, partial
 from pathlib import Path
 
 from softswitch import CloneSession, MeterConfig, Program, Switch, load_program
+from softswitch.native.fabric import EventLoop, VirtualFabric, VirtualHost, VirtualSwitch
 from softswitch.tm import QUEUES, QueueConfig
-from softswitch.virtual import EventLoop, VirtualDrop, VirtualFabric, VirtualHost, VirtualSwitch
+from softswitch.virtual import VirtualDrop
 from tests.engines import fast_switch
 from tests.soak.books import Books
 
@@ -142,7 +143,7 @@ class Carriers:
         # First all hosts at once, as much as ever: what memory the fabric needs at its fullest is
         # seen early.
         for number in range(hosts):
-            self.loop.at(0, self._fill, number)
+            self.loop.call_at(0, self._fill, number)
             self.loop.after(self._pause(), self._burst, number)
 
     def _build(self) -> None:

@@ -175,5 +175,8 @@ def test_a_missing_compiler_and_a_file_that_is_no_library(compiler: Compiler) ->
         loaded(TWICE, compiler)
 
 
-def test_without_a_compiler_nothing_is_loaded() -> None:
-    assert load(TWICE, DECLARED, ()) is None
+def test_without_a_compiler_the_error_says_what_to_install() -> None:
+    with pytest.raises(
+        ToolchainError, match=r"no C compiler \(Debian: apt-get install gcc; or pip"
+    ):
+        load(TWICE, DECLARED, ())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -75,25 +75,40 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command(rich_help_panel=RUN)(serving.serve)
-app.command(rich_help_panel=DESCRIBE)(files.init)
-app.command(rich_help_panel=DESCRIBE)(files.examples)
-app.command(rich_help_panel=DESCRIBE)(files.fabric)
-app.command(rich_help_panel=DESCRIBE)(files.show)
-app.command(rich_help_panel=DESCRIBE)(files.check)
-app.command(rich_help_panel=COMPARE)(policies.policies)
-app.add_typer(jobs.app, name="job", rich_help_panel=OPERATE)
-app.add_typer(service.policy, name="policy", rich_help_panel=OPERATE)
-app.add_typer(service.link, name="link", rich_help_panel=OPERATE)
-app.command(rich_help_panel=OPERATE)(serving.token)
-app.command(rich_help_panel=OPERATE)(serving.backup)
-app.command(rich_help_panel=OPERATE)(serving.restore)
-app.command(rich_help_panel=LOOK)(service.status)
-app.command(rich_help_panel=LOOK)(watch.watch)
-app.command(rich_help_panel=LOOK)(service.events)
-app.add_typer(service.plan, name="plan", rich_help_panel=LOOK)
-app.add_typer(service.switch, name="switch", rich_help_panel=LOOK)
-app.command(rich_help_panel=LOOK)(service.shell)
+
+def _add(
+    panel: str,
+    *commands: Callable[..., None],
+    **groups: typer.Typer,
+) -> None:
+    """Add commands, and groups by name, to a panel of the help."""
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+    for name, group in groups.items():
+        app.add_typer(
+            group,
+            name=name,
+            rich_help_panel=panel,
+        )
+
+
+_add(RUN, serving.serve)
+_add(DESCRIBE, files.init, files.examples, files.fabric, files.show, files.check)
+_add(COMPARE, policies.policies)
+_add(
+    OPERATE,
+    job=jobs.app,
+    policy=service.policy,
+    link=service.link,
+)
+_add(OPERATE, serving.token, serving.backup, serving.restore)
+_add(LOOK, service.status, watch.watch, service.events)
+_add(
+    LOOK,
+    service.shell,
+    plan=service.plan,
+    switch=service.switch,
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -104,29 +119,33 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version",
+        "-V",
+        callback=_print_version,
+        is_eager=True,
+        help="Show the version.",
+    ),
+]
+Completion = Annotated[
+    completion.Shell | None,
+    typer.Option(
+        "--completion",
+        callback=completion.print_script,
+        is_eager=True,
+        metavar="bash|zsh|fish",
+        help=(
+            "Print a script that makes a shell complete commands, options, and names of jobs,"
+            " switches and policies."
+        ),
+    ),
+]
+
+
 @app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", "-V", callback=_print_version, is_eager=True, help="Show the version."
-        ),
-    ] = False,
-    shell: Annotated[
-        completion.Shell | None,
-        typer.Option(
-            "--completion",
-            callback=completion.print_script,
-            is_eager=True,
-            metavar="bash|zsh|fish",
-            help=(
-                "Print a script that makes a shell complete commands, options, and names of jobs,"
-                " switches and "
-                "policies."
-            ),
-        ),
-    ] = None,
-) -> None:
+def _options(version: Version = False, shell: Completion = None) -> None:
     pass
 
 

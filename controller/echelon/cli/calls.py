@@ -6,11 +6,20 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NoReturn, ParamSpec, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Concatenate,
+    NoReturn,
+    ParamSpec,
+    cast,
+    get_type_hints,
+)
 
 import typer
 
@@ -74,60 +83,80 @@ Answer = tuple[Any, Callable[[Any], None]]
 def on_service(
     command: Callable[Concatenate[Client, P], None], timeout_s: float = 30.0
 ) -> Callable[..., None]:
-    """Return a command like `command`, with options for the service's address in the place of the
-    client, its first argument."""
+    """Return a command with options for the service's address instead of a client, its first argument.
+
+    The client is of the service at that address.
+    """
 
     @wraps(command)
-    def run(
-        *args: Any,
-        url: str,
-        token_file: Path | None,
-        ca: Path | None,
-        certificate: Path | None,
-        **own: Any,
-    ) -> None:
+    def run(*arguments: Any, **options: Any) -> None:
+        as_json = options.get("as_json", False)
+        place = [options.pop(parameter.name) for parameter in _WHERE]
         with service(
-            url, token_file, ca, certificate, timeout_s=timeout_s, as_json=own.get("as_json", False)
+            *place,
+            timeout_s=timeout_s,
+            as_json=as_json,
         ) as client:
-            command(client, *args, **own)
+            command(client, *arguments, **options)
 
-    first, *own = inspect.signature(command).parameters.values()
+    client, *parameters = inspect.signature(command).parameters.values()
     # Only type checkers import the client's own type.
-    kinds = get_type_hints(command, localns={str(first.annotation): object}, include_extras=True)
-    where: tuple[tuple[str, object, str | None], ...] = (
-        ("url", Url, DEFAULT_URL),
-        ("token_file", TokenFile, None),
-        ("ca", Authority, None),
-        ("certificate", Certificate, None),
+    local_names = {str(client.annotation): object}
+    types = get_type_hints(
+        command,
+        localns=local_names,
+        include_extras=True,
     )
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, kind, default in where
-    ]
-    parameters = [
-        *(parameter.replace(annotation=kinds[parameter.name]) for parameter in own),
-        *options,
-    ]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    parameters = [parameter.replace(annotation=types[parameter.name]) for parameter in parameters]
+    _set_signature(run, [*parameters, *_WHERE])
     return run
+
+
+def _option(
+    name: str,
+    annotation: object,
+    default: object,
+) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(
+        name,
+        kind,
+        default=default,
+        annotation=annotation,
+    )
+
+
+_WHERE = (
+    _option("url", Url, DEFAULT_URL),
+    _option("token_file", TokenFile, None),
+    _option("ca", Authority, None),
+    _option("certificate", Certificate, None),
+)
+"""The options that say where the service is."""
+
+
+def _set_signature(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
+    """Make typer see these parameters of a command."""
+    command.__signature__ = inspect.Signature(parameters)
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
 
 
 def answers(command: Callable[Concatenate[Client, P], Answer]) -> Callable[..., None]:
     """Return a command with the options of `on_service` and --json, which prints the answer."""
 
-    def run(client: Any, *args: Any, as_json: bool = False, **own: Any) -> None:
-        answer, show = command(client, *args, **own)
+    @wraps(command)
+    def run(
+        client: Any,
+        *arguments: Any,
+        as_json: bool = False,
+        **options: Any,
+    ) -> None:
+        answer, show = command(client, *arguments, **options)
         (tables.show_json if as_json else show)(answer)
 
-    made: Any = wraps(command)(run)
-    signature = inspect.signature(command)
-    last = inspect.Parameter(
-        "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=tables.AsJson
-    )
-    made.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])
-    made.__annotations__ = {**command.__annotations__, "as_json": tables.AsJson}
-    return on_service(made)
+    parameters = inspect.signature(command).parameters.values()
+    _set_signature(run, [*parameters, _option("as_json", tables.AsJson, False)])
+    return on_service(cast("Callable[..., None]", run))
 
 
 @contextmanager
@@ -149,42 +178,49 @@ def service(
     from echelon.controller.service.hazards import readable_by_others
     from echelon.model.documents import DocumentError
 
+    token = None
     try:
-        token = None if token_file is None else read_token(token_file)
-        if token_file is not None and (hazard := readable_by_others(token_file)) is not None:
-            typer.echo(f"warning: {hazard}", err=True)
-        client = Client(url, token=token, ca=ca, certificate=certificate, timeout_s=timeout_s)
+        if token_file is not None:
+            token = read_token(token_file)
+            hazard = readable_by_others(token_file)
+            if hazard is not None:
+                typer.echo(f"warning: {hazard}", err=True)
+        client = Client(
+            url,
+            token=token,
+            ca=ca,
+            certificate=certificate,
+            timeout_s=timeout_s,
+        )
     except ClientError as error:
         _fail(error, BAD_INPUT, as_json)
     try:
         with client:
             yield client
     except ClientError as error:
-        _fail(
-            error,
-            BAD_INPUT if error.status is not None and 400 <= error.status < 500 else FAILED,
-            as_json,
-        )
+        is_refused = error.status is not None and 400 <= error.status < 500
+        _fail(error, BAD_INPUT if is_refused else FAILED, as_json)
     except DocumentError as error:
         fail(str(error))
     except KeyboardInterrupt:
         fail("interrupted", INTERRUPTED)
 
 
-def _fail(error: ClientError, status: int, as_json: bool) -> NoReturn:
+def _fail(
+    error: ClientError,
+    status: int,
+    as_json: bool,
+) -> NoReturn:
     """End the command with the error on standard error, as text or in the form of the API."""
-    if not as_json and error.code == "unauthenticated":
-        fail(
+    if as_json:
+        keys = ("status", "code", "reason", "path")
+        detail = {key: getattr(error, key) for key in keys}
+        message = json.dumps({"error": detail}, ensure_ascii=False)
+    elif error.code == "unauthenticated":
+        message = (
             "the service does not know your token (name its file with --token-file or"
-            " ECHELON_TOKEN_FILE)",
-            status,
+            " ECHELON_TOKEN_FILE)"
         )
-    if not as_json:
-        fail(str(error), status)
-    detail = {
-        "status": error.status,
-        "code": error.code,
-        "reason": error.reason,
-        "path": error.path,
-    }
-    fail(json.dumps({"error": detail}, ensure_ascii=False), status)
+    else:
+        message = str(error)
+    fail(message, status)

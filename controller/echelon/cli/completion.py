@@ -44,7 +44,11 @@ def print_script(shell: Shell | None) -> None:
         from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
         typer.echo(
-            get_completion_script(prog_name="echelon", complete_var=_VARIABLE, shell=shell.value)
+            get_completion_script(
+                prog_name="echelon",
+                complete_var=_VARIABLE,
+                shell=shell.value,
+            )
         )
         raise typer.Exit
 
@@ -60,16 +64,20 @@ def prepare() -> None:
 def jobs(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of jobs that begin with `incomplete`."""
     after = _before(incomplete)
-    return _asked(
-        context,
-        incomplete,
-        lambda client: (one.name for one in client.jobs(limit=_NAMES, after=after)),
-    )
+
+    def names(client: Client) -> list[str]:
+        return [job.name for job in client.jobs(limit=_NAMES, after=after)]
+
+    return _asked(context, incomplete, names)
 
 
 def switches(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of switches that begin with `incomplete`."""
-    return _asked(context, incomplete, lambda client: (switch.name for switch in client.switches()))
+
+    def names(client: Client) -> list[str]:
+        return [switch.name for switch in client.switches()]
+
+    return _asked(context, incomplete, names)
 
 
 def policies(context: typer.Context, incomplete: str) -> list[str]:
@@ -78,7 +86,9 @@ def policies(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _asked(
-    context: typer.Context, incomplete: str, ask: Callable[[Client], Iterable[str]]
+    context: typer.Context,
+    incomplete: str,
+    ask: Callable[[Client], Iterable[str]],
 ) -> list[str]:
     """Return what the service answers; nothing if it does not, because a shell cannot show why."""
     from echelon.cli.calls import service

@@ -77,23 +77,18 @@ class GroupWithDoors(CommandGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands.update(
-            {
-                name: door
-                for name, door in doors(self.name or "").items()
-                if name not in self.commands
-            }
-        )
+        for name, door in doors(self.name or "").items():
+            self.commands.setdefault(name, door)
 
 
 def doors(group: str = "") -> dict[str, Any]:
     """Return the commands of other packages in a group of commands, by name; "" is the whole
     program.
     """
-    found = {}
+    doors = {}
     for entry in _entries():
-        of, _, name = entry.name.rpartition(".")
-        if of != group:
+        entry_group, _, name = entry.name.rpartition(".")
+        if entry_group != group:
             continue
         try:
             command = entry.load()
@@ -101,11 +96,10 @@ def doors(group: str = "") -> dict[str, Any]:
                 raise TypeError(f"{entry.value} is not a Command")
         except Exception as error:
             # A broken package must not take the other commands with it.
-            command = Command(
-                COMPARE, f"cannot be loaded ({type(error).__name__}: {error})", entry.value
-            )
-        found[name] = Door(name, command)
-    return found
+            reason = f"cannot be loaded ({type(error).__name__}: {error})"
+            command = Command(COMPARE, reason, entry.value)
+        doors[name] = Door(name, command)
+    return doors
 
 
 @cache
@@ -113,21 +107,23 @@ def _entries() -> Sequence[EntryPoint]:
     from importlib.metadata import entry_points
 
     # Of two commands of one name the last counts: Echelon's own keeps its name.
-    return sorted(
-        entry_points(group=GROUP),
-        key=lambda entry: (entry.name, entry.value.startswith(_OURS), entry.value),
-    )
+
+    def rank(entry: EntryPoint) -> tuple[str, bool, str]:
+        return entry.name, entry.value.startswith(_OURS), entry.value
+
+    return sorted(entry_points(group=GROUP), key=rank)
 
 
-def _load(name: str, of: Command) -> Any:
+def _load(name: str, command: Command) -> Any:
     from pkgutil import resolve_name
 
     import typer
 
-    found = resolve_name(of.path)
+    function = resolve_name(command.path)
     app = typer.Typer()
-    if isinstance(found, typer.Typer):
-        app.add_typer(found, name=name)
+    if isinstance(function, typer.Typer):
+        app.add_typer(function, name=name)
     else:
-        app.command(name, context_settings={"allow_interspersed_args": of.interspersed})(found)
+        settings = {"allow_interspersed_args": command.interspersed}
+        app.command(name, context_settings=settings)(function)
     return typer.main.get_group(app).commands[name]

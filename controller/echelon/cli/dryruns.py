@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli import figures, tables
-from echelon.cli.tables import Column
+from echelon.cli.tables import Column, number_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from echelon.controller.service.api.dryruns import DryRunResource, SwitchChange
-    from echelon.controller.service.api.switches import QueueResource
+    from echelon.controller.resources.dryruns import DryRunResource, SwitchChange
+    from echelon.controller.resources.switches import QueueResource
+
+Row = tuple[str, ...]
 
 DryRun = Annotated[
     bool,
@@ -28,79 +30,82 @@ DryRun = Annotated[
 _TABLES = (
     Column("switch"),
     Column("table"),
-    *(Column(title, right=True) for title in ("added", "changed", "removed")),
+    *map(number_column, ("added", "changed", "removed")),
 )
 _QUEUES = (
     Column("switch"),
-    *(Column(title, right=True) for title in ("port", "queue", "level", "weight", "rate")),
+    *map(number_column, ("port", "queue", "level", "weight", "rate")),
 )
 _JOBS = (
     Column("job", wraps=True),
-    Column("slowdown now", lambda of: figures.ratio(of.before), right=True),
-    Column("then", lambda of: figures.ratio(of.after), right=True),
+    number_column("slowdown now", "before", figures.ratio),
+    number_column("then", "after", figures.ratio),
 )
 
 
-def show(found: DryRunResource) -> None:
+def show(change: DryRunResource) -> None:
     """Print what a change would do."""
-    tables.show(
-        _TABLES,
-        [row for switch in found.switches for row in _rows(switch)],
-        "nothing would be written",
-    )
-    if queues := [row for switch in found.switches for row in _queues(switch)]:
+    rows: list[Row] = []
+    queues: list[Row] = []
+    for switch in change.switches:
+        rows += _rows(switch)
+        queues += _queues(switch)
+    tables.show(_TABLES, rows, "nothing would be written")
+    if queues:
         typer.echo()
         tables.show(_QUEUES, queues, "")
-    if found.jobs:
+    if change.jobs:
         typer.echo()
-        tables.show_all(
-            _JOBS, found.jobs, "", {job.job: job.problem for job in found.jobs if job.problem}
-        )
-    if found.unpredicted is not None:
-        typer.echo(f"no slowdowns: {found.unpredicted}", err=True)
+        problems = {job.job: job.problem for job in change.jobs if job.problem}
+        tables.show_all(_JOBS, change.jobs, "", problems)
+    if change.unpredicted is not None:
+        typer.echo(f"no slowdowns: {change.unpredicted}", err=True)
 
 
-def show_all(found: Mapping[str, DryRunResource], as_json: bool) -> None:
-    """Print what each of several changes would do by itself, below its title. A single change has
-    no title, and its JSON is not a list."""
+def show_all(changes: Mapping[str, DryRunResource], as_json: bool) -> None:
+    """Print what each of several changes would do by itself, below its title.
+
+    A single change has no title, and its JSON is not a list.
+    """
+    several = len(changes) > 1
     if as_json:
-        tables.show_json(
-            list(found.values()) if len(found) > 1 else next(iter(found.values()), None)
-        )
+        documents = list(changes.values())
+        tables.show_json(documents if several else next(iter(documents), None))
         return
-    for number, (title, change) in enumerate(found.items()):
-        if len(found) > 1:
-            typer.echo(f"{'' if number == 0 else chr(10)}{title}")
+    blank = ""
+    for title, change in changes.items():
+        if several:
+            typer.echo(f"{blank}{title}")
+            blank = "\n"
         show(change)
 
 
-def _rows(switch: SwitchChange) -> Iterator[tuple[str, ...]]:
+def _rows(switch: SwitchChange) -> Iterator[Row]:
     kinds = (switch.inserts, switch.modifies, switch.deletes)
     counts = [Counter(entry.table for entry in entries) for entries in kinds]
-    for table in sorted({table for count in counts for table in count}):
-        yield switch.switch, table, *(str(count[table]) for count in counts)
+    for table in sorted(set().union(*counts)):
+        numbers = [str(count[table]) for count in counts]
+        yield switch.switch, table, *numbers
     if switch.queues:
         yield switch.switch, "queues", "0", str(len(switch.queues)), "0"
 
 
-def _queues(switch: SwitchChange) -> Iterator[tuple[str, ...]]:
-    def changed(of: Callable[[QueueResource], object]) -> str:
-        before = of(change.before)
-        after = of(change.after)
-        if before == after:
-            return f"{after}"
-        return f"{before} > {after}"
-
+def _queues(switch: SwitchChange) -> Iterator[Row]:
     for change in switch.queues:
-        levels = (
-            changed(of) for of in (lambda queue: queue.level, lambda queue: queue.weight, _rates)
-        )
-        yield switch.switch, str(change.after.port), str(change.after.queue), *levels
+        before = change.before
+        after = change.after
+        level = _difference(before.level, after.level)
+        weight = _difference(before.weight, after.weight)
+        rates = _difference(_rates(before), _rates(after))
+        yield switch.switch, str(after.port), str(after.queue), level, weight, rates
+
+
+def _difference(before: object, after: object) -> str:
+    return f"{after}" if before == after else f"{before} > {after}"
 
 
 def _rates(queue: QueueResource) -> str:
+    least = figures.rate(queue.min_rate_bps)
     if queue.max_rate_bps is None:
-        most = ""
-    else:
-        most = f" up to {figures.rate(queue.max_rate_bps)}"
-    return f"{figures.rate(queue.min_rate_bps)}{most}"
+        return least
+    return f"{least} up to {figures.rate(queue.max_rate_bps)}"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+T = TypeVar("T", int, float)
 
 NONE = "-"
 """The text shown where there is no number."""
@@ -34,14 +37,22 @@ def _time(seconds: float | None, form: str) -> str:
     if seconds == 0:
         return "0 s"
     size = abs(seconds)
-    factor, unit = next(((f, u) for f, u in _TIME_UNITS if size >= f), _TIME_UNITS[-1])
+    factor, unit = _unit(size, _TIME_UNITS)
     if size < 1000:
         return f"{seconds / factor:{form}} {unit}"
     return f"{seconds:.0f} s"
 
 
+def _unit(size: float, units: Sequence[tuple[T, str]]) -> tuple[T, str]:
+    """Return the largest unit that fits into `size`, or else the smallest."""
+    for factor, name in units:
+        if size >= factor:
+            return factor, name
+    return units[-1]
+
+
 def rate(bits_per_second: int) -> str:
-    factor, unit = next(((f, u) for f, u in _RATE_UNITS if bits_per_second >= f), _RATE_UNITS[-1])
+    factor, unit = _unit(bits_per_second, _RATE_UNITS)
     return f"{bits_per_second / factor:g} {unit}"
 
 
@@ -49,7 +60,7 @@ def size(size_bytes: float | None) -> str:
     """Return a size to four significant digits: ``40.02 MB``."""
     if size_bytes is None:
         return NONE
-    factor, unit = next(((f, u) for f, u in _SIZE_UNITS if size_bytes >= f), _SIZE_UNITS[-1])
+    factor, unit = _unit(size_bytes, _SIZE_UNITS)
     return f"{size_bytes / factor:.4g} {unit}"
 
 
@@ -64,9 +75,9 @@ def percent(part: float) -> str:
 
 def age(seconds: float) -> str:
     """Return how long ago something was, in whole units: ``3 min``."""
-    whole = max(int(seconds), 0)
-    factor, unit = next(((f, u) for f, u in _AGE_UNITS if whole >= f), _AGE_UNITS[-1])
-    return f"{whole // factor} {unit}"
+    age_s = max(int(seconds), 0)
+    unit_s, name = _unit(age_s, _AGE_UNITS)
+    return f"{age_s // unit_s} {name}"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -79,7 +90,12 @@ def sparkline(values: Sequence[float], width: int) -> str:
     # Insignificant differences are not stretched to the full height.
     if high - low <= 1e-3 * max(abs(low), abs(high)):
         return _BARS[0] * len(last)
-    return "".join(_BARS[round((value - low) / (high - low) * (len(_BARS) - 1))] for value in last)
+    top = len(_BARS) - 1
+    bars = ""
+    for value in last:
+        share = (value - low) / (high - low)
+        bars += _BARS[round(share * top)]
+    return bars
 
 
 def clipped(name: str, most: int) -> str:

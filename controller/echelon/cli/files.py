@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
 from pathlib import Path
@@ -16,7 +16,7 @@ import typer
 from echelon.cli import figures, tables
 from echelon.cli.pictures import draw_picture
 from echelon.cli.progress import ShownProgress
-from echelon.cli.tables import AsJson, Column, OutFile, show_json, write_text
+from echelon.cli.tables import AsJson, Column, OutFile, number_column, show_json, write_text
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
 from echelon.model.extras import plug_in, shipped
 
@@ -27,65 +27,80 @@ if TYPE_CHECKING:
 _FOLDERS = ("topologies", "examples", "p4src")
 _START = Path("examples") / "start"
 _SENTENCE_END = re.compile(r"(?<=[.?])(?<!Fig\.) ")
+_GENERATED = {"build", "__pycache__"}
 _SUFFIXES = (".yaml", ".py", ".p4", ".h", ".toml", ".md")
 
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        help="A part of the path of those wanted, e.g. fig2; default: all.", metavar="NAME"
+        help="A part of the path of those wanted, e.g. fig2; default: all.",
+        metavar="NAME",
+    ),
+]
+CopyInto = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        help="Copy them into this directory.",
+        metavar="DIRECTORY",
+    ),
+]
+NewDirectory = Annotated[
+    Path,
+    typer.Argument(
+        help="The directory; it is made.",
+        metavar="DIRECTORY",
     ),
 ]
 
 
 def examples(
     names: Names = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Copy them into this directory.", metavar="DIRECTORY"),
-    ] = None,
+    out: CopyInto = None,
     as_json: AsJson = False,
 ) -> None:
     """List the scenarios, fabrics, files for `mn`, plug-ins and P4 sources that come with Echelon, or copy them.
 
     Example: echelon examples scenarios/ -o examples
     """
-    found = [
-        path for path in _files() if not names or any(name in path.as_posix() for name in names)
-    ]
-    if not found:
-        fail(
-            f"echelon examples: no file has {' or '.join(map(repr, names or []))} in its path (see"
-            " echelon examples)"
-        )
+    wanted = [path for path in _files() if _is_wanted(path, names)]
+    if not wanted:
+        parts = " or ".join(map(repr, names or ()))
+        fail(f"echelon examples: no file has {parts} in its path (see echelon examples)")
     if out is None:
-        rows = [(path.as_posix(), _first_sentence(shipped() / path)) for path in found]
-        if as_json:
-            show_json([{"file": file, "about": about} for file, about in rows])
-            return
-        tables.show((Column("file"), Column("what it is", wraps=True)), rows, "no examples")
+        _list_examples(wanted, as_json)
         return
     # Files name others by relative paths, so these are copied, too.
-    needed = dict.fromkeys(found)
-    if any(path.parts[0] == "topologies" for path in found):
-        shared = [
-            path
-            for path in _files()
-            if path.parts[0] == "topologies" and path.parts[1] != "scenarios"
-        ]
-        needed |= dict.fromkeys(shared)
-    _copy({path: out / path for path in needed})
+    copied = dict.fromkeys(wanted)
+    if any(path.parts[0] == "topologies" for path in wanted):
+        copied |= dict.fromkeys(path for path in _files() if _is_shared(path))
+    _copy({path: out / path for path in copied})
     if as_json:
-        show_json({"files": [out / path for path in needed]})
+        show_json({"files": [out / path for path in copied]})
         return
-    typer.echo(f"{out}: {len(needed)} files")
+    typer.echo(f"{out}: {len(copied)} files")
 
 
-def init(
-    directory: Annotated[
-        Path, typer.Argument(help="The directory; it is made.", metavar="DIRECTORY")
-    ] = Path(),
-    as_json: AsJson = False,
-) -> None:
+def _is_wanted(path: Path, names: list[str] | None) -> bool:
+    return not names or any(name in path.as_posix() for name in names)
+
+
+def _is_shared(path: Path) -> bool:
+    """Return whether scenarios name this file."""
+    return path.parts[0] == "topologies" and path.parts[1] != "scenarios"
+
+
+def _list_examples(paths: Sequence[Path], as_json: bool) -> None:
+    rows = [(path.as_posix(), _first_sentence(shipped() / path)) for path in paths]
+    if as_json:
+        show_json([{"file": file, "about": about} for file, about in rows])
+        return
+    columns = [Column("file"), Column("what it is", wraps=True)]
+    tables.show(columns, rows, "no examples")
+
+
+def init(directory: NewDirectory = Path(), as_json: AsJson = False) -> None:
     """Write a scenario, a fabric and two jobs with comments, to be changed.
 
     Example: echelon init mine && echelon run mine/scenario.yaml -o mine/results
@@ -123,9 +138,8 @@ def _files() -> Iterator[Path]:
     for folder in _FOLDERS:
         for path in sorted((shipped() / folder).rglob("*")):
             relative = path.relative_to(shipped())
-            if path.suffix in _SUFFIXES and not {"build", "__pycache__"}.intersection(
-                relative.parts
-            ):
+            is_source = _GENERATED.isdisjoint(relative.parts)
+            if path.suffix in _SUFFIXES and is_source:
                 yield relative
 
 
@@ -133,14 +147,17 @@ def _first_sentence(file: Path) -> str:
     """Return the first sentence of the comment at the beginning of a file."""
     words: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
-        text = line.strip().strip('"').removeprefix("/*").removesuffix("*/").lstrip("#/* ").strip()
+        text = line.strip().strip('"')
+        text = text.removeprefix("/*").removesuffix("*/")
+        text = text.lstrip("#/* ").strip()
         if words and (not text or line[:1].isalnum()):
             break
-        if text.startswith("SPDX") or not text or (not words and line[:1].isalpha()):
-            if line[:1].isalpha():
-                break
-            continue
-        words += text.split()
+        # Only code begins with a letter; before it there may be a licence and empty lines.
+        is_code = not words and line[:1].isalpha()
+        if is_code:
+            break
+        if text and not text.startswith("SPDX"):
+            words += text.split()
     return _SENTENCE_END.split(" ".join(words), maxsplit=1)[0]
 
 
@@ -154,169 +171,219 @@ class Shape:
     """The options that the shape has besides --delay, with their defaults."""
 
 
-_RATE = {"rate": "10 Mbit/s"}
-_THESIS = {"rate": "250 Mbit/s"}
-_RATES = {**_RATE, "nic_rate": "1 Gbit/s"}
+SHAPES: dict[str, Shape] = {}
 
-SHAPES = {
-    "one-tor": Shape("{servers} servers at one top-of-rack switch.", {"servers": 4, **_RATE}),
-    "thesis-a": Shape(
-        "Salamy's configuration A (SM thesis, MIT 2022, Fig. 3-1a): a ring of s0 to s3 and cross"
-        " traffic from s0. The bottleneck, the outbound queue of the NIC of s0, is the switch nic0;"
-        " before it, s0 has a link four times as fast.",
-        _THESIS,
+
+def _shape(
+    name: str,
+    about: str,
+    rate: str = "10 Mbit/s",
+    nic_rate: str = "",
+    **options: object,
+) -> None:
+    """Add a shape; an option is given with its default."""
+    options["rate"] = rate
+    if nic_rate:
+        options["nic_rate"] = nic_rate
+    SHAPES[name] = Shape(about, options)
+
+
+_shape("one-tor", "{servers} servers at one top-of-rack switch.", servers=4)
+_shape(
+    "thesis-a",
+    "Salamy's configuration A (SM thesis, MIT 2022, Fig. 3-1a): a ring of s0 to s3 and cross"
+    " traffic from s0. The bottleneck, the outbound queue of the NIC of s0, is the switch nic0;"
+    " before it, s0 has a link four times as fast.",
+    rate="250 Mbit/s",
+)
+_shape(
+    "thesis-b",
+    "Salamy's configuration B (SM thesis, MIT 2022, Fig. 3-1b): a ring of s0, s1 and s3, cross"
+    " traffic from s2 to s0; the bottleneck is the switch's port to s0.",
+    rate="250 Mbit/s",
+)
+_shape(
+    "dumbbell",
+    "{pairs} pairs of hosts, a1-b1, a2-b2..., on either side of one link, the bottleneck.",
+    pairs=2,
+    nic_rate="1 Gbit/s",
+)
+_shape(
+    "line",
+    "A host at each of {switches} switches in a line; the links between switches are the"
+    " bottlenecks.",
+    switches=3,
+    nic_rate="1 Gbit/s",
+)
+_shape(
+    "leaf-spine",
+    "{leaves} leaves with {hosts_per_leaf} hosts each and {spines} spines; the uplinks are"
+    " oversubscribed {oversubscription} to 1.",
+    leaves=4,
+    spines=2,
+    hosts_per_leaf=4,
+    oversubscription="1",
+)
+_shape(
+    "fat-tree",
+    "The fat-tree of switches with {k} ports, with the addresses of Al-Fares et al. (SIGCOMM"
+    " 2008).",
+    k=4,
+)
+_shape(
+    "clos",
+    "{pods} pods of {leaves} leaves, with {hosts_per_leaf} hosts each, and {spines} spines;"
+    " {spines} cores above each spine of a pod; the uplinks of leaves are oversubscribed"
+    " {oversubscription} to 1.",
+    pods=2,
+    leaves=2,
+    spines=2,
+    hosts_per_leaf=4,
+    oversubscription="1",
+)
+_shape(
+    "dragonfly",
+    "A dragonfly (Kim et al., ISCA '08): {groups} groups of {switches} switches,"
+    " {hosts_per_switch} hosts at each.",
+    groups=5,
+    switches=4,
+    hosts_per_switch=2,
+)
+_shape(
+    "torus",
+    "A torus of {sides} switches, each linked to both neighbours of a dimension and to"
+    " {hosts_per_switch} hosts.",
+    sides="4x4",
+    hosts_per_switch=1,
+)
+_shape(
+    "rail-optimised",
+    "{servers} servers with {rails} NICs each, at {rails} rails, and {spines} spines; n2r1 is"
+    " the NIC of server 2 at rail 1, a host of its own. The uplinks are oversubscribed"
+    " {oversubscription} to 1.",
+    servers=4,
+    rails=4,
+    spines=2,
+    oversubscription="1",
+)
+_shape(
+    "multi-rail",
+    "{servers} servers with a link to each of {rails} rails, and {spines} spines. The uplinks"
+    " are oversubscribed {oversubscription} to 1.",
+    servers=4,
+    rails=4,
+    spines=2,
+    oversubscription="1",
+)
+
+
+ShapeName = Annotated[
+    str,
+    typer.Argument(
+        help=f"The shape: {', '.join(SHAPES)}.",
+        metavar="SHAPE",
     ),
-    "thesis-b": Shape(
-        "Salamy's configuration B (SM thesis, MIT 2022, Fig. 3-1b): a ring of s0, s1 and s3, cross"
-        " traffic from s2 to s0; the bottleneck is the switch's port to s0.",
-        _THESIS,
+]
+Servers = Annotated[int | None, typer.Option(help="How many servers. Default: 4.")]
+Pairs = Annotated[int | None, typer.Option(help="Number of pairs of hosts. Default: 2.")]
+Switches = Annotated[
+    int | None,
+    typer.Option(help="How many switches, of a dragonfly in each group. Default: 3, there 4."),
+]
+Pods = Annotated[int | None, typer.Option(help="How many pods of a Clos network. Default: 2.")]
+Leaves = Annotated[
+    int | None,
+    typer.Option(help="How many leaves, of a Clos network in each pod. Default: 4, there 2."),
+]
+Spines = Annotated[int | None, typer.Option(help="How many spines. Default: 2.")]
+HostsPerLeaf = Annotated[int | None, typer.Option(help="Number of hosts at each leaf. Default: 4.")]
+HostsPerSwitch = Annotated[
+    int | None,
+    typer.Option(help="Number of hosts at each switch of a dragonfly (default: 2) or torus (1)."),
+]
+Groups = Annotated[int | None, typer.Option(help="How many groups of a dragonfly. Default: 5.")]
+Sides = Annotated[
+    str | None,
+    typer.Option(
+        help="The sides of a torus, in switches: 4x4, or 4x4x2. Default: 4x4.",
+        metavar="AxB",
     ),
-    "dumbbell": Shape(
-        "{pairs} pairs of hosts, a1-b1, a2-b2..., on either side of one link, the bottleneck.",
-        {"pairs": 2, **_RATES},
+]
+Hosts = Annotated[
+    int | None,
+    typer.Option(
+        help="How many hosts in all, instead of the number of leaves, pods, groups, rails or sides.",
+        min=2,
     ),
-    "line": Shape(
-        "A host at each of {switches} switches in a line; the links between switches are the"
-        " bottlenecks.",
-        {"switches": 3, **_RATES},
+]
+Ports = Annotated[
+    int | None,
+    typer.Option(
+        "--k", help="Number of ports of a switch of a fat tree, which is even. Default: 4."
     ),
-    "leaf-spine": Shape(
-        "{leaves} leaves with {hosts_per_leaf} hosts each and {spines} spines; the uplinks are"
-        " oversubscribed {oversubscription} to 1.",
-        {"leaves": 4, "spines": 2, "hosts_per_leaf": 4, "oversubscription": "1", **_RATE},
+]
+Rails = Annotated[
+    int | None, typer.Option(help="Number of rails, each with one NIC of every server. Default: 4.")
+]
+Oversubscription = Annotated[
+    str | None,
+    typer.Option(
+        help="Rate at which the hosts of a switch can send, divided by the rate of its uplinks. Default: 1.",
+        metavar="RATIO",
     ),
-    "fat-tree": Shape(
-        "The fat-tree of switches with {k} ports, with the addresses of Al-Fares et al. (SIGCOMM"
-        " 2008).",
-        {"k": 4, **_RATE},
+]
+Rate = Annotated[
+    str | None,
+    typer.Option(
+        help="Rate of the links of hosts; of a dumbbell or line, between switches; of a fat tree, of every link. "
+        "Default: 10 Mbit/s, of the thesis 250 Mbit/s.",
+        metavar="RATE",
     ),
-    "clos": Shape(
-        "{pods} pods of {leaves} leaves, with {hosts_per_leaf} hosts each, and {spines} spines;"
-        " {spines} cores above each spine of a pod; the uplinks of leaves are oversubscribed"
-        " {oversubscription} to 1.",
-        {
-            "pods": 2,
-            "leaves": 2,
-            "spines": 2,
-            "hosts_per_leaf": 4,
-            "oversubscription": "1",
-            **_RATE,
-        },
+]
+NicRate = Annotated[
+    str | None,
+    typer.Option(
+        help="Rate of the links of hosts of a dumbbell or line. Default: 1 Gbit/s.",
+        metavar="RATE",
     ),
-    "dragonfly": Shape(
-        "A dragonfly (Kim et al., ISCA '08): {groups} groups of {switches} switches,"
-        " {hosts_per_switch} hosts at each.",
-        {"groups": 5, "switches": 4, "hosts_per_switch": 2, **_RATE},
+]
+Delay = Annotated[
+    str,
+    typer.Option(
+        help="Propagation delay of every link.",
+        metavar="TIME",
     ),
-    "torus": Shape(
-        "A torus of {sides} switches, each linked to both neighbours of a dimension and to"
-        " {hosts_per_switch} hosts.",
-        {"sides": "4x4", "hosts_per_switch": 1, **_RATE},
+]
+Picture = Annotated[
+    Path | None,
+    typer.Option(
+        help="Draw the fabric into this file, PNG, SVG or PDF.",
+        metavar="PICTURE",
     ),
-    "rail-optimised": Shape(
-        "{servers} servers with {rails} NICs each, at {rails} rails, and {spines} spines; n2r1 is"
-        " the NIC of server 2 at rail 1, a host of its own. The uplinks are oversubscribed"
-        " {oversubscription} to 1.",
-        {"servers": 4, "rails": 4, "spines": 2, "oversubscription": "1", **_RATE},
-    ),
-    "multi-rail": Shape(
-        "{servers} servers with a link to each of {rails} rails, and {spines} spines. The uplinks"
-        " are oversubscribed {oversubscription} to 1.",
-        {"servers": 4, "rails": 4, "spines": 2, "oversubscription": "1", **_RATE},
-    ),
-}
+]
 
 
 def fabric(
     context: typer.Context,
-    shape: Annotated[str, typer.Argument(help=f"The shape: {', '.join(SHAPES)}.", metavar="SHAPE")],
-    servers: Annotated[int | None, typer.Option(help="How many servers. Default: 4.")] = None,
-    pairs: Annotated[int | None, typer.Option(help="Number of pairs of hosts. Default: 2.")] = None,
-    switches: Annotated[
-        int | None,
-        typer.Option(help="How many switches, of a dragonfly in each group. Default: 3, there 4."),
-    ] = None,
-    pods: Annotated[
-        int | None, typer.Option(help="How many pods of a Clos network. Default: 2.")
-    ] = None,
-    leaves: Annotated[
-        int | None,
-        typer.Option(help="How many leaves, of a Clos network in each pod. Default: 4, there 2."),
-    ] = None,
-    spines: Annotated[int | None, typer.Option(help="How many spines. Default: 2.")] = None,
-    hosts_per_leaf: Annotated[
-        int | None, typer.Option(help="Number of hosts at each leaf. Default: 4.")
-    ] = None,
-    hosts_per_switch: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of hosts at each switch of a dragonfly (default: 2) or torus (1)."
-        ),
-    ] = None,
-    groups: Annotated[
-        int | None, typer.Option(help="How many groups of a dragonfly. Default: 5.")
-    ] = None,
-    sides: Annotated[
-        str | None,
-        typer.Option(
-            help="The sides of a torus, in switches: 4x4, or 4x4x2. Default: 4x4.", metavar="AxB"
-        ),
-    ] = None,
-    hosts: Annotated[
-        int | None,
-        typer.Option(
-            help=(
-                "How many hosts in all, instead of the number of leaves, pods, groups, rails or"
-                " sides."
-            ),
-            min=2,
-        ),
-    ] = None,
-    k: Annotated[
-        int | None,
-        typer.Option(
-            "--k", help="Number of ports of a switch of a fat tree, which is even. Default: 4."
-        ),
-    ] = None,
-    rails: Annotated[
-        int | None,
-        typer.Option(help="Number of rails, each with one NIC of every server. Default: 4."),
-    ] = None,
-    oversubscription: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Rate at which the hosts of a switch can send, divided by the rate of its uplinks."
-                " Default: 1."
-            ),
-            metavar="RATIO",
-        ),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Rate of the links of hosts; of a dumbbell or line, between switches; of a fat"
-                " tree, of every link. "
-                "Default: 10 Mbit/s, of the thesis 250 Mbit/s."
-            ),
-            metavar="RATE",
-        ),
-    ] = None,
-    nic_rate: Annotated[
-        str | None,
-        typer.Option(
-            help="Rate of the links of hosts of a dumbbell or line. Default: 1 Gbit/s.",
-            metavar="RATE",
-        ),
-    ] = None,
-    delay: Annotated[
-        str, typer.Option(help="Propagation delay of every link.", metavar="TIME")
-    ] = "1 us",
-    draw: Annotated[
-        Path | None,
-        typer.Option(help="Draw the fabric into this file, PNG, SVG or PDF.", metavar="PICTURE"),
-    ] = None,
+    shape: ShapeName,
+    servers: Servers = None,
+    pairs: Pairs = None,
+    switches: Switches = None,
+    pods: Pods = None,
+    leaves: Leaves = None,
+    spines: Spines = None,
+    hosts_per_leaf: HostsPerLeaf = None,
+    hosts_per_switch: HostsPerSwitch = None,
+    groups: Groups = None,
+    sides: Sides = None,
+    hosts: Hosts = None,
+    k: Ports = None,
+    rails: Rails = None,
+    oversubscription: Oversubscription = None,
+    rate: Rate = None,
+    nic_rate: NicRate = None,
+    delay: Delay = "1 us",
+    draw: Picture = None,
     out: OutFile = None,
 ) -> None:
     """Write a fabric file of a well-known shape: leaf-spine, fat-tree and others.
@@ -328,60 +395,80 @@ def fabric(
 
     Example: echelon fabric leaf-spine --hosts 16 --oversubscription 2 --draw fabric.png -o fabric.yaml
     """
-    from echelon.model.fabric.load import fabric_text
+    from echelon.model.fabric.load import build_fabric, fabric_text
 
-    own = {
-        name: value
-        for name, value in context.params.items()
-        if name not in ("shape", "delay", "out", "draw")
-    }
-    spec, about = _shaped(
-        shape, {name: value for name, value in own.items() if value is not None}, delay
-    )
+    options = {}
+    for name, value in context.params.items():
+        if name not in _FOR_EVERY_SHAPE and value is not None:
+            options[name] = value
+    spec, about = _shaped(shape, options, delay)
     write_text(fabric_text(spec, about), out)
     if draw is not None:
-        from echelon.model.fabric.load import build_fabric
-
         draw_picture("fabric", draw, build_fabric(spec))
 
 
-def _shaped(name: str, given: Mapping[str, object], delay: str) -> tuple[FabricSpec, str]:
+_FOR_EVERY_SHAPE = ("shape", "delay", "out", "draw")
+
+
+def _shaped(
+    name: str,
+    options: Mapping[str, object],
+    delay: str,
+) -> tuple[FabricSpec, str]:
     """Return the fabric and the comment in its file."""
     from echelon.model.documents import suggestion
     from echelon.model.fabric import builders
-    from echelon.model.quantities import QuantityError, duration_s, number, rate_bps
 
-    name = next((shape for shape in SHAPES if shape.startswith(f"{name}-")), name)
+    for full_name in SHAPES:
+        if full_name.startswith(f"{name}-"):
+            name = full_name
+            break
     if name not in SHAPES:
         fail(f"echelon fabric: unknown shape '{name}' ({suggestion(name, SHAPES)})")
     shape = SHAPES[name]
-    count = given.get("hosts")
-    given = {option: value for option, value in given.items() if option != "hosts"}
-    for option in given:
+    host_count = options.get("hosts")
+    options = {option: value for option, value in options.items() if option != "hosts"}
+    for option in options:
         if option not in shape.options:
-            known = ", ".join(map(_written, (*shape.options, "delay")))
-            fail(f"{_written(option)}: fabric {name} has no such option (it has {known})")
-    options = {**shape.options, **given}
-    if isinstance(count, int):
-        options |= _sized(name, options, given, count)
-    about = re.sub(r"\b1 (\w+s)\b", _singular, shape.about.format_map(options))
+            flags = [_flag(choice) for choice in shape.options]
+            choices = ", ".join([*flags, "--delay"])
+            fail(f"{_flag(option)}: fabric {name} has no such option (it has {choices})")
+    settings = {**shape.options, **options}
+    if isinstance(host_count, int):
+        settings |= _sized(name, settings, options, host_count)
+
+    about = shape.about.format_map(settings)
+    about = re.sub(r"\b1 (\w+s)\b", _singular, about)
+    arguments = _builder_arguments({**settings, "delay": delay})
+    build = getattr(builders, name.replace("-", "_"))
+    try:
+        return build(**arguments), about
+    except ValueError as error:
+        fail(str(error))
+
+
+def _builder_arguments(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments of the function that builds a shape."""
+    from echelon.model.quantities import QuantityError, duration_s, number, rate_bps
+
+    parsers: Mapping[str, tuple[str, Callable[[Any], object]]] = {
+        "rate": ("rate_bps", rate_bps),
+        "nic_rate": ("nic_bps", rate_bps),
+        "delay": ("delay_s", duration_s),
+        "oversubscription": ("oversubscription", number),
+        "sides": ("sides", _sides),
+    }
     arguments: dict[str, object] = {}
-    for option, value in {**options, "delay": delay}.items():
-        argument, parse = {
-            "rate": ("rate_bps", rate_bps),
-            "nic_rate": ("nic_bps", rate_bps),
-            "delay": ("delay_s", duration_s),
-            "oversubscription": (option, number),
-            "sides": (option, _sides),
-        }.get(option, (option, lambda value: value))
+    for option, value in settings.items():
+        if option not in parsers:
+            arguments[option] = value
+            continue
+        argument, parse = parsers[option]
         try:
             arguments[argument] = parse(value)
         except QuantityError as error:
-            fail(f"{_written(option)}: {error}")
-    try:
-        return getattr(builders, name.replace("-", "_"))(**arguments), about
-    except ValueError as error:
-        fail(str(error))
+            fail(f"{_flag(option)}: {error}")
+    return arguments
 
 
 _COUNTED = {
@@ -401,53 +488,67 @@ from --hosts.
 
 
 def _sized(
-    name: str, options: Mapping[str, Any], given: Mapping[str, object], hosts: int
+    name: str,
+    settings: Mapping[str, Any],
+    options: Mapping[str, object],
+    hosts: int,
 ) -> dict[str, object]:
-    """Return the option that gives the shape so many hosts."""
+    """Return the settings that give the shape so many hosts. The user has set the `options`."""
     if name == "fat-tree":
-        sizes = {k**3 // 4: k for k in range(2, 66, 2)}
-        if hosts not in sizes or "k" in given:
-            fail(
-                f"--hosts: a fat tree has {', '.join(map(str, [*sizes][:8]))}... hosts (give one of"
-                " them, or --k)"
-            )
-        return {"k": sizes[hosts]}
+        return _sized_fat_tree(hosts, has_ports="k" in options)
     if name not in _COUNTED:
         fail(f"--hosts: fabric {name} has four hosts (leave it out)")
-    first, *others = _COUNTED[name]
-    if first in given:
-        fail(f"--hosts: does not go with {_written(first)} (give one of them)")
-    each = prod(int(options[option]) for option in others) * (2 if name == "dumbbell" else 1)
-    count, rest = divmod(hosts, each)
-    if count < 2 and name != "torus" and others and others[-1] not in given:
+    first, *factors = _COUNTED[name]
+    if first in options:
+        fail(f"--hosts: does not go with {_flag(first)} (give one of them)")
+    per_first = prod(int(settings[factor]) for factor in factors)
+    if name == "dumbbell":
+        per_first *= 2
+    count, rest = divmod(hosts, per_first)
+    is_alone = count < 2 and name != "torus"
+    if is_alone and factors and factors[-1] not in options:
         # One leaf, pod, group or server alone has nothing to share: fewer hosts at each make it two
         # at least.
-        places = each // int(options[others[-1]])
-        fewer = next(
-            (
-                number
-                for number in range(hosts // places // 2, 0, -1)
-                if hosts % (number * places) == 0
-            ),
-            0,
-        )
+        last = factors[-1]
+        places = per_first // int(settings[last])
+        fewer = _most_at_each(hosts, places)
         if fewer:
-            return {first: hosts // (fewer * places), others[-1]: fewer}
+            return {first: hosts // (fewer * places), last: fewer}
     if rest:
-        settings = " and ".join(_written(option) for option in others)
-        fail(
-            f"--hosts: {hosts} is not a multiple of {each} (give {(count + 1) * each}, or change"
-            f" {settings})"
-        )
+        flags = " and ".join(map(_flag, factors))
+        remedy = f"give {(count + 1) * per_first}, or change {flags}"
+        fail(f"--hosts: {hosts} is not a multiple of {per_first} ({remedy})")
     if name == "torus":
-        side = next(side for side in range(isqrt(count), 0, -1) if count % side == 0)
+        side = isqrt(count)
+        while count % side:
+            side -= 1
         return {"sides": f"{side}x{count // side}"}
     return {first: count}
 
 
-def _singular(found: re.Match[str]) -> str:
-    word = found[1]
-    return f"1 {({'leaves': 'leaf', 'switches': 'switch'}).get(word, word.removesuffix('s'))}"
+def _sized_fat_tree(hosts: int, *, has_ports: bool) -> dict[str, object]:
+    # A fat-tree of switches with k ports has k ** 3 / 4 hosts.
+    sizes = {k**3 // 4: k for k in range(2, 66, 2)}
+    if hosts not in sizes or has_ports:
+        first_sizes = ", ".join(map(str, [*sizes][:8]))
+        fail(f"--hosts: a fat tree has {first_sizes}... hosts (give one of them, or --k)")
+    return {"k": sizes[hosts]}
+
+
+def _most_at_each(hosts: int, places: int) -> int:
+    """Return how many hosts each of the places can have at most so that there are two; 0: none."""
+    for number in range(hosts // places // 2, 0, -1):
+        if hosts % (number * places) == 0:
+            return number
+    return 0
+
+
+_SINGULARS = {"leaves": "leaf", "switches": "switch"}
+
+
+def _singular(match: re.Match[str]) -> str:
+    plural = match[1]
+    return f"1 {_SINGULARS.get(plural, plural.removesuffix('s'))}"
 
 
 def _sides(text: object) -> tuple[int, ...]:
@@ -459,7 +560,7 @@ def _sides(text: object) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def _written(option: str) -> str:
+def _flag(option: str) -> str:
     return f"--{option.replace('_', '-')}"
 
 
@@ -508,20 +609,19 @@ _NAMES = {
 """What people call a kind, where that is not its key."""
 
 
-def check(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            help=(
-                "Files of jobs, fabrics, scenarios, sweeps, services and tokens; results;"
-                " schedules, sizes and traces "
-                "of traffic."
-            ),
-            metavar="FILE",
+CheckedFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        help=(
+            "Files of jobs, fabrics, scenarios, sweeps, services and tokens; results; schedules,"
+            " sizes and traces of traffic."
         ),
-    ],
-    as_json: AsJson = False,
-) -> None:
+        metavar="FILE",
+    ),
+]
+
+
+def check(files: CheckedFiles, as_json: AsJson = False) -> None:
     """Check files without running anything.
 
     Ends with status 2 if any file is bad, after one line about each mistake on standard error.
@@ -535,15 +635,16 @@ def check(
             progress.doing(f"checking {file.name}")
             checked.append(_checked(file))
             progress.done()
-    for found in checked:
-        for mistake in found.mistakes:
+    for result in checked:
+        for mistake in result.mistakes:
             typer.echo(mistake, err=True)
-        if found.good and not as_json:
-            for line in (f"{found.what} is good", *(f"note: {note}" for note in found.notes)):
-                typer.echo(f"{found.file}: {line}")
+        if result.good and not as_json:
+            typer.echo(f"{result.file}: {result.what} is good")
+            for note in result.notes:
+                typer.echo(f"{result.file}: note: {note}")
     if as_json:
         show_json(checked)
-    if not all(found.good for found in checked):
+    if not all(result.good for result in checked):
         raise typer.Exit(BAD_INPUT)
 
 
@@ -553,17 +654,22 @@ def _checked(file: Path) -> CheckedFile:
     try:
         kind = _kind_of(file)
         loaded = _loader(file, kind)(file)
-        of = loaded.tokens if kind == "tokens" else [loaded]
-        names = ", ".join(f"'{one.name}'" for one in of if hasattr(one, "name"))
+        things = loaded.tokens if kind == "tokens" else [loaded]
+        named = [f"'{thing.name}'" for thing in things if hasattr(thing, "name")]
+        names = ", ".join(named)
+        description = f"{_NAMES.get(kind, kind)} {names}".rstrip()
         notes = tuple(_notes(kind, file, loaded))
-        return CheckedFile(file, True, f"{_NAMES.get(kind, kind)} {names}".rstrip(), notes=notes)
+        return CheckedFile(file, True, description, notes=notes)
     except DocumentError as error:
-        return CheckedFile(
-            file, False, None, tuple(str(mistake) for mistake in (error, *error.others))
-        )
+        mistakes = (error, *error.other_faults)
+        return CheckedFile(file, False, None, tuple(map(str, mistakes)))
 
 
-def _notes(kind: str, file: Path, loaded: Any) -> Iterator[str]:
+def _notes(
+    kind: str,
+    file: Path,
+    loaded: Any,
+) -> Iterator[str]:
     """Yield what is to be said of jobs whose senders do not mark packets."""
     from echelon.model.jobs.spec import load_job_spec
     from echelon.switches.lowering.limits import limits
@@ -600,26 +706,30 @@ def _kind_of(file: Path) -> str:
 
     if file.suffix in (".csv", ".txt"):
         return _kind_of_text(file)
-    if file.suffix == ".json":
-        # Results may be larger than what people write.
-        try:
-            data = json.loads(file.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise DocumentError(
-                str(file), "", f"{error.strerror or error} (check the path)"
-            ) from None
-        except (ValueError, RecursionError):
-            raise DocumentError(
-                str(file), "", "is not JSON (correct it, or write it anew)"
-            ) from None
-    else:
-        data = read_document(file)
+    # Results may be larger than what people write.
+    data = _read_json(file) if file.suffix == ".json" else read_document(file)
     for kind in reversed(KINDS):
         if isinstance(data, dict) and kind in data:
             return kind
-    raise DocumentError(
-        str(file), "", f"is neither {' nor '.join(KINDS)} (it has none of these keys)"
-    )
+    kinds = " nor ".join(KINDS)
+    raise DocumentError(str(file), "", f"is neither {kinds} (it has none of these keys)")
+
+
+def _read_json(file: Path) -> object:
+    from echelon.model.documents import DocumentError
+
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _unreadable(file, error) from None
+    except (ValueError, RecursionError):
+        raise DocumentError(str(file), "", "is not JSON (correct it, or write it anew)") from None
+
+
+def _unreadable(file: Path, error: OSError) -> Exception:
+    from echelon.model.documents import DocumentError
+
+    return DocumentError(str(file), "", f"{error.strerror or error} (check the path)")
 
 
 def _kind_of_text(file: Path) -> str:
@@ -628,34 +738,46 @@ def _kind_of_text(file: Path) -> str:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise DocumentError(str(file), "", f"{error.strerror or error} (check the path)") from None
+        raise _unreadable(file, error) from None
     except UnicodeDecodeError as error:
-        raise DocumentError(
-            str(file), "", f"byte {error.start} is not UTF-8 text (save it as UTF-8)"
-        ) from None
+        reason = f"byte {error.start} is not UTF-8 text (save it as UTF-8)"
+        raise DocumentError(str(file), "", reason) from None
     rows = [line for line in lines if line.strip() and not line.startswith("#")]
     if file.suffix == ".csv":
         columns = rows[0].split(",") if rows else []
-        return next((kind for kind in reversed(TABLES) if kind in columns), "start_us")
+        for kind in reversed(TABLES):
+            if kind in columns:
+                return kind
+        return TABLES[0]
     # A trace begins with the numbers of ports and coflows; a coflow has at least six words, a point
     # of sizes two.
-    if all(len(row.partition("#")[0].split()) == 2 for row in rows):
-        return "sizes"
-    return "coflows"
+    texts = [row.partition("#")[0] for row in rows]
+    word_counts = {len(text.split()) for text in texts}
+    return "sizes" if word_counts <= {2} else "coflows"
 
 
 _SHOWN = 30
 
 
+JobFile = Annotated[
+    Path,
+    typer.Argument(
+        help="The job file.",
+        metavar="JOB",
+    ),
+]
+Pictures = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--out", "-o", help="Draw one iteration into this file, PNG or SVG; may be repeated."
+    ),
+]
+
+
 def show(
-    file: Annotated[Path, typer.Argument(help="The job file.", metavar="JOB")],
-    out: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--out", "-o", help="Draw one iteration into this file, PNG or SVG; may be repeated."
-        ),
-    ] = None,
-    as_json: tables.AsJson = False,
+    file: JobFile,
+    out: Pictures = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a job computes and sends in an iteration, and its EchelonFlows; draw it.
 
@@ -678,7 +800,7 @@ def show(
             progress.stage(f"drawing {path.name}")
             draw_picture("job", path, job, tuple(spec.hosts))
     if as_json:
-        tables.show_json(_plain(job))
+        show_json(_plain(job))
         return
     _describe(job)
     for path in out or ():
@@ -688,54 +810,56 @@ def show(
 def _plain(job: Job) -> dict[str, object]:
     """Return the job as `--json` prints it."""
     sizes = {flow.name: flow.size_bytes for flow in job.flows}
+    echelonflows = [_plain_echelonflow(echelonflow, sizes) for echelonflow in job.echelonflows]
     return {
         "job": job.name,
         "workers": job.workers,
         "computes": len(job.computes),
         "flows": len(job.flows),
         "bytes": sum(sizes.values()),
-        "echelonflows": [
-            {
-                "name": h.name,
-                "flows": h.flows,
-                "bytes": sum(sizes[name] for name in h.flows),
-                "offsets_s": h.offsets_s,
-                "coflow": h.is_coflow,
-            }
-            for h in job.echelonflows
-        ],
+        "echelonflows": echelonflows,
+    }
+
+
+def _total_bytes(echelonflow: EchelonFlow, sizes: Mapping[str, int]) -> int:
+    return sum(sizes[name] for name in echelonflow.flows)
+
+
+def _plain_echelonflow(echelonflow: EchelonFlow, sizes: Mapping[str, int]) -> dict[str, object]:
+    return {
+        "name": echelonflow.name,
+        "flows": echelonflow.flows,
+        "bytes": _total_bytes(echelonflow, sizes),
+        "offsets_s": echelonflow.offsets_s,
+        "coflow": echelonflow.is_coflow,
     }
 
 
 def _describe(job: Job) -> None:
     sizes = {flow.name: flow.size_bytes for flow in job.flows}
-    tables.pairs(
-        [
-            ("job", job.name),
-            ("hosts", str(len(job.workers))),
-            ("compute units", str(len(job.computes))),
-            ("flows", f"{len(job.flows)}, {sum(sizes.values())} B"),
-            ("EchelonFlows", str(len(job.echelonflows))),
-        ]
-    )
+    facts = {
+        "job": job.name,
+        "hosts": len(job.workers),
+        "compute units": len(job.computes),
+        "flows": f"{len(job.flows)}, {sum(sizes.values())} B",
+        "EchelonFlows": len(job.echelonflows),
+    }
+    tables.pairs(facts.items())
     typer.echo()
     columns = [
-        tables.Column("EchelonFlow", wraps=True),
-        tables.Column("flows", right=True),
-        tables.Column("bytes", right=True),
-        tables.Column("last ideal finish", right=True),
-        tables.Column("kind"),
+        Column("EchelonFlow", wraps=True),
+        *map(number_column, ("flows", "bytes", "last ideal finish")),
+        Column("kind"),
     ]
-    tables.show(columns, [_row(h, sizes) for h in job.echelonflows[:_SHOWN]], "no flows")
+    rows = [_row(echelonflow, sizes) for echelonflow in job.echelonflows[:_SHOWN]]
+    tables.show(columns, rows, "no flows")
     if len(job.echelonflows) > _SHOWN:
         typer.echo(f"and {len(job.echelonflows) - _SHOWN} EchelonFlows more")
 
 
 def _row(echelonflow: EchelonFlow, sizes: dict[str, int]) -> tuple[str, ...]:
-    return (
-        echelonflow.name,
-        str(len(echelonflow.flows)),
-        str(sum(sizes[name] for name in echelonflow.flows)),
-        figures.duration(float(echelonflow.offsets_s[-1])),
-        "coflow" if echelonflow.is_coflow else "staggered",
-    )
+    flows = str(len(echelonflow.flows))
+    size = str(_total_bytes(echelonflow, sizes))
+    last_offset = figures.duration(float(echelonflow.offsets_s[-1]))
+    kind = "coflow" if echelonflow.is_coflow else "staggered"
+    return echelonflow.name, flows, size, last_offset, kind

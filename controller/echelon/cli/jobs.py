@@ -15,23 +15,30 @@ from echelon.cli import completion, dryruns, figures, tables
 from echelon.cli.calls import Answer, answers, on_service
 from echelon.cli.doors import GroupWithDoors
 from echelon.cli.progress import ShownProgress
-from echelon.cli.tables import Column
+from echelon.cli.tables import Column, number_column
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from echelon.controller.client import Client
-    from echelon.controller.service.api.jobs import JobResource, JobSummary
-    from echelon.controller.service.api.plan import ClassesResource
-    from echelon.controller.service.api.story import StoryResource
+    from echelon.controller.resources.jobs import JobResource, JobSummary, Timings
+    from echelon.controller.resources.plan import ClassesResource
+    from echelon.controller.resources.story import StoryResource
 
 app = typer.Typer(
-    help="Jobs: new, submit, list, show, env, remove.", cls=GroupWithDoors, no_args_is_help=True
+    help="Jobs: new, submit, list, show, env, remove.",
+    cls=GroupWithDoors,
+    no_args_is_help=True,
 )
 
 Name = Annotated[
-    str, typer.Argument(help="The job.", metavar="NAME", autocompletion=completion.jobs)
+    str,
+    typer.Argument(
+        help="The job.",
+        metavar="NAME",
+        autocompletion=completion.jobs,
+    ),
 ]
 
 NOT_FOUND = 404
@@ -42,94 +49,123 @@ _POLL_S = 30.0
 _SPARKS = 32
 _NAMED = 3
 """The most switches that are named in one line."""
-_NAMED = 3
-"""The most switches that are named in one line."""
+
+
+def _longest(durations_s: Sequence[float] | None) -> str:
+    return figures.duration(max(durations_s or (), default=None))
+
+
+def _last(durations_s: Sequence[float]) -> float | None:
+    return durations_s[-1] if durations_s else None
+
+
+def _last_measured(durations_s: Sequence[float]) -> str:
+    return figures.measured(_last(durations_s))
+
+
+def _last_duration(durations_s: Sequence[float]) -> str:
+    return figures.duration(_last(durations_s))
+
+
+def _sparkline(durations_s: Sequence[float]) -> str:
+    return figures.sparkline(durations_s, _SPARKS)
+
+
+def _total_size(sizes_bytes: Mapping[str, int]) -> str:
+    return figures.size(sum(sizes_bytes.values()))
+
+
+def _local_time(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s).astimezone().isoformat(" ", "milliseconds")
+
 
 _JOBS = (
-    Column("job", lambda of: of.name, wraps=True),
+    Column("job", "name", wraps=True),
     Column("state"),
     Column("parallelism"),
-    Column("workers", lambda of: len(of.workers), right=True),
-    Column("flows", lambda of: of.flow_count, right=True),
-    Column("iteration", lambda of: figures.measured(of.last_iteration_s), right=True),
-    Column("tardiness", lambda of: figures.measured(of.last_tardiness_s), right=True),
+    number_column("workers", "workers", len),
+    number_column("flows", "flow_count"),
+    number_column("iteration", "last_iteration_s", figures.measured),
+    number_column("tardiness", "last_tardiness_s", figures.measured),
 )
 _ECHELONFLOWS = (
-    Column("EchelonFlow", lambda of: of.name),
-    Column("flows", right=True),
-    Column("last offset", lambda of: figures.duration(max(of.offsets_s, default=None)), right=True),
-    Column(
-        "observed",
-        lambda of: figures.duration(max(of.observed_distances_s or (), default=None)),
-        right=True,
-    ),
-    Column(
-        "tardiness",
-        lambda of: figures.measured(of.tardiness_s[-1]) if of.tardiness_s else None,
-        right=True,
-    ),
-    Column("latest", lambda of: figures.sparkline(of.tardiness_s, _SPARKS), wraps=True),
+    Column("EchelonFlow", "name"),
+    number_column("flows"),
+    number_column("last offset", "offsets_s", _longest),
+    number_column("observed", "observed_distances_s", _longest),
+    number_column("tardiness", "tardiness_s", _last_measured),
+    Column("latest", "tardiness_s", _sparkline, wraps=True),
 )
 _MEASUREMENTS = (
     Column("host"),
-    Column(
-        "iteration",
-        lambda of: figures.duration(next(reversed(of.iteration_times_s), None)),
-        right=True,
-    ),
-    Column("sent", lambda of: figures.size(sum(of.sent_bytes.values())), right=True),
-    Column("sent again", lambda of: figures.size(of.retransmitted_bytes), right=True),
-    Column("stalled", lambda of: figures.duration(of.stalled_s), right=True),
-    Column("latest", lambda of: figures.sparkline(of.iteration_times_s, _SPARKS), wraps=True),
+    number_column("iteration", "iteration_times_s", _last_duration),
+    number_column("sent", "sent_bytes", _total_size),
+    number_column("sent again", "retransmitted_bytes", figures.size),
+    number_column("stalled", "stalled_s", figures.duration),
+    Column("latest", "iteration_times_s", _sparkline, wraps=True),
 )
 _STORY = (
-    Column("time", lambda record: _local_time(record.time_s)),
-    Column("times", right=True),
+    Column("time", "time_s", _local_time),
+    number_column("times"),
     Column("kind"),
-    Column("what happened", lambda record: record.text, wraps=True),
+    Column("what happened", "text", wraps=True),
 )
 _FLOWS = (
-    Column("flow", lambda of: of.name),
-    Column("from", lambda of: of.src),
-    Column("to", lambda of: of.dst),
-    Column("bytes", lambda of: of.size_bytes, right=True),
-    Column("number", right=True),
+    Column("flow", "name"),
+    Column("from", "src"),
+    Column("to", "dst"),
+    number_column("bytes", "size_bytes"),
+    number_column("number"),
 )
+
+
+JobFiles = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Job files; a file may hold several jobs, with --- between them.",
+        metavar="FILE",
+    ),
+]
+MoreFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--file",
+        "-f",
+        help="The same as FILE; - is standard input.",
+        metavar="FILE",
+    ),
+]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace another job of the same name.")]
+UntilInstalled = Annotated[
+    bool,
+    typer.Option("--wait", help="Wait until every reachable switch has the plan with the job."),
+]
+LongestWait = Annotated[
+    float,
+    typer.Option(
+        help="Longest wait in seconds, with --wait.",
+        min=0,
+    ),
+]
 
 
 @app.command()
 @on_service
 def submit(
     client: Client,
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Job files; a file may hold several jobs, with --- between them.", metavar="FILE"
-        ),
-    ] = None,
-    more: Annotated[
-        list[Path] | None,
-        typer.Option("--file", "-f", help="The same as FILE; - is standard input.", metavar="FILE"),
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace another job of the same name.")
-    ] = False,
-    wait: Annotated[
-        bool,
-        typer.Option("--wait", help="Wait until every reachable switch has the plan with the job."),
-    ] = False,
-    timeout: Annotated[
-        float, typer.Option(help="Longest wait in seconds, with --wait.", min=0)
-    ] = 60.0,
+    files: JobFiles = None,
+    more: MoreFiles = None,
+    replace: Replace = False,
+    wait: UntilInstalled = False,
+    timeout: LongestWait = 60.0,
     dry_run: dryruns.DryRun = False,
     as_json: tables.AsJson = False,
 ) -> None:
     """Register jobs; each is on disk when the command says so.
 
     Nothing is sent if a document is faulty. A job that the service refuses does not keep the
-    others; the status then is
-    2. Submitting the same job again changes nothing. With --wait, status 1 means that a job was not
-       installed.
+    others; the status then is 2. Submitting the same job again changes nothing. With --wait, status
+    1 means that a job was not installed.
 
     Example: echelon job submit job.yaml --wait
     """
@@ -139,14 +175,16 @@ def submit(
         return
     jobs = []
     for source, spec in specs.items():
-        if (job := _register(client, source, spec, replace)) is not None:
-            jobs.append(job)
-            if not as_json:
-                typer.echo(f"job '{job.name}' is {job.state}")
+        job = _register(client, source, spec, replace)
+        if job is None:
+            continue
+        jobs.append(job)
+        if not as_json:
+            typer.echo(f"job '{job.name}' is {job.state}")
     if wait:
-        jobs = _waited_for(client, jobs, time.monotonic() + timeout)
+        jobs = _wait_for_jobs(client, jobs, time.monotonic() + timeout)
         for job in jobs:
-            _say_what_became(job, quiet=as_json)
+            _report(job, quiet=as_json)
     if as_json:
         tables.show_json(jobs)
     if len(jobs) < len(specs):
@@ -155,44 +193,66 @@ def submit(
         raise typer.Exit(FAILED)
 
 
+InState = Annotated[
+    Literal["accepted", "planned", "installed", "unplanned"] | None,
+    typer.Option(help="List only jobs in this state."),
+]
+OnHost = Annotated[
+    str | None,
+    typer.Option(
+        help="List only jobs with this host.",
+        metavar="HOST",
+    ),
+]
+JobLimit = Annotated[
+    int | None,
+    typer.Option(
+        help="List so many at most. Default: all.",
+        min=1,
+    ),
+]
+
+
 @app.command("list")
 @answers
 def list_jobs(
     client: Client,
-    state: Annotated[
-        Literal["accepted", "planned", "installed", "unplanned"] | None,
-        typer.Option(help="List only jobs in this state."),
-    ] = None,
-    worker: Annotated[
-        str | None, typer.Option(help="List only jobs with this host.", metavar="HOST")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="List so many at most. Default: all.", min=1)
-    ] = None,
+    state: InState = None,
+    worker: OnHost = None,
+    limit: JobLimit = None,
 ) -> Answer:
     """List jobs by name, with what switches saw of their latest iteration.
 
     Example: echelon job list
     """
 
-    def show(found: Sequence[JobSummary]) -> None:
-        problems = {
-            job.name: why for job in found if (why := job.problem or _waits(job.waiting_for))
-        }
-        tables.show_all(_JOBS, found, "no jobs (echelon job submit FILE)", problems)
+    def show(jobs: Sequence[JobSummary]) -> None:
+        problems = {}
+        for job in jobs:
+            problem = job.problem or _missing_switches(job.waiting_for)
+            if problem:
+                problems[job.name] = problem
+        tables.show_all(_JOBS, jobs, "no jobs (echelon job submit FILE)", problems)
 
     return client.jobs(state, worker, limit), show
 
 
-def _waits(switches: Sequence[str]) -> str:
+def _missing_switches(switches: Sequence[str]) -> str:
     """Return what a planned job waits for; empty: for nothing."""
+    if not switches:
+        return ""
+    names = ", ".join(switches[:_NAMED])
     if len(switches) > _NAMED:
-        more = f" and {len(switches) - _NAMED} more"
-    else:
-        more = ""
-    if switches:
-        return f"not on {', '.join(switches[:_NAMED])}{more} yet (echelon switch list)"
-    return ""
+        names += f" and {len(switches) - _NAMED} more"
+    return f"not on {names} yet (echelon switch list)"
+
+
+WithFlows = Annotated[
+    bool, typer.Option("--flows", help="Also show the numbers that senders write into packets.")
+]
+Story = Annotated[
+    bool, typer.Option("--story", help="Show what happened to the job lately, instead.")
+]
 
 
 @app.command()
@@ -200,12 +260,8 @@ def _waits(switches: Sequence[str]) -> str:
 def show(
     client: Client,
     name: Name,
-    flows: Annotated[
-        bool, typer.Option("--flows", help="Also show the numbers that senders write into packets.")
-    ] = False,
-    story: Annotated[
-        bool, typer.Option("--story", help="Show what happened to the job lately, instead.")
-    ] = False,
+    flows: WithFlows = False,
+    story: Story = False,
 ) -> Answer:
     """Show one job: its state, its iterations, its EchelonFlows.
 
@@ -229,43 +285,47 @@ def env(client: Client, name: Name) -> Answer:
     return client.classes(name), _show_environment
 
 
-def _show_environment(found: ClassesResource) -> None:
-    lasting = {
-        (one.queue, one.dscp, one.traffic_class) for one in found.classes if one.queue is not None
-    }
+def _show_environment(job: ClassesResource) -> None:
+    lasting = [group for group in job.classes if group.queue is not None]
     if not lasting:
         fail(
-            f"policy {found.policy} ranks the flows of job '{found.job}' packet by packet, and NCCL"
+            f"policy {job.policy} ranks the flows of job '{job.job}' packet by packet, and NCCL"
             " marks all packets of a communicator alike (let switches recognise its queue pairs,"
             " or take a policy with classes: echelon policy set crux)",
             FAILED,
         )
-    if len(lasting) == 1 and all(one.queue is not None for one in found.classes):
-        ((queue, dscp, byte),) = lasting
-        typer.echo(f"# job {found.job}, policy {found.policy}: queue {queue}, DSCP {dscp}")
+    marks = {(group.queue, group.dscp, group.traffic_class) for group in job.classes}
+    title = f"# job {job.job}, policy {job.policy}"
+    if len(marks) == 1:
+        ((queue, dscp, byte),) = marks
+        typer.echo(f"{title}: queue {queue}, DSCP {dscp}")
         typer.echo(f"export NCCL_IB_TC={byte}")
         typer.echo(f"export NCCL_IB_SL={queue}")
         return
-    typer.echo(
-        f"# job {found.job}, policy {found.policy}: set ncclConfig_t.trafficClass of each"
-        " communicator"
-    )
-    for one in found.classes:
-        if one.queue is None:
-            said = "ranked packet by packet"
-        else:
-            said = f"trafficClass = {one.traffic_class}"
-        typer.echo(f"# {one.echelonflow}: {said}")
+    typer.echo(f"{title}: set ncclConfig_t.trafficClass of each communicator")
+    for group in job.classes:
+        setting = f"trafficClass = {group.traffic_class}"
+        if group.queue is None:
+            setting = "ranked packet by packet"
+        typer.echo(f"# {group.echelonflow}: {setting}")
     typer.echo("unset NCCL_IB_TC")
+
+
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        help="The jobs.",
+        metavar="NAME",
+        autocompletion=completion.jobs,
+    ),
+]
 
 
 @app.command()
 @on_service
 def remove(
     client: Client,
-    names: Annotated[
-        list[str], typer.Argument(help="The jobs.", metavar="NAME", autocompletion=completion.jobs)
-    ],
+    names: Names,
     dry_run: dryruns.DryRun = False,
     as_json: tables.AsJson = False,
 ) -> None:
@@ -276,9 +336,9 @@ def remove(
     from echelon.controller.client import ClientError
 
     if dry_run:
-        rehearsals = {
-            f"without job '{name}' alone:": client.rehearse_removal(name) for name in names
-        }
+        rehearsals = {}
+        for name in names:
+            rehearsals[f"without job '{name}' alone:"] = client.rehearse_removal(name)
         dryruns.show_all(rehearsals, as_json)
         return
     removed = []
@@ -299,31 +359,36 @@ def remove(
         raise typer.Exit(BAD_INPUT)
 
 
+EchelonFlowName = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the EchelonFlow, from 'echelon job show'.",
+        metavar="ECHELONFLOW",
+    ),
+]
+Offsets = Annotated[
+    list[str],
+    typer.Argument(
+        help="Ideal finish time of each flow after the first's, ascending: '0 s' '12 ms'.",
+        metavar="OFFSET",
+    ),
+]
+
+
 @app.command()
 @answers
 def distances(
     client: Client,
     name: Name,
-    echelonflow: Annotated[
-        str,
-        typer.Argument(
-            help="Name of the EchelonFlow, from 'echelon job show'.", metavar="ECHELONFLOW"
-        ),
-    ],
-    offsets: Annotated[
-        list[str],
-        typer.Argument(
-            help="Ideal finish time of each flow after the first's, ascending: '0 s' '12 ms'.",
-            metavar="OFFSET",
-        ),
-    ],
+    echelonflow: EchelonFlowName,
+    offsets: Offsets,
 ) -> Answer:
     """Report a profiled arrangement function, to replace the one that the job's file implies.
 
     Example: echelon job distances bert h1 '0 ms' '10 ms' '20 ms'
     """
-    said = f"job '{name}': {len(offsets)} offsets of {echelonflow} are in force"
-    return client.report_distances(name, echelonflow, offsets), lambda _: typer.echo(said)
+    message = f"job '{name}': {len(offsets)} offsets of {echelonflow} are in force"
+    return client.report_distances(name, echelonflow, offsets), lambda _: typer.echo(message)
 
 
 def _specs(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
@@ -340,15 +405,17 @@ def _specs(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
             name = parse_document(JobSpec, data, source).job
             first = sources.setdefault(name, source)
             if first != source:
-                raise DocumentError(
-                    source, "job", f"'{name}' is also in {first} (give each job its own name)"
-                )
+                reason = f"'{name}' is also in {first} (give each job its own name)"
+                raise DocumentError(source, "job", reason)
             specs[source] = data
     return specs
 
 
 def _register(
-    client: Client, source: str, spec: dict[str, Any], replace: bool
+    client: Client,
+    source: str,
+    spec: dict[str, Any],
+    replace: bool,
 ) -> JobResource | None:
     """Return the job, or say why the service refuses it, and return None."""
     from echelon.controller.client import ClientError
@@ -360,59 +427,55 @@ def _register(
             raise
         reason = str(error)
         if error.code == "name-taken":
-            reason = (
-                f"there is another job '{spec['job']}' (take another name, or replace it with"
-                " --replace)"
-            )
+            remedy = "take another name, or replace it with --replace"
+            reason = f"there is another job '{spec['job']}' ({remedy})"
         typer.echo(f"{source}: {reason}", err=True)
         return None
     return job
 
 
 def _rehearse(
-    client: Client, specs: Mapping[str, dict[str, Any]], replace: bool, as_json: bool
+    client: Client,
+    specs: Mapping[str, dict[str, Any]],
+    replace: bool,
+    as_json: bool,
 ) -> None:
-    rehearsals = {
-        f"job '{spec['job']}' by itself:": client.rehearse_job(spec, replace=replace)
-        for spec in specs.values()
-    }
+    rehearsals = {}
+    for spec in specs.values():
+        title = f"job '{spec['job']}' by itself:"
+        rehearsals[title] = client.rehearse_job(spec, replace=replace)
     dryruns.show_all(rehearsals, as_json)
 
 
-def _waited_for(client: Client, jobs: Sequence[JobResource], deadline: float) -> list[JobResource]:
-    """Wait until each job is installed or cannot be, or until the time is over, and return the
-    jobs.
-    """
-    out = []
+def _wait_for_jobs(
+    client: Client,
+    jobs: Sequence[JobResource],
+    deadline: float,
+) -> list[JobResource]:
+    """Wait until each job is installed or cannot be, or time is over, and return the jobs then."""
+    waited = []
     with ShownProgress() as progress:
         progress.stage("waiting", len(jobs), "jobs")
         for job in jobs:
             progress.doing(f"waiting until job '{job.name}' is on the switches")
-            while (
-                job.state not in ("installed", "unplanned")
-                and (left := deadline - time.monotonic()) > 0
-            ):
-                job = client.job(job.name, wait_s=min(left, _POLL_S))
-            out.append(job)
+            while job.state not in ("installed", "unplanned"):
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    break
+                job = client.job(job.name, wait_s=min(left_s, _POLL_S))
+            waited.append(job)
             progress.done()
-    return out
+    return waited
 
 
-def _say_what_became(job: JobResource, *, quiet: bool) -> None:
-    if job.state == "installed":
-        if job.timings:
-            taken = f" in {figures.duration(job.timings.total_s)}"
-        else:
-            taken = ""
-        if not quiet:
-            typer.echo(f"job '{job.name}' is installed{taken}")
-        return
-    reason = job.problem or "not every switch has acknowledged it yet (echelon switch list)"
-    typer.echo(f"job '{job.name}' is {job.state}: {reason}", err=True)
-
-
-def _local_time(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s).astimezone().isoformat(" ", "milliseconds")
+def _report(job: JobResource, *, quiet: bool) -> None:
+    """Say whether a job is installed; `quiet` leaves out that it is."""
+    if job.state != "installed":
+        reason = job.problem or "not every switch has acknowledged it yet (echelon switch list)"
+        typer.echo(f"job '{job.name}' is {job.state}: {reason}", err=True)
+    elif not quiet:
+        duration = f" in {figures.duration(job.timings.total_s)}" if job.timings else ""
+        typer.echo(f"job '{job.name}' is installed{duration}")
 
 
 def _show_story(story: StoryResource) -> None:
@@ -420,7 +483,7 @@ def _show_story(story: StoryResource) -> None:
 
 
 def _show(job: JobResource, flows: bool) -> None:
-    tables.pairs(_facts(job))
+    tables.pairs(_facts(job).items())
     if job.echelonflows:
         typer.echo()
         tables.show_all(_ECHELONFLOWS, job.echelonflows)
@@ -430,51 +493,52 @@ def _show(job: JobResource, flows: bool) -> None:
         _show_sizes(job)
     if job.trees:
         typer.echo()
-        shown = [key for key, value in job.trees[0].items() if not isinstance(value, list)]
-        tables.show_all([Column(key, itemgetter(key)) for key in shown], job.trees)
+        columns = []
+        for key, value in job.trees[0].items():
+            if not isinstance(value, list):
+                columns.append(Column(key, itemgetter(key)))
+        tables.show_all(columns, job.trees)
     if flows:
         typer.echo()
         tables.show_all(_FLOWS, job.flows, "no flows")
 
 
-def _facts(job: JobResource) -> list[tuple[str, str]]:
-    now = time.time()
-    times = job.iteration_times_s
+def _facts(job: JobResource) -> dict[str, object]:
+    now_s = time.time()
+    times_s = job.iteration_times_s
     iterations = "none seen"
-    if times:
-        iterations = (
-            f"{figures.sparkline(times, _SPARKS)}  latest {figures.duration(times[-1])} of"
-            f" {len(times)}"
-        )
-    took = ""
-    if (of := job.timings) is not None:
-        parts = {
-            "queued": of.queued_s,
-            "policy": of.policy_s,
-            "lowering": of.lowering_s,
-            "encoding": of.encoding_s,
-            "switches": of.rpc_s,
-        }
-        each = ", ".join(
-            f"{name} {figures.duration(seconds, 3)}" for name, seconds in parts.items()
-        )
-        took = f"{figures.duration(of.total_s)} ({each})"
-    return [
-        ("job", job.name),
-        ("state", job.state),
-        ("problem", job.problem or ""),
-        ("number", str(job.number)),
-        ("accepted", f"{figures.age(now - job.accepted_at)} ago"),
-        (
-            "installed",
-            "not yet" if job.installed_at is None else f"{figures.age(now - job.installed_at)} ago",
-        ),
-        ("that took", took),
-        ("workers", ", ".join(job.workers)),
-        ("flows", str(job.flow_count)),
-        ("alone", figures.duration(job.alone_iteration_s)),
-        ("iterations", iterations),
-    ]
+    if times_s:
+        latest = figures.duration(times_s[-1])
+        iterations = f"{_sparkline(times_s)}  latest {latest} of {len(times_s)}"
+    installed = "not yet"
+    if job.installed_at is not None:
+        installed = f"{figures.age(now_s - job.installed_at)} ago"
+    return {
+        "job": job.name,
+        "state": job.state,
+        "problem": job.problem,
+        "number": job.number,
+        "accepted": f"{figures.age(now_s - job.accepted_at)} ago",
+        "installed": installed,
+        "that took": job.timings and _phases(job.timings),
+        "workers": ", ".join(job.workers),
+        "flows": job.flow_count,
+        "alone": figures.duration(job.alone_iteration_s),
+        "iterations": iterations,
+    }
+
+
+def _phases(timings: Timings) -> str:
+    """Return how long a change took, and each of its phases."""
+    phases_s = {
+        "queued": timings.queued_s,
+        "policy": timings.policy_s,
+        "lowering": timings.lowering_s,
+        "encoding": timings.encoding_s,
+        "switches": timings.rpc_s,
+    }
+    phases = [f"{name} {figures.duration(phase_s, 3)}" for name, phase_s in phases_s.items()]
+    return f"{figures.duration(timings.total_s)} ({', '.join(phases)})"
 
 
 def _show_sizes(job: JobResource) -> None:
@@ -482,12 +546,12 @@ def _show_sizes(job: JobResource) -> None:
     from echelon.switches.telemetry.sizes import SIZE_TOLERANCE
 
     for size in job.sizes:
-        if abs(size.measured_bytes - size.profiled_bytes) > SIZE_TOLERANCE * size.profiled_bytes:
-            if size.used_bytes == size.profiled_bytes:
-                plans = "its file says"
-            else:
-                plans = "plans go by what it sends, not by"
-            typer.echo(
-                f"{size.src} sends {figures.size(size.measured_bytes)} to {size.dst} in an"
-                f" iteration; {plans} {figures.size(size.profiled_bytes)}"
-            )
+        difference_bytes = abs(size.measured_bytes - size.profiled_bytes)
+        if difference_bytes <= SIZE_TOLERANCE * size.profiled_bytes:
+            continue
+        plans = "plans go by what it sends, not by"
+        if size.used_bytes == size.profiled_bytes:
+            plans = "its file says"
+        measured = figures.size(size.measured_bytes)
+        profiled = figures.size(size.profiled_bytes)
+        typer.echo(f"{size.src} sends {measured} to {size.dst} in an iteration; {plans} {profiled}")

@@ -12,7 +12,11 @@ from echelon.cli.usage import fail
 GROUP = "echelon.pictures"
 
 
-def draw_picture(subject: str, file: Path, *drawn: object) -> None:
+def draw_picture(
+    subject: str,
+    file: Path,
+    *drawn: object,
+) -> None:
     """Write a picture of that kind to the file of `--out`, or fail with one line."""
     from importlib.metadata import entry_points
 

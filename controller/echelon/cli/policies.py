@@ -16,9 +16,9 @@ def policies(as_json: AsJson = False) -> None:
 
     for reason in unusable():
         typer.echo(reason, err=True)
-    found = described()
+    installed = described()
     if as_json:
-        show_json({"policies": found})
+        show_json({"policies": installed})
         return
     columns = [
         Column("policy"),
@@ -26,4 +26,8 @@ def policies(as_json: AsJson = False) -> None:
         Column("needs", wraps=True),
         Column("source"),
     ]
-    show(columns, [[one.name, one.about, one.needs or "-", one.source or "-"] for one in found], "")
+    rows = []
+    for policy in installed:
+        row = [policy.name, policy.about, policy.needs or "-", policy.source or "-"]
+        rows.append(row)
+    show(columns, rows, "")

@@ -38,35 +38,46 @@ class ShownProgress(Account):
         super().__init__(time.monotonic, if_long, time.process_time if computes else None)
         self.below: ConsoleRenderable | None = None
         """What a terminal shows below the bar."""
-        self._shown = False
+        self._is_visible = False
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self._shown = True
+        self._is_visible = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._shown = False
+        self._is_visible = False
         self._over.set()
         if self._thread is not None:
             self._thread.join()
         self._thread = None
         self._over.clear()
 
-    def stage(self, doing: str, /, parts: float = 0, unit: str = "", kept: float = 0) -> None:
+    def stage(
+        self,
+        doing: str,
+        /,
+        parts: float = 0,
+        unit: str = "",
+        kept: float = 0,
+    ) -> None:
         super().stage(doing, parts, unit, kept)
         self._changed()
         if _every_s() in (0, inf) and not self.on_terminal:
             return
         # Not before there is something to say: until then a command may still fork.
-        if self._shown and self._thread is None:
+        if self._is_visible and self._thread is None:
             show = self._draw if self.on_terminal else self._print
-            self._thread = threading.Thread(target=show, name="progress", daemon=True)
+            self._thread = threading.Thread(
+                target=show,
+                name="progress",
+                daemon=True,
+            )
             self._thread.start()
 
-    def doing(self, what: str, /) -> None:
-        super().doing(what)
+    def doing(self, work: str, /) -> None:
+        super().doing(work)
         self._changed()
 
     def done(self, parts: float = 1, /) -> None:
@@ -74,7 +85,7 @@ class ShownProgress(Account):
         self._changed()
 
     def _changed(self) -> None:
-        if self._shown and not _every_s() and not self.on_terminal:
+        if self._is_visible and not _every_s() and not self.on_terminal:
             for line in (self.note_due(), self.how_far.line):
                 if line is not None:
                     print(line, file=sys.stderr, flush=True)
@@ -122,11 +133,23 @@ class ShownProgress(Account):
         from rich.table import Table
         from rich.text import Text
 
-        at = self.how_far
+        state = self.how_far
         line = Table.grid(padding=(0, 1))
         line.add_column(no_wrap=True)
-        bar = ProgressBar(at.parts or None, at.done, width=_BAR_COLUMNS, pulse=not at.parts)
-        line.add_row(bar, Text(at.line, overflow="ellipsis", no_wrap=True))
+        bar = ProgressBar(
+            state.parts or None,
+            state.done,
+            width=_BAR_COLUMNS,
+            pulse=not state.parts,
+        )
+        line.add_row(
+            bar,
+            Text(
+                state.line,
+                overflow="ellipsis",
+                no_wrap=True,
+            ),
+        )
         return Group(line, *([] if self.below is None else [self.below]))
 
 

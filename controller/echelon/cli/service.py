@@ -23,66 +23,110 @@ import typer
 from echelon.cli import completion, dryruns, figures, tables
 from echelon.cli.calls import Answer, answers, on_service
 from echelon.cli.progress import ShownProgress
-from echelon.cli.tables import Column
+from echelon.cli.tables import Column, number_column
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
 
 if TYPE_CHECKING:
     from echelon.controller.client import Client
-    from echelon.controller.service.api.links import LinkResource, MoveResource
-    from echelon.controller.service.api.plan import ChoiceResource, PlanResource, RankingResource
-    from echelon.controller.service.api.policy import PolicyResource
-    from echelon.controller.service.api.status import EventResource, StatusResource
-    from echelon.controller.service.api.switches import (
+    from echelon.controller.resources.links import CableResource, LinkResource, MoveResource
+    from echelon.controller.resources.plan import (
+        CandidateResource,
+        ChoiceResource,
+        PlanResource,
+        RankingResource,
+    )
+    from echelon.controller.resources.policy import PolicyResource
+    from echelon.controller.resources.status import EventResource, StatusResource
+    from echelon.controller.resources.switches import (
         EntryResource,
         IntentResource,
         SwitchDifference,
         SwitchResource,
     )
 
-switch = typer.Typer(help="Switches: list, show, take.", no_args_is_help=True)
-plan = typer.Typer(help="The plan: show, diff.", no_args_is_help=True)
-policy = typer.Typer(help="The policy: show, set.", no_args_is_help=True)
-link = typer.Typer(help="Links: list, drain, restore, move.", no_args_is_help=True)
+switch = typer.Typer(
+    help="Switches: list, show, take.",
+    no_args_is_help=True,
+)
+plan = typer.Typer(
+    help="The plan: show, diff.",
+    no_args_is_help=True,
+)
+policy = typer.Typer(
+    help="The policy: show, set.",
+    no_args_is_help=True,
+)
+link = typer.Typer(
+    help="Links: list, drain, restore, move.",
+    no_args_is_help=True,
+)
 
 
-def _ago(at: float | None) -> str:
-    if at is None:
+def _age(time_s: float) -> str:
+    return figures.age(time.time() - time_s)
+
+
+def _ago(time_s: float | None) -> str:
+    if time_s is None:
         return "never"
-    return f"{figures.age(time.time() - at)} ago"
+    return f"{_age(time_s)} ago"
+
+
+def _or_dash(value: object) -> object:
+    """Return what a cell shows of a value that may be empty."""
+    return value or figures.NONE
 
 
 # -- switches --------------------------------------------------------------------------------------
 
+
+def _held(switch: SwitchResource) -> str:
+    return figures.held(switch.entries, switch.wanted_entries)
+
+
+def _bound(rate_bps: int) -> str:
+    return figures.rate(rate_bps) if rate_bps else figures.NONE
+
+
+def _limit(rate_bps: int | None) -> str:
+    return figures.NONE if rate_bps is None else figures.rate(rate_bps)
+
+
 SWITCHES = (
-    Column("switch", lambda of: of.name, wraps=True),
+    Column("switch", "name", wraps=True),
     Column("state"),
-    Column("for", lambda of: figures.age(time.time() - of.since), right=True),
+    number_column("for", "since", _age),
     Column("target"),
     Column("address", wraps=True),
-    Column("entries", lambda of: figures.held(of.entries, of.wanted_entries), right=True),
-    Column("foreign", lambda of: of.foreign_entries, right=True),
-    Column("drift", lambda of: of.drift_found, right=True),
+    number_column("entries", _held),
+    number_column("foreign", "foreign_entries"),
+    number_column("drift", "drift_found"),
 )
 _ENTRIES = (
-    Column("of", lambda of: of.owner or None),
+    Column("of", "owner", _or_dash),
     Column("table"),
-    Column("match", lambda of: figures.fields(of.match), wraps=True),
-    Column("priority", lambda of: of.priority or None, right=True),
+    Column("match", "match", figures.fields, wraps=True),
+    number_column("priority", "priority", _or_dash),
     Column("action", wraps=True),
 )
 _QUEUES = (
-    *(Column(title, right=True) for title in ("port", "queue", "level", "weight")),
-    Column(
-        "at least",
-        lambda of: figures.rate(of.min_rate_bps) if of.min_rate_bps else None,
-        right=True,
-    ),
-    Column(
-        "at most",
-        lambda of: None if of.max_rate_bps is None else figures.rate(of.max_rate_bps),
-        right=True,
-    ),
+    *map(number_column, ("port", "queue", "level", "weight")),
+    number_column("at least", "min_rate_bps", _bound),
+    number_column("at most", "max_rate_bps", _limit),
 )
+
+SwitchName = Annotated[
+    str,
+    typer.Argument(
+        help="The switch.",
+        metavar="NAME",
+        autocompletion=completion.switches,
+    ),
+]
+WithIntent = Annotated[
+    bool,
+    typer.Option("--intent", help="Also show every entry and queue that the switch should have."),
+]
 
 
 @switch.command("list")
@@ -93,45 +137,33 @@ def list_switches(client: Client) -> Answer:
     Example: echelon switch list --json
     """
 
-    def show(found: Sequence[SwitchResource]) -> None:
-        problems = {
-            one.name: figures.problem(one.name, one.problem) for one in found if one.problem
-        }
-        tables.show_all(SWITCHES, found, "no switches", problems)
+    def show(switches: Sequence[SwitchResource]) -> None:
+        problems = {}
+        for switch in switches:
+            if switch.problem:
+                problems[switch.name] = figures.problem(switch.name, switch.problem)
+        tables.show_all(SWITCHES, switches, "no switches", problems)
 
     return client.switches(), show
 
 
 @switch.command("take")
 @answers
-def take_switch(
-    client: Client,
-    name: Annotated[
-        str, typer.Argument(help="The switch.", metavar="NAME", autocompletion=completion.switches)
-    ],
-) -> Answer:
+def take_switch(client: Client, name: SwitchName) -> Answer:
     """Take a switch back from another controller. Stop that one first, or it takes the switch again.
 
     Example: echelon switch take leaf1
     """
-    return client.take_switch(name), lambda _: typer.echo(
-        f"the service takes switch '{name}' back, if another has it"
-    )
+    message = f"the service takes switch '{name}' back, if another has it"
+    return client.take_switch(name), lambda _: typer.echo(message)
 
 
 @switch.command("show")
 @answers
 def show_switch(
     client: Client,
-    name: Annotated[
-        str, typer.Argument(help="The switch.", metavar="NAME", autocompletion=completion.switches)
-    ],
-    intent: Annotated[
-        bool,
-        typer.Option(
-            "--intent", help="Also show every entry and queue that the switch should have."
-        ),
-    ] = False,
+    name: SwitchName,
+    intent: WithIntent = False,
 ) -> Answer:
     """Show one switch; with --intent, what it should hold.
 
@@ -140,149 +172,158 @@ def show_switch(
     if not intent:
         return client.switch(name), _show_switch
 
-    def show(held: IntentResource) -> None:
+    def show(wanted: IntentResource) -> None:
         _show_switch(client.switch(name))
         typer.echo()
-        tables.show_all(_ENTRIES, held.entries, "no entries")
+        tables.show_all(_ENTRIES, wanted.entries, "no entries")
         typer.echo()
-        tables.show_all(_QUEUES, held.queues, "no queue settings")
+        tables.show_all(_QUEUES, wanted.queues, "no queue settings")
 
     return client.intent(name), show
 
 
-def _show_switch(of: SwitchResource) -> None:
-    held = "unknown how many" if of.entries is None else of.entries
-    tables.pairs(
-        [
-            ("switch", of.name),
-            ("state", of.state),
-            ("problem", of.problem or ""),
-            ("since", _ago(of.since)),
-            ("target", of.target),
-            ("address", of.address),
-            ("device id", str(of.device_id)),
-            ("election id", figures.NONE if of.election_id is None else str(of.election_id)),
-            ("entries", f"{held} held, {of.wanted_entries} wanted, {of.foreign_entries} of others"),
-            ("sessions", f"{of.sessions} opened so far"),
-            *(
-                [("ports", f"links of those that are down are not noticed: {of.unwatched}")]
-                if of.unwatched
-                else []
-            ),
-            ("drift", f"{of.drift_found} entries found changed and repaired"),
-            ("last audit", _ago(of.last_audit_at)),
-            ("last write", _ago(of.last_written_at)),
-        ]
-    )
+def _show_switch(switch: SwitchResource) -> None:
+    held = "unknown how many" if switch.entries is None else switch.entries
+    entries = f"{held} held, {switch.wanted_entries} wanted, {switch.foreign_entries} of others"
+    ports = ""
+    if switch.unwatched:
+        ports = f"links of those that are down are not noticed: {switch.unwatched}"
+    facts = {
+        "switch": switch.name,
+        "state": switch.state,
+        "problem": switch.problem,
+        "since": _ago(switch.since),
+        "target": switch.target,
+        "address": switch.address,
+        "device id": switch.device_id,
+        "election id": figures.NONE if switch.election_id is None else switch.election_id,
+        "entries": entries,
+        "sessions": f"{switch.sessions} opened so far",
+        "ports": ports,
+        "drift": f"{switch.drift_found} entries found changed and repaired",
+        "last audit": _ago(switch.last_audit_at),
+        "last write": _ago(switch.last_written_at),
+    }
+    # Facts without a value are left out.
+    tables.pairs(facts.items())
 
 
 # -- the plan --------------------------------------------------------------------------------------
 
-_FLOWS = (
-    Column("job"),
-    Column("flow"),
-    Column("path", lambda of: " > ".join(of.path), wraps=True),
-    Column("ranking", lambda of: _ranking(of.ranking), wraps=True),
-)
+OfJob = Annotated[
+    str | None,
+    typer.Option(
+        help="Show only flows of this job.",
+        metavar="NAME",
+        autocompletion=completion.jobs,
+    ),
+]
+ThroughSwitch = Annotated[
+    str | None,
+    typer.Option(
+        help="Show only flows through this switch.",
+        metavar="NAME",
+        autocompletion=completion.switches,
+    ),
+]
+FlowLimit = Annotated[
+    int | None,
+    typer.Option(
+        help="Show so many flows at most. Default: all.",
+        min=1,
+    ),
+]
+AfterFlow = Annotated[
+    str | None,
+    typer.Option(
+        help="Show only flows that come after this one.",
+        metavar="JOB/FLOW",
+    ),
+]
+Why = Annotated[
+    bool,
+    typer.Option("--why", help="Show instead of flows what was simulated, and what was chosen."),
+]
 
 
 @plan.command("show")
 @answers
 def show_plan(
     client: Client,
-    job: Annotated[
-        str | None,
-        typer.Option(
-            help="Show only flows of this job.", metavar="NAME", autocompletion=completion.jobs
-        ),
-    ] = None,
-    switch: Annotated[
-        str | None,
-        typer.Option(
-            help="Show only flows through this switch.",
-            metavar="NAME",
-            autocompletion=completion.switches,
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="Show so many flows at most. Default: all.", min=1)
-    ] = None,
-    after: Annotated[
-        str | None,
-        typer.Option(help="Show only flows that come after this one.", metavar="JOB/FLOW"),
-    ] = None,
-    why: Annotated[
-        bool,
-        typer.Option(
-            "--why", help="Show instead of flows what was simulated, and what was chosen."
-        ),
-    ] = False,
+    job: OfJob = None,
+    switch: ThroughSwitch = None,
+    limit: FlowLimit = None,
+    after: AfterFlow = None,
+    why: Why = False,
 ) -> Answer:
     """Show path and ranking of every flow.
 
     Example: echelon plan show
     """
-    return client.plan(job, switch, limit, after, why=why), partial(_show_plan, why=why)
+    answer = client.plan(job, switch, limit, after, why=why)
+    return answer, partial(_show_plan, why=why)
 
 
-def _show_plan(found: PlanResource, why: bool) -> None:
-    tables.pairs(
-        [
-            ("plan", f"{found.number}, made {_ago(found.made_at)}"),
-            ("policy", found.policy),
-            ("jobs", str(found.jobs)),
-            ("problem", found.problem or ""),
-        ]
-    )
+def _show_plan(plan: PlanResource, why: bool) -> None:
+    facts = {
+        "plan": f"{plan.number}, made {_ago(plan.made_at)}",
+        "policy": plan.policy,
+        "jobs": plan.jobs,
+        "problem": plan.problem,
+    }
+    tables.pairs(facts.items())
     if not why:
-        tables.show_all(_FLOWS, found.flows, "no flows")
+        tables.show_all(_FLOWS, plan.flows, "no flows")
         return
-    for choice in found.why:
+    for choice in plan.why:
         _show_choice(choice)
-    if not found.why:
+    if not plan.why:
         typer.echo(
-            f"policy {found.policy} simulates nothing, there are no jobs, or the plan is only"
+            f"policy {plan.policy} simulates nothing, there are no jobs, or the plan is only"
             " moments old"
         )
 
 
 def _show_choice(choice: ChoiceResource) -> None:
     typer.echo()
-    if len(choice.jobs) > 1:
-        searched = "not searched for yet"
-    else:
-        searched = "shares no links"
-    if choice.searched_at is not None and choice.search_s is not None:
-        took = figures.duration(choice.search_s, 2)
-        searched = f"{_ago(choice.searched_at)}, took {took}, instead of {choice.before}"
-    tables.pairs(
-        [
-            ("jobs", ", ".join(choice.jobs)),
-            ("planned by", choice.plan),
-            ("searched", searched),
-            (
-                "predicted",
-                ", ".join(
-                    f"{job} {slowdown:.3f}" for job, slowdown in sorted(choice.slowdowns.items())
-                ),
-            ),
-            ("problem", choice.problem or ""),
-        ]
-    )
-    columns = (
-        Column("plan"),
-        Column("mean", lambda of: figures.ratio(of.mean), right=True),
-        Column("worst", lambda of: figures.ratio(of.worst), right=True),
-        Column("score", lambda of: figures.ratio(of.score), right=True),
-        Column("draws", right=True),
-        Column("", lambda of: of.problem or ("in force" if of.plan == choice.plan else "")),
-    )
+    slowdowns = [f"{job} {slowdown:.3f}" for job, slowdown in sorted(choice.slowdowns.items())]
+    facts = {
+        "jobs": ", ".join(choice.jobs),
+        "planned by": choice.plan,
+        "searched": _search(choice),
+        "predicted": ", ".join(slowdowns),
+        "problem": choice.problem,
+    }
+    tables.pairs(facts.items())
     if choice.tried:
-        tables.show_all(columns, choice.tried)
+        verdict = Column("", partial(_verdict, choice))
+        tables.show_all([*_CANDIDATES, verdict], choice.tried)
 
 
-def _ranking(of: RankingResource) -> str:
-    return ", ".join([of.kind, *_facts(of.parameters)])
+def _search(choice: ChoiceResource) -> str:
+    """Return when a plan was searched for, or why it was not."""
+    if choice.searched_at is not None and choice.search_s is not None:
+        duration = figures.duration(choice.search_s, 2)
+        return f"{_ago(choice.searched_at)}, took {duration}, instead of {choice.before}"
+    return "not searched for yet" if len(choice.jobs) > 1 else "shares no links"
+
+
+_RATIOS = ("mean", "worst", "score")
+_CANDIDATES = (
+    Column("plan"),
+    *(number_column(ratio, ratio, figures.ratio) for ratio in _RATIOS),
+    number_column("draws"),
+)
+
+
+def _verdict(choice: ChoiceResource, candidate: CandidateResource) -> str:
+    if candidate.problem:
+        return candidate.problem
+    return "in force" if candidate.plan == choice.plan else ""
+
+
+def _ranking(ranking: RankingResource) -> str:
+    return ", ".join([ranking.kind, *_facts(ranking.parameters)])
 
 
 def _facts(parameters: Mapping[str, Any]) -> Iterator[str]:
@@ -305,14 +346,28 @@ def _value(name: str, value: Any) -> str:
     return f"{value}"
 
 
+_FLOWS = (
+    Column("job"),
+    Column("flow"),
+    Column("path", "path", " > ".join, wraps=True),
+    Column("ranking", "ranking", _ranking, wraps=True),
+)
+
+Switches = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Default: all.",
+        metavar="SWITCH",
+        autocompletion=completion.switches,
+    ),
+]
+
+
 @plan.command()
 @on_service
 def diff(
     client: Client,
-    switches: Annotated[
-        list[str] | None,
-        typer.Argument(help="Default: all.", metavar="SWITCH", autocompletion=completion.switches),
-    ] = None,
+    switches: Switches = None,
     as_json: tables.AsJson = False,
 ) -> None:
     """Read the switches and show what would be written to them; nothing is written.
@@ -321,57 +376,50 @@ def diff(
 
     Example: echelon plan diff
     """
-    found = [
-        client.difference(name)
-        for name in switches or [switch.name for switch in client.switches()]
-    ]
+    names = switches or [switch.name for switch in client.switches()]
+    differences = [client.difference(name) for name in names]
     if as_json:
-        tables.show_json(found)
-    for difference in () if as_json else found:
-        _show_difference(difference)
+        tables.show_json(differences)
+    else:
+        for difference in differences:
+            _show_difference(difference)
     # The statuses of diff.
-    if not all(difference.reachable for difference in found):
+    if not all(difference.reachable for difference in differences):
         raise typer.Exit(BAD_INPUT)
-    if any(difference.inserts or difference.modifies or difference.deletes for difference in found):
+    if any(_has_entries(difference) for difference in differences):
         raise typer.Exit(FAILED)
 
 
-def _show_difference(of: SwitchDifference) -> None:
-    if not of.reachable:
-        typer.echo(
-            f"{of.switch}: {of.problem or 'cannot be read now (echelon switch list)'}", err=True
-        )
+def _has_entries(difference: SwitchDifference) -> bool:
+    return bool(difference.inserts or difference.modifies or difference.deletes)
+
+
+def _show_difference(difference: SwitchDifference) -> None:
+    switch = difference.switch
+    if not difference.reachable:
+        problem = difference.problem or "cannot be read now (echelon switch list)"
+        typer.echo(f"{switch}: {problem}", err=True)
         return
-    lines = [
-        *_lines("+", "green", of.inserts),
-        *_lines("~", "yellow", of.modifies),
-        *_lines("-", "red", of.deletes),
-    ]
-    if of.foreign:
-        foreign = f", {of.foreign} of others left alone"
-    else:
-        foreign = ""
-    typer.echo(
-        f"{of.switch}: {len(lines) or 'no'} difference{'' if len(lines) == 1 else 's'}{foreign}"
-    )
+    lines = [*_lines("+", "green", difference.inserts)]
+    lines += _lines("~", "yellow", difference.modifies)
+    lines += _lines("-", "red", difference.deletes)
+    foreign = f", {difference.foreign} of others left alone" if difference.foreign else ""
+    plural = "" if len(lines) == 1 else "s"
+    typer.echo(f"{switch}: {len(lines) or 'no'} difference{plural}{foreign}")
     for text, colour in lines:
         typer.secho(text, fg=colour)
 
 
-def _lines(sign: str, colour: str, entries: Iterable[EntryResource]) -> Iterator[tuple[str, str]]:
+def _lines(
+    sign: str,
+    colour: str,
+    entries: Iterable[EntryResource],
+) -> Iterator[tuple[str, str]]:
     for entry in entries:
-        if entry.priority:
-            priority = f" priority {entry.priority}"
-        else:
-            priority = ""
+        match = figures.fields(entry.match)
+        priority = f" priority {entry.priority}" if entry.priority else ""
         owner = f"  [{entry.owner}]" if entry.owner else ""
-        yield (
-            (
-                f"  {sign} {entry.table} {figures.fields(entry.match)}{priority} ->"
-                f" {entry.action}{owner}"
-            ),
-            colour,
-        )
+        yield f"  {sign} {entry.table} {match}{priority} -> {entry.action}{owner}", colour
 
 
 # -- the policy ------------------------------------------------------------------------------------
@@ -385,37 +433,47 @@ def show_policy(client: Client) -> Answer:
     Example: echelon policy show
     """
 
-    def show(found: PolicyResource) -> None:
-        tables.pairs([("policy", _policy(found))])
+    def show(policy: PolicyResource) -> None:
+        tables.pairs([("policy", _policy(policy))])
         rows = []
-        for name, parameters in found.choices.items():
-            texts = [
-                (parameter, ", ".join(values) or "any") for parameter, values in parameters.items()
-            ]
-            rows += [("" if at else name, *text) for at, text in enumerate(texts or [("", "")])]
-        columns = (
-            Column("policies"),
-            Column("parameter"),
-            Column("values, the default first", wraps=True),
-        )
+        for name, parameters in policy.choices.items():
+            if not parameters:
+                rows.append((name, "", ""))
+            # A policy is named in the first of its rows.
+            first = name
+            for parameter, values in parameters.items():
+                rows.append((first, parameter, ", ".join(values) or "any"))
+                first = ""
+        values_column = Column("values, the default first", wraps=True)
+        columns = [Column("policies"), Column("parameter"), values_column]
         tables.show(columns, rows, "")
 
     return client.policy(), show
+
+
+PolicyName = Annotated[
+    str,
+    typer.Argument(
+        help="The policy.",
+        metavar="NAME",
+        autocompletion=completion.policies,
+    ),
+]
+PolicyParameters = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Parameters of the policy; default: its own defaults.",
+        metavar="PARAMETER=VALUE",
+    ),
+]
 
 
 @policy.command("set")
 @answers
 def set_policy(
     client: Client,
-    name: Annotated[
-        str, typer.Argument(help="The policy.", metavar="NAME", autocompletion=completion.policies)
-    ],
-    parameters: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Parameters of the policy; default: its own defaults.", metavar="PARAMETER=VALUE"
-        ),
-    ] = None,
+    name: PolicyName,
+    parameters: PolicyParameters = None,
     dry_run: dryruns.DryRun = False,
 ) -> Answer:
     """Change the policy: all jobs are planned anew.
@@ -424,24 +482,32 @@ def set_policy(
 
     Example: echelon policy set echelon order=setf
     """
-    given: dict[str, str] = {}
-    for text in parameters or ():
+    choices = _choices(parameters or ())
+    if dry_run:
+        return client.rehearse_policy(name, choices), dryruns.show
+
+    def show(policy: PolicyResource) -> None:
+        typer.echo(f"the policy is {_policy(policy)}")
+
+    return client.set_policy(name, choices), show
+
+
+def _choices(parameters: Sequence[str]) -> dict[str, str]:
+    """Return the values by parameter, or end the command if one is not written as it should be."""
+    choices: dict[str, str] = {}
+    for text in parameters:
         parameter, equals, value = text.partition("=")
         if not equals or not parameter:
             fail(f"'{text}' is not a parameter (write it as order=setf)")
-        if parameter in given:
+        if parameter in choices:
             fail(f"parameter '{parameter}' is given twice (keep one of them)")
-        given[parameter] = value
-    if dry_run:
-        return client.rehearse_policy(name, given), dryruns.show
-    return client.set_policy(name, given), lambda found: typer.echo(
-        f"the policy is {_policy(found)}"
-    )
+        choices[parameter] = value
+    return choices
 
 
-def _policy(of: PolicyResource) -> str:
-    given = ", ".join(f"{name}={value}" for name, value in of.parameters.items())
-    return f"{of.name}({given})" if given else of.name
+def _policy(policy: PolicyResource) -> str:
+    parameters = ", ".join(f"{name}={value}" for name, value in policy.parameters.items())
+    return f"{policy.name}({parameters})" if parameters else policy.name
 
 
 # -- links -----------------------------------------------------------------------------------------
@@ -449,8 +515,8 @@ def _policy(of: PolicyResource) -> str:
 _LINKS = (
     Column("a"),
     Column("b"),
-    Column("rate", lambda of: figures.rate(of.rate_bps), right=True),
-    Column("delay", lambda of: figures.duration(of.delay_s), right=True),
+    number_column("rate", "rate_bps", figures.rate),
+    number_column("delay", "delay_s", figures.duration),
     Column("state"),
     Column("problem", wraps=True),
 )
@@ -466,12 +532,41 @@ _POLL_S = 0.1
 
 End = Annotated[
     str,
-    typer.Argument(help="A switch at one end.", metavar="A", autocompletion=completion.switches),
+    typer.Argument(
+        help="A switch at one end.",
+        metavar="A",
+        autocompletion=completion.switches,
+    ),
 ]
 OtherEnd = Annotated[
     str,
     typer.Argument(
-        help="The switch at the other end.", metavar="B", autocompletion=completion.switches
+        help="The switch at the other end.",
+        metavar="B",
+        autocompletion=completion.switches,
+    ),
+]
+
+
+Force = Annotated[bool, typer.Option("--force", help="Drain it even if jobs have no other path.")]
+FabricFile = Annotated[
+    Path | None,
+    typer.Argument(
+        help="A fabric file with the same hosts and switches; default: show the move.",
+        metavar="FILE",
+    ),
+]
+HaveMoved = Annotated[
+    bool, typer.Option("--moved", help="Say that the links have moved and stand.")
+]
+UntilTheyStand = Annotated[
+    bool, typer.Option("--wait", help="Wait until the links stand and plans use them.")
+]
+LongestWait = Annotated[
+    float,
+    typer.Option(
+        help="Longest wait in seconds, with --wait.",
+        min=0,
     ),
 ]
 
@@ -483,7 +578,7 @@ def list_links(client: Client) -> Answer:
 
     Example: echelon link list
     """
-    return client.links(), lambda found: tables.show_all(_LINKS, found, "no links")
+    return client.links(), lambda links: tables.show_all(_LINKS, links, "no links")
 
 
 @link.command()
@@ -492,9 +587,7 @@ def drain(
     client: Client,
     a: End,
     b: OtherEnd,
-    force: Annotated[
-        bool, typer.Option("--force", help="Drain it even if jobs have no other path.")
-    ] = False,
+    force: Force = False,
     dry_run: dryruns.DryRun = False,
 ) -> Answer:
     """Route jobs around a link, so that it can be serviced.
@@ -509,7 +602,12 @@ def drain(
 
 @link.command()
 @answers
-def restore(client: Client, a: End, b: OtherEnd, dry_run: dryruns.DryRun = False) -> Answer:
+def restore(
+    client: Client,
+    a: End,
+    b: OtherEnd,
+    dry_run: dryruns.DryRun = False,
+) -> Answer:
     """Let jobs use a drained link again.
 
     Example: echelon link restore leaf1 spine2
@@ -517,12 +615,19 @@ def restore(client: Client, a: End, b: OtherEnd, dry_run: dryruns.DryRun = False
     return _set_link(client, a, b, "up", False, dry_run)
 
 
-def _set_link(client: Client, a: str, b: str, state: str, force: bool, dry_run: bool) -> Answer:
+def _set_link(
+    client: Client,
+    a: str,
+    b: str,
+    state: str,
+    force: bool,
+    dry_run: bool,
+) -> Answer:
     if dry_run:
         return client.rehearse_link(a, b, state, force=force), dryruns.show
 
-    def show(found: LinkResource) -> None:
-        typer.echo(f"link {found.a} - {found.b} is {found.state}")
+    def show(link: LinkResource) -> None:
+        typer.echo(f"link {link.a} - {link.b} is {link.state}")
 
     return client.set_link(a, b, state, force=force), show
 
@@ -531,22 +636,10 @@ def _set_link(client: Client, a: str, b: str, state: str, force: bool, dry_run: 
 @on_service
 def move(
     client: Client,
-    fabric: Annotated[
-        Path | None,
-        typer.Argument(
-            help="A fabric file with the same hosts and switches; default: show the move.",
-            metavar="FILE",
-        ),
-    ] = None,
-    moved: Annotated[
-        bool, typer.Option("--moved", help="Say that the links have moved and stand.")
-    ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the links stand and plans use them.")
-    ] = False,
-    timeout: Annotated[
-        float, typer.Option(help="Longest wait in seconds, with --wait.", min=0)
-    ] = 60.0,
+    fabric: FabricFile = None,
+    moved: HaveMoved = False,
+    wait: UntilTheyStand = False,
+    timeout: LongestWait = 60.0,
     dry_run: dryruns.DryRun = False,
     as_json: tables.AsJson = False,
 ) -> None:
@@ -559,89 +652,130 @@ def move(
     Example: echelon link move new.yaml --wait
     """
     if fabric is not None and dry_run:
-        found = client.rehearse_move(fabric)
-        (tables.show_json if as_json else dryruns.show)(found)
+        rehearsal = client.rehearse_move(fabric)
+        show_rehearsal = tables.show_json if as_json else dryruns.show
+        show_rehearsal(rehearsal)
         return
     if moved and fabric is not None:
         fail("--moved takes no FILE (say first that links are to move, then that they have moved)")
     if fabric:
-        shown = client.move_links(fabric)
+        state = client.move_links(fabric)
     elif moved:
-        shown = client.confirm_move()
+        state = client.confirm_move()
     else:
-        shown = client.move()
-    over_s = time.monotonic() + timeout
-    while wait and shown.stage != "standing" and time.monotonic() < over_s:
-        if shown.stage == "moving" and shown.problem is not None:
-            break
-        time.sleep(_POLL_S)
-        shown = client.move()
-    (tables.show_json if as_json else _show_move)(shown)
-    if wait and shown.stage != "standing":
+        state = client.move()
+    if wait:
+        state = _wait_for_links(client, state, timeout)
+    show_state = tables.show_json if as_json else _show_move
+    show_state(state)
+    if wait and state.stage != "standing":
         raise typer.Exit(FAILED)
 
 
-def _show_move(found: MoveResource) -> None:
-    tables.pairs(
-        [("links", _STAGES[found.stage]), *([("problem", found.problem)] if found.problem else [])]
-    )
-    for title, cables in (("go", found.go), ("come", found.come)):
-        ends = (
-            [f"{end} port {of.ports[end]}" if end in of.ports else end for end in of.between]
-            for of in cables
-        )
-        _list(title, [" - ".join(both) for both in ends])
-    _list(
-        "jobs over links that go",
-        [f"{job}: {why}" if why else job for job, why in found.jobs.items()],
-    )
+def _wait_for_links(
+    client: Client,
+    move: MoveResource,
+    timeout_s: float,
+) -> MoveResource:
+    """Wait until the links stand, or cannot move, and return the move then."""
+    give_up_s = time.monotonic() + timeout_s
+    while move.stage != "standing" and time.monotonic() < give_up_s:
+        if move.stage == "moving" and move.problem is not None:
+            break
+        time.sleep(_POLL_S)
+        move = client.move()
+    return move
+
+
+def _show_move(move: MoveResource) -> None:
+    facts = {"links": _STAGES[move.stage], "problem": move.problem}
+    tables.pairs(facts.items())
+    _list("go", [_cable(cable) for cable in move.go])
+    _list("come", [_cable(cable) for cable in move.come])
+    jobs = []
+    for job, reason in move.jobs.items():
+        jobs.append(f"{job}: {reason}" if reason else job)
+    _list("jobs over links that go", jobs)
+
+
+def _cable(cable: CableResource) -> str:
+    first, second = cable.between
+    return f"{_cable_end(first, cable)} - {_cable_end(second, cable)}"
+
+
+def _cable_end(node: str, cable: CableResource) -> str:
+    return f"{node} port {cable.ports[node]}" if node in cable.ports else node
 
 
 # -- changes, and all at a glance ------------------------------------------------------------------
 
+
+def _local_time(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s).astimezone().isoformat(" ", "seconds")
+
+
 _EVENTS = (
-    Column("time", lambda of: datetime.fromtimestamp(of.at).astimezone().isoformat(" ", "seconds")),
-    Column("client", lambda of: of.client or None),
-    Column("address", lambda of: of.address or None),
-    Column("change", lambda of: of.action),
-    Column("of", lambda of: of.object, wraps=True),
+    Column("time", "at", _local_time),
+    Column("client", "client", _or_dash),
+    Column("address", "address", _or_dash),
+    Column("change", "action"),
+    Column("of", "object", wraps=True),
     Column("request"),
 )
 _UNPLANNED = 3
 """The most unplanned jobs whose problems are printed."""
 _CHANGES = 3
+"""The latest changes that are printed."""
+
+Last = Annotated[
+    int,
+    typer.Option(
+        "--last",
+        help="How many of the latest to list.",
+        min=1,
+        max=1000,
+    ),
+]
+ByClient = Annotated[
+    str | None,
+    typer.Option(
+        "--client",
+        help="List only changes by this token.",
+        metavar="NAME",
+    ),
+]
+Subject = Annotated[
+    str | None,
+    typer.Option(
+        "--of",
+        help="List only changes of this job, policy, link or switch.",
+        metavar="OBJECT",
+    ),
+]
+BeforeRequest = Annotated[
+    str | None,
+    typer.Option(
+        "--before",
+        help="List only changes before this request's.",
+        metavar="REQUEST",
+    ),
+]
 
 
 @answers
 def events(
     client: Client,
-    last: Annotated[
-        int, typer.Option("--last", help="How many of the latest to list.", min=1, max=1000)
-    ] = 20,
-    by: Annotated[
-        str | None,
-        typer.Option("--client", help="List only changes by this token.", metavar="NAME"),
-    ] = None,
-    of: Annotated[
-        str | None,
-        typer.Option(
-            "--of", help="List only changes of this job, policy, link or switch.", metavar="OBJECT"
-        ),
-    ] = None,
-    before: Annotated[
-        str | None,
-        typer.Option(
-            "--before", help="List only changes before this request's.", metavar="REQUEST"
-        ),
-    ] = None,
+    last: Last = 20,
+    by_client: ByClient = None,
+    subject: Subject = None,
+    before: BeforeRequest = None,
 ) -> Answer:
     """List who changed what. The request's id finds the change in the log.
 
     Example: echelon events --json
     """
-    return client.events(last, by, of, before), lambda found: tables.show_all(
-        _EVENTS, found, "no changes"
-    )
+    events = client.events(last, by_client, subject, before)
+    return events, lambda changes: tables.show_all(_EVENTS, changes, "no changes")
 
 
 @on_service
@@ -652,72 +786,74 @@ def status(client: Client, as_json: tables.AsJson = False) -> None:
 
     Example: echelon status
     """
-    found = client.status()
+    service = client.status()
     if as_json:
-        tables.show_json(found)
-    elif found.role == "standby":
-        tables.pairs(facts(found))
-        _list("problems", found.problems)
+        tables.show_json(service)
+    elif service.role == "standby":
+        tables.pairs(facts(service).items())
+        _list("problems", service.problems)
     else:
-        unplanned = client.jobs(state="unplanned", limit=_UNPLANNED)
-        problems = [
-            *found.problems,
-            *(f"job {job.name}: {job.problem}" for job in unplanned if job.problem),
-        ]
-        if left := found.jobs_by_state.get("unplanned", 0) - len(unplanned):
-            problems.append(f"and {left} more unplanned jobs (echelon job list --state unplanned)")
-        drained = [f"{one.a} - {one.b}" for one in client.links() if one.state == "drained"]
-        tables.pairs([*facts(found), ("drained", ", ".join(drained))])
-        _list("problems", problems)
-        _list("latest changes", [_change(one) for one in client.events(limit=_CHANGES)])
-    if found.problems or found.jobs_by_state.get("unplanned"):
+        links = client.links()
+        drained = [f"{link.a} - {link.b}" for link in links if link.state == "drained"]
+        service_facts = facts(service)
+        service_facts["drained"] = ", ".join(drained)
+        tables.pairs(service_facts.items())
+        _list("problems", [*service.problems, *_job_problems(client, service)])
+        changes = client.events(limit=_CHANGES)
+        _list("latest changes", [_change(event) for event in changes])
+    if service.problems or service.jobs_by_state.get("unplanned"):
         raise typer.Exit(FAILED)
 
 
-def facts(found: StatusResource) -> list[tuple[str, str]]:
+def _job_problems(client: Client, service: StatusResource) -> Iterator[str]:
+    """Yield why jobs are in no plan, for the first of them."""
+    unplanned = client.jobs(state="unplanned", limit=_UNPLANNED)
+    for job in unplanned:
+        if job.problem:
+            yield f"job {job.name}: {job.problem}"
+    left = service.jobs_by_state.get("unplanned", 0) - len(unplanned)
+    if left:
+        yield f"and {left} more unplanned jobs (echelon job list --state unplanned)"
+
+
+def facts(service: StatusResource) -> dict[str, str]:
     """Return the facts of a service, of a standby only those that it knows."""
-    up = figures.age(time.time() - found.started_at)
-    service = ("service", f"echelon {found.version}, fabric {found.fabric}, up {up}")
-    leads = found.leader or "nobody"
-    if found.role == "standby":
-        return [service, ("leader", f"{leads} (this one stands by)")]
-    under_way = (
-        ", being written" * (not found.settled) + ", a better one is searched for" * found.searching
-    )
-    return [
-        service,
-        (
-            "leader",
-            (
-                f"{leads}, term {found.term}"
-                if found.term is not None
-                else f"{leads} (this one stands by)"
-            ),
-        ),
-        ("policy", found.policy),
-        ("plan", f"{found.plan or 'none yet'}{under_way}"),
-        ("switches", _counted(found.switches)),
-        ("jobs", _counted(found.jobs_by_state)),
-    ]
+    up = _age(service.started_at)
+    name = f"echelon {service.version}, fabric {service.fabric}, up {up}"
+    leader = service.leader or "nobody"
+    if service.role == "standby":
+        return {"service": name, "leader": f"{leader} (this one stands by)"}
+    plan = str(service.plan or "none yet")
+    if not service.settled:
+        plan += ", being written"
+    if service.searching:
+        plan += ", a better one is searched for"
+    return {
+        "service": name,
+        "leader": f"{leader}, term {service.term}",
+        "policy": service.policy,
+        "plan": plan,
+        "switches": _counts(service.switches),
+        "jobs": _counts(service.jobs_by_state),
+    }
 
 
-def _counted(states: Mapping[Any, int]) -> str:
+def _counts(states: Mapping[Any, int]) -> str:
     """Return how many are in each state, the most first: ``3 ready, 1 away``."""
-    return (
-        ", ".join(
-            f"{count} {state}" for state, count in Counter[str](states).most_common() if count
-        )
-        or "none"
-    )
+    ranked = Counter[str](states).most_common()
+    return ", ".join(f"{count} {state}" for state, count in ranked if count) or "none"
 
 
-def _change(of: EventResource) -> str:
-    return f"{_ago(of.at)}: {of.action} {of.object}" + (f", by {of.client}" if of.client else "")
+def _change(event: EventResource) -> str:
+    client = f", by {event.client}" if event.client else ""
+    return f"{_ago(event.at)}: {event.action} {event.object}{client}"
 
 
 def _list(title: str, lines: Sequence[str]) -> None:
     if lines:
-        typer.echo("\n".join([f"\n{title}", *(f"  {line}" for line in lines)]))
+        typer.echo(f"\n{title}")
+    for line in lines:
+        typer.echo(f"  {line}")
 
 
 PINS = """p4runtime-shell==0.0.6 p4runtime==1.4.1 protobuf==3.20.3 googleapis-common-protos==1.73.0 grpcio==1.85.1
@@ -729,22 +865,32 @@ _CANNOT = (
     "cannot make p4runtime-shell's environment (it needs python3-venv, a package index, a writable"
     " XDG_CACHE_HOME)"
 )
-_BANNER = """{of.name} at {of.address}, device id {of.device_id}, election id {id}: that of a backup.
+_BANNER = """{switch.name} at {switch.address}, device id {switch.device_id}, election id {id}: that of a backup.
 You can read: table_entry["..."].read(lambda entry: print(entry)), tables, table_entry, counter_entry...
 Writes are refused while the controller is connected; it reverts your other changes. Leave with Ctrl-D.
 """
 
 
+InspectedSwitch = Annotated[
+    str,
+    typer.Argument(
+        help="The switch.",
+        metavar="SWITCH",
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="The configuration with the switch and its TLS files; default: ask the service."
+    ),
+]
+
+
 @on_service
 def shell(
     client: Client,
-    switch: Annotated[str, typer.Argument(help="The switch.", metavar="SWITCH")],
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="The configuration with the switch and its TLS files; default: ask the service."
-        ),
-    ] = None,
+    switch: InspectedSwitch,
+    config: ConfigFile = None,
 ) -> None:
     """Inspect a switch with p4runtime-shell, as a backup controller: it can read and cannot take over.
 
@@ -757,36 +903,36 @@ def shell(
     from echelon.model.documents import suggestion
 
     if config is None:
-        known: dict[str, Any] = {switch: client.switch(switch)}
+        switches: dict[str, Any] = {switch: client.switch(switch)}
     else:
-        known = {**load(config).switches}
-    if switch not in known:
-        fail(f"{config}: switches: there is no '{switch}' ({suggestion(switch, known)})")
+        switches = {**load(config).switches}
+    if switch not in switches:
+        fail(f"{config}: switches: there is no '{switch}' ({suggestion(switch, switches)})")
+    cache = Path.home() / ".cache" / os.environ.get("XDG_CACHE_HOME", "") / "echelon"
     with ShownProgress() as progress:
         progress.stage("making the environment of p4runtime-shell (once)")
-        python = shell_python(
-            Path.home() / ".cache" / os.environ.get("XDG_CACHE_HOME", "") / "echelon"
-        )
-    election_id = random.randint(1, HIGHEST_BACKUP_ID)  # two controllers must not have the same
-    typer.echo(_BANNER.format(of=known[switch], id=election_id), err=True)
-    os.execv(
-        python, [str(python), "-E", "-m", "p4runtime_sh", *arguments(known[switch], election_id)]
-    )
+        python = shell_python(cache)
+    # Two controllers must not have the same id.
+    election_id = random.randint(1, HIGHEST_BACKUP_ID)
+    inspected = switches[switch]
+    typer.echo(_BANNER.format(switch=inspected, id=election_id), err=True)
+    command = [str(python), "-E", "-m", "p4runtime_sh"]
+    command += arguments(inspected, election_id)
+    os.execv(python, command)
 
 
 def arguments(switch: Any, election_id: int) -> list[str]:
-    out = [
-        "--grpc-addr",
-        switch.address,
-        "--device-id",
-        str(switch.device_id),
-        "--election-id",
-        f"0,{election_id}",
-    ]
-    if tls := getattr(switch, "tls", None):
-        files = (("--cacert", tls.ca), ("--cert", tls.certificate), ("--private-key", tls.key))
-        out += ["--ssl", *(text for option, file in files if file for text in (option, str(file)))]
-    return out
+    """Return the arguments of p4runtime-shell for a switch of the configuration or the API."""
+    words = ["--grpc-addr", switch.address, "--device-id", str(switch.device_id)]
+    words += ["--election-id", f"0,{election_id}"]
+    tls = getattr(switch, "tls", None)
+    if tls:
+        words.append("--ssl")
+        files = {"--cacert": tls.ca, "--cert": tls.certificate, "--private-key": tls.key}
+        for option, file in files.items():
+            if file:
+                words += [option, str(file)]
+    return words
 
 
 def shell_python(cache: Path) -> Path:
@@ -794,17 +940,17 @@ def shell_python(cache: Path) -> Path:
 
     Make it if it is not there, or end the command.
     """
-    home = (
-        cache
-        / f"p4runtime-shell-{hashlib.sha256(f'{PINS} {sys.version}'.encode()).hexdigest()[:12]}"
-    )
+    version = hashlib.sha256(f"{PINS} {sys.version}".encode()).hexdigest()[:12]
+    home = cache / f"p4runtime-shell-{version}"
     if not home.exists():
         command = ["sh", "-ec", _MAKE, sys.executable, f"{home}-{os.getpid()}", str(home), PINS]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
-            fail(
-                f"{_CANNOT}:"
-                f" {(done.stderr or done.stdout or 'no message').strip().splitlines()[-1]}",
-                FAILED,
-            )
+            message = done.stderr or done.stdout or "no message"
+            fail(f"{_CANNOT}: {message.strip().splitlines()[-1]}", FAILED)
     return home / "bin" / "python"

@@ -18,36 +18,49 @@ if TYPE_CHECKING:
     from echelon.controller.service.config import ServiceConfig
 
 
-def serve(
-    config: Annotated[Path, typer.Option(help="The configuration file.", metavar="FILE")] = Path(
-        "echelon.yaml"
+_CONFIG = Path("echelon.yaml")
+
+ServiceFile = Annotated[
+    Path,
+    typer.Option(
+        help="The configuration file.",
+        metavar="FILE",
     ),
-    store: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Keep jobs in this store instead of the configured one: sqlite:FILE or"
-                " etcd://HOST:PORT/NAME."
-            ),
-            metavar="URL",
+]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "Keep jobs in this store instead of the configured one: sqlite:FILE or"
+            " etcd://HOST:PORT/NAME."
         ),
-    ] = None,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Only check the configuration and the files that it names."),
-    ] = False,
-    empty_store: Annotated[
-        bool,
-        typer.Option(
-            "--empty-store", help="Begin without jobs where the store of earlier ones is gone."
-        ),
-    ] = False,
-    check_invariants: Annotated[
-        bool,
-        typer.Option(
-            "--check-invariants", help="Check the controller after each step, and end at a fault."
-        ),
-    ] = False,
+        metavar="URL",
+    ),
+]
+OnlyCheck = Annotated[
+    bool,
+    typer.Option("--check", help="Only check the configuration and the files that it names."),
+]
+EmptyStore = Annotated[
+    bool,
+    typer.Option(
+        "--empty-store", help="Begin without jobs where the store of earlier ones is gone."
+    ),
+]
+CheckInvariants = Annotated[
+    bool,
+    typer.Option(
+        "--check-invariants", help="Check the controller after each step, and end at a fault."
+    ),
+]
+
+
+def serve(
+    config: ServiceFile = _CONFIG,
+    store: StoreUrl = None,
+    check: OnlyCheck = False,
+    empty_store: EmptyStore = False,
+    check_invariants: CheckInvariants = False,
 ) -> None:
     """Keep the switches of a fabric at what the policy wants, and take jobs over HTTP.
 
@@ -61,7 +74,11 @@ def serve(
 
     def read() -> ServiceConfig:
         loaded = load_service_config(config)
-        settings = replace(loaded, accept_empty=empty_store, check_invariants=check_invariants)
+        settings = replace(
+            loaded,
+            accept_empty=empty_store,
+            check_invariants=check_invariants,
+        )
         if store is None:
             return settings
         return _with_store(settings, store)
@@ -113,32 +130,39 @@ def _check_named_files(config: ServiceConfig, file: str) -> None:
 
 
 def _named_files(config: ServiceConfig) -> list[tuple[str, Path]]:
-    """Yield certificates and keys, each with the key of the configuration that names it."""
-    named: dict[Path, str] = {}
-    if (tls := config.api.tls) is not None:
+    """Return certificates and keys, each with the key of the configuration that names it."""
+    keys: dict[Path, str] = {}
+
+    def note(key: str, path: Path | None) -> None:
+        # Most switches share their files; one line about each is enough.
+        if path is not None:
+            keys.setdefault(path, key)
+
+    tls = config.api.tls
+    if tls is not None:
         for key in ("certificate", "key", "client_ca"):
-            _note(named, f"api.tls.{key}", getattr(tls, key))
+            note(f"api.tls.{key}", getattr(tls, key))
     for switch in config.switches.values():
         for key in ("ca", "certificate", "key"):
-            _note(named, f"switches.{switch.name}.tls.{key}", getattr(switch.tls, key, None))
-    return [(key, path) for path, key in named.items()]
-
-
-def _note(named: dict[Path, str], key: str, path: Path | None) -> None:
-    # Most switches share their files; one line about each is enough.
-    if path is not None:
-        named.setdefault(path, key)
+            note(f"switches.{switch.name}.tls.{key}", getattr(switch.tls, key, None))
+    return [(key, path) for path, key in keys.items()]
 
 
 Config = Annotated[
-    Path, typer.Option(help="The configuration that names the store.", metavar="FILE")
+    Path,
+    typer.Option(
+        help="The configuration that names the store.",
+        metavar="FILE",
+    ),
 ]
 Copy = Annotated[Path, typer.Argument(help="The copy.", metavar="COPY")]
 
-_CONFIG = Path("echelon.yaml")
 
-
-def backup(copy: Copy, config: Config = _CONFIG, as_json: AsJson = False) -> None:
+def backup(
+    copy: Copy,
+    config: Config = _CONFIG,
+    as_json: AsJson = False,
+) -> None:
     """Copy jobs, policy and drained links to one file, while the service runs or not.
 
     Example: echelon backup copy.db --config echelon.yaml
@@ -153,7 +177,11 @@ def backup(copy: Copy, config: Config = _CONFIG, as_json: AsJson = False) -> Non
     _show(copy, jobs, as_json)
 
 
-def restore(copy: Copy, config: Config = _CONFIG, as_json: AsJson = False) -> None:
+def restore(
+    copy: Copy,
+    config: Config = _CONFIG,
+    as_json: AsJson = False,
+) -> None:
     """Replace the store of a stopped service by a copy. The former store is kept as NAME.replaced.
 
     Example: echelon restore copy.db --config echelon.yaml
@@ -169,7 +197,11 @@ def restore(copy: Copy, config: Config = _CONFIG, as_json: AsJson = False) -> No
     _show(file, jobs, as_json)
 
 
-def _show(file: Path, jobs: int, as_json: bool) -> None:
+def _show(
+    file: Path,
+    jobs: int,
+    as_json: bool,
+) -> None:
     if as_json:
         show_json({"file": file, "jobs": jobs})
     else:
@@ -195,34 +227,42 @@ def _file(config: Path) -> Path:
         fail(str(error))
 
 
+TokenName = Annotated[
+    str,
+    typer.Argument(
+        help="The token's name in the access log.",
+        metavar="NAME",
+    ),
+]
+TokenRole = Annotated[
+    str,
+    typer.Option(
+        help="operator may change things; read-only may only read; agent may only report.",
+        metavar="operator|read-only|agent",
+    ),
+]
+OnlyJobs = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A job of which an agent's token may report; may be repeated. Default: all.",
+        metavar="JOB",
+    ),
+]
+NewFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        help="Write the token to this new file, which only you can read, instead of printing it.",
+    ),
+]
+
+
 def token(
-    name: Annotated[
-        str, typer.Argument(help="The token's name in the access log.", metavar="NAME")
-    ],
-    role: Annotated[
-        str,
-        typer.Option(
-            help="operator may change things; read-only may only read; agent may only report.",
-            metavar="operator|read-only|agent",
-        ),
-    ],
-    job: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A job of which an agent's token may report; may be repeated. Default: all.",
-            metavar="JOB",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help=(
-                "Write the token to this new file, which only you can read, instead of printing it."
-            ),
-        ),
-    ] = None,
+    name: TokenName,
+    role: TokenRole,
+    job: OnlyJobs = None,
+    out: NewFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a token for the API.
@@ -237,25 +277,25 @@ def token(
     from echelon.model.documents import DocumentError
 
     try:
-        made = new_token(name, cast(Role, role), job or ())
+        issued = new_token(name, cast(Role, role), job or ())
     except DocumentError as error:
         fail(str(error))
     if out is not None:
-        _write_privately(out, made.token)
+        _write_privately(out, issued.token)
     if as_json:
-        show_json(
-            {"entry": made.entry, **({"token": made.token} if out is None else {"file": out})}
-        )
+        place = {"token": issued.token} if out is None else {"file": out}
+        show_json({"entry": issued.entry, **place})
         return
     if out is None:
-        typer.echo(f"token:\n{made.token}\nentry for the tokens file:")
-    typer.echo(made.entry, nl=False)
+        typer.echo(f"token:\n{issued.token}\nentry for the tokens file:")
+    typer.echo(issued.entry, nl=False)
 
 
 def _write_privately(file: Path, text: str) -> None:
     try:
         # Never overwrite a file: the token in it would be lost.
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
             stream.write(f"{text}\n")
     except OSError as error:
         fail(f"--out: {file}: {error.strerror or error} (name a new file)")

@@ -25,7 +25,10 @@ AsJson = Annotated[
 OutFile = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", help="The file to write; default: standard output.", metavar="FILE"
+        "--out",
+        "-o",
+        help="The file to write; default: standard output.",
+        metavar="FILE",
     ),
 ]
 
@@ -50,19 +53,34 @@ STYLES = {
 @dataclass(frozen=True, slots=True)
 class Column:
     title: str
-    of: Callable[[Any], object] | None = None
-    """What a cell says of the thing in its row; None: its attribute of the column's title."""
+    value: Callable[[Any], object] | str = ""
+    """What a cell says of the thing in its row: a function, or the name of an attribute; empty: the
+    column's title is the name.
+    """
+    form: Callable[[Any], object] | None = None
+    """How the value is written."""
     right: bool = False
     wraps: bool = False
     """Whether a cell may take several lines if the terminal is narrow."""
 
     def cell(self, thing: Any) -> str:
         """Return the text of the cell of `thing`, which is a dash if there is nothing to say."""
-        if self.of is None:
-            said = getattr(thing, self.title)
+        if callable(self.value):
+            value = self.value(thing)
         else:
-            said = self.of(thing)
-        return "-" if said is None else str(said)
+            value = getattr(thing, self.value or self.title)
+        if self.form is not None:
+            value = self.form(value)
+        return "-" if value is None else str(value)
+
+
+def number_column(
+    title: str,
+    value: Callable[[Any], object] | str = "",
+    form: Callable[[Any], object] | None = None,
+) -> Column:
+    """Return a column whose cells end below each other."""
+    return Column(title, value, form, right=True)
 
 
 def show_all(
@@ -83,7 +101,12 @@ def line(text: str, style: str = "") -> Text:
     """Return a text for a terminal that takes one line, however narrow that is."""
     from rich.text import Text
 
-    return Text(text, style, no_wrap=True, overflow="ellipsis")
+    return Text(
+        text,
+        style,
+        no_wrap=True,
+        overflow="ellipsis",
+    )
 
 
 def show(
@@ -115,54 +138,68 @@ def show(
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    from rich.text import Text
 
-    out = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table = Table(
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     for column in columns:
-        out.add_column(
+        table.add_column(
             column.title,
             justify="right" if column.right else "left",
             overflow="fold" if column.wraps else "ellipsis",
             no_wrap=not column.wraps,
         )
     for row in rows:
-        # As text: what looks like markup in a name or a reason is not markup.
-        out.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
-    return out
+        table.add_row(*map(_state_text, row))
+    return table
 
 
 def plain(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
     """Print a line of titles and one line per row, in columns."""
-    lines = [[column.title.upper() for column in columns], *rows]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
-    out = []
+    titles = [column.title.upper() for column in columns]
+    lines = [titles, *rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    text = ""
     for line in lines:
-        cells = (
-            cell.rjust(width) if column.right else cell.ljust(width)
-            for cell, width, column in zip(line, widths, columns, strict=True)
-        )
-        out.append("  ".join(cells).rstrip())
-    return "".join(f"{line}\n" for line in out)
+        cells = []
+        for cell, width, column in zip(line, widths, columns, strict=True):
+            if column.right:
+                cells.append(cell.rjust(width))
+            else:
+                cells.append(cell.ljust(width))
+        text += "  ".join(cells).rstrip() + "\n"
+    return text
 
 
-def pairs(facts: Iterable[tuple[str, str]]) -> None:
+def pairs(facts: Iterable[tuple[str, object]]) -> None:
     """Print facts about one thing, one on a line; those without a value are left out."""
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    shown = [(name, value) for name, value in facts if value]
+    texts = {name: str(value) for name, value in facts if value not in (None, "")}
     console = Console(highlight=False)
     if not console.is_terminal:
-        width = max((len(name) for name, _ in shown), default=0)
-        typer.echo("".join(f"{name.ljust(width)}  {value}\n" for name, value in shown), nl=False)
+        width = max(map(len, texts), default=0)
+        for name, text in texts.items():
+            typer.echo(f"{name.ljust(width)}  {text}")
         return
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
-    for name, value in shown:
-        grid.add_row(name, Text(value, style=STYLES.get(value, "")))
+    for name, text in texts.items():
+        grid.add_row(name, _state_text(text))
     console.print(grid)
+
+
+def _state_text(text: str) -> Text:
+    """Return a text in its colour, if it is the word for a state."""
+    from rich.text import Text
+
+    # As text: what looks like markup in a name or a reason is not markup.
+    return Text(text, style=STYLES.get(text, ""))
 
 
 def write_text(text: str, out: Path | None) -> None:
@@ -180,7 +217,14 @@ def show_json(result: object) -> None:
     """Print a result as one JSON document: an answer of the API, a dataclass, or mappings and lists
     of such.
     """
-    typer.echo(json.dumps(result, indent=2, ensure_ascii=False, default=_plain))
+    typer.echo(
+        json.dumps(
+            result,
+            indent=2,
+            ensure_ascii=False,
+            default=_plain,
+        )
+    )
 
 
 def _plain(value: object) -> object:

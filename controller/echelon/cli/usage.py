@@ -41,10 +41,8 @@ class CommandGroup(TyperGroup):
             # Without arguments a group shows its help, which is not an error with a text.
             if message := _message(error):
                 command = error.ctx.command_path if error.ctx else "echelon"
-                _say(
-                    f"{command}: {message[0].lower()}{message[1:].rstrip('.')} (see {command}"
-                    " --help)"
-                )
+                text = f"{message[0].lower()}{message[1:].rstrip('.')}"
+                _say(f"{command}: {text} (see {command} --help)")
             status = BAD_INPUT
         except typer.Abort:
             status = INTERRUPTED
@@ -58,9 +56,8 @@ class CommandGroup(TyperGroup):
         except (BrokenPipeError, SystemExit) as error:
             # The reader of the output, such as `head`, has seen enough. Click turns that into a
             # status of 1.
-            if not isinstance(error, BrokenPipeError) and not isinstance(
-                error.__context__, BrokenPipeError
-            ):
+            causes = (error, error.__context__)
+            if not any(isinstance(cause, BrokenPipeError) for cause in causes):
                 raise
             _discard_output()
             status = 0
@@ -74,14 +71,12 @@ def _message(error: typer.BadParameter) -> str:
     from echelon.model.extras import plug_in
 
     _, quote, name = error.message.partition("No such command '")
-    if error.ctx:
-        groups = error.ctx.command_path.split()[1:]
-    else:
-        groups = []
-    if quote and (
-        where := plug_in("echelon.commands", ".".join([*groups, name.partition("'")[0]]))
-    ):
-        return where
+    if quote:
+        groups = error.ctx.command_path.split()[1:] if error.ctx else []
+        command = ".".join([*groups, name.partition("'")[0]])
+        remedy = plug_in("echelon.commands", command)
+        if remedy:
+            return remedy
     near: Sequence[str] = getattr(error, "possibilities", None) or ()
     if near:
         return f"{error.message}. Did you mean '{min(near)}'?"
@@ -104,15 +99,15 @@ def fail(message: str, status: int = BAD_INPUT) -> NoReturn:
 def fraction(option: str, text: str) -> Fraction:
     """Return the number that `text` is: 0.8, 80% or 4/5. Raises `DocumentError` about `option`."""
     from echelon.model.documents import DocumentError
-    from echelon.model.quantities import QuantityError, number, shown
+    from echelon.model.quantities import QuantityError, excerpt, number
 
-    of, percent, _ = text.partition("%")
+    digits, percent, _ = text.partition("%")
     try:
-        return number(of.strip()) / (100 if percent else 1)
+        value = number(digits.strip())
+        return value / 100 if percent else value
     except QuantityError:
-        raise DocumentError(
-            option, "", f"{shown(text)} is not a number (write 0.8, 80% or 4/5)"
-        ) from None
+        reason = f"{excerpt(text)} is not a number (write 0.8, 80% or 4/5)"
+        raise DocumentError(option, "", reason) from None
 
 
 def _say(message: str) -> None:

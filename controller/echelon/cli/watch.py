@@ -16,22 +16,45 @@ import typer
 
 from echelon.cli import calls, figures, tables
 from echelon.cli.service import SWITCHES, facts
+from echelon.cli.tables import Column, number_column
 from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
+    from rich.console import Console, Group, RenderableType
     from rich.text import Text
 
     from echelon.cli.progress import ShownProgress
     from echelon.controller.client import Client
-    from echelon.controller.service.api.jobs import JobSummary
-    from echelon.controller.service.api.status import StatusResource
-    from echelon.controller.service.api.switches import PortUse, SwitchQueues, SwitchResource
+    from echelon.controller.resources.jobs import JobSummary
+    from echelon.controller.resources.status import StatusResource
+    from echelon.controller.resources.switches import PortUse, SwitchQueues, SwitchResource
 
-_TIMEOUT_S, _BESIDE_RUN_S = 5.0, 0.5
-_WIDE = 110  # columns, from which there is room for more of them
-_TABLE_LINES = 4  # besides rows: a blank line, two of heading, one that says what is left out
-_LEAST_ROWS, _PROBLEMS = 2, 3
+_TIMEOUT_S = 5.0
+_RUN_PERIOD_S = 0.5
+"""Time between two frames below a run."""
+_WIDE = 110
+"""Columns of a terminal from which there is room for more of a table's."""
+_WIDE_NAME = 32
+_NARROW_NAME = 16
+_TABLE_LINES = 4
+"""Lines of a table besides rows: a blank line, two of heading, one that says what is left out."""
+_LEAST_ROWS = 2
+_PROBLEMS = 3
+"""The most problems that are shown."""
+_ALL_LINES = 10**6
+
+WithPorts = Annotated[
+    bool, typer.Option("--ports", help="Also show how busy ports and their queues are.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Show one frame and exit.")]
+Interval = Annotated[
+    float,
+    typer.Option(
+        help="Seconds between frames.",
+        min=0.1,
+        max=3600,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +63,7 @@ class View:
     newer.
     """
 
-    at: float
+    time_s: float
     status: StatusResource | None = None
     """The status; None: the service has not answered yet."""
     switches: Sequence[SwitchResource] = ()
@@ -56,13 +79,9 @@ class View:
 @partial(calls.on_service, timeout_s=_TIMEOUT_S)
 def watch(
     client: Client,
-    ports: Annotated[
-        bool, typer.Option("--ports", help="Also show how busy ports and their queues are.")
-    ] = False,
-    once: Annotated[bool, typer.Option("--once", help="Show one frame and exit.")] = False,
-    interval: Annotated[
-        float, typer.Option(help="Seconds between frames.", min=0.1, max=3600)
-    ] = 1.0,
+    ports: WithPorts = False,
+    once: Once = False,
+    interval: Interval = 1.0,
     as_json: tables.AsJson = False,
 ) -> None:
     """Watch switches and jobs live: states, iteration times, slowdown, tardiness. Ctrl-C ends it.
@@ -72,39 +91,62 @@ def watch(
     Example: echelon watch --ports --interval 2
     """
     from rich.console import Console
-    from rich.live import Live
 
     console = Console(highlight=False)
     view = View(time.time(), counters={} if ports else None)
-    if not once and (as_json or not console.is_terminal):
-        fail(
-            f"watch: {'one document is one frame' if as_json else 'the output is not a terminal'}"
-            " (use --once)"
-        )
-    if not once:
-        with (
-            suppress(KeyboardInterrupt),
-            Live(console=console, screen=True, auto_refresh=False) as live,
-        ):
-            while True:
-                view = next_view(client, view)
-                live.update(frame(view, console.width, console.height), refresh=True)
-                time.sleep(interval)
+    if once:
+        _show_once(client, view, interval, None if as_json else console)
         return
-    view = look(client, view)
-    if ports:
-        time.sleep(interval)
-        view = look(client, view)
     if as_json:
-        if ports:
-            counted = {"ports": view.ports, "problems": view.unread}
-        else:
-            counted = {}
-        tables.show_json(
-            {"status": view.status, "switches": view.switches, "jobs": view.jobs, **counted}
-        )
-    else:
-        console.print(frame(view, console.width, 10**6))
+        fail("watch: one document is one frame (use --once)")
+    if not console.is_terminal:
+        fail("watch: the output is not a terminal (use --once)")
+    _show_always(client, view, interval, console)
+
+
+def _show_always(
+    client: Client,
+    view: View,
+    interval_s: float,
+    console: Console,
+) -> None:
+    from rich.live import Live
+
+    live = Live(
+        console=console,
+        screen=True,
+        auto_refresh=False,
+    )
+    with suppress(KeyboardInterrupt), live:
+        while True:
+            view = next_view(client, view)
+            live.update(frame(view, console.width, console.height), refresh=True)
+            time.sleep(interval_s)
+
+
+def _show_once(
+    client: Client,
+    view: View,
+    interval_s: float,
+    console: Console | None,
+) -> None:
+    """Show one frame; without a console as JSON."""
+    has_ports = view.counters is not None
+    view = look(client, view)
+    if has_ports:
+        # What a port sends is known from two readings of its counters.
+        time.sleep(interval_s)
+        view = look(client, view)
+    if console is not None:
+        console.print(frame(view, console.width, _ALL_LINES))
+        return
+    document: dict[str, object] = {"status": view.status}
+    document["switches"] = view.switches
+    document["jobs"] = view.jobs
+    if has_ports:
+        document["ports"] = view.ports
+        document["problems"] = view.unread
+    tables.show_json(document)
 
 
 @contextmanager
@@ -114,16 +156,18 @@ def shown_below(progress: ShownProgress, url: str) -> Iterator[None]:
 
     def show() -> None:
         view = View(time.time())
-        with (
-            Client(url, timeout_s=_TIMEOUT_S) as client,
-            suppress(ClientError),
-        ):  # the run says what is wrong
-            while progress.on_terminal and not over.wait(_BESIDE_RUN_S):
+        # The run says what is wrong.
+        with Client(url, timeout_s=_TIMEOUT_S) as client, suppress(ClientError):
+            while progress.on_terminal and not over.wait(_RUN_PERIOD_S):
                 view = next_view(client, view)
                 progress.below = frame(view, *progress.room)
 
     over = threading.Event()
-    thread = threading.Thread(target=show, name="live view", daemon=True)
+    thread = threading.Thread(
+        target=show,
+        name="live view",
+        daemon=True,
+    )
     thread.start()
     try:
         yield
@@ -150,18 +194,25 @@ def next_view(client: Client, last: View) -> View:
 
 def look(client: Client, last: View) -> View:
     """Return the service's state now. Raise `ClientError`."""
-    from echelon.controller.service.api.switches import uses
+    from echelon.controller.resources.switches import uses
 
     switches = client.switches()
+    seen = View(time.time(), client.status(), switches, client.jobs())
     if last.counters is None:
-        counters = None
-    else:
-        counters = {switch.name: client.queues(switch.name) for switch in switches}
-    ports = sorted(
-        uses(last.counters or {}, counters or {}), key=lambda of: (-of.use, of.switch, of.port)
+        return seen
+    counters = {switch.name: client.queues(switch.name) for switch in switches}
+    ports = sorted(uses(last.counters, counters), key=_busiest_first)
+    unread = [reading.problem for reading in counters.values() if reading.problem is not None]
+    return replace(
+        seen,
+        counters=counters,
+        ports=ports,
+        unread=unread,
     )
-    unread = [of.problem for of in (counters or {}).values() if of.problem is not None]
-    return View(time.time(), client.status(), switches, client.jobs(), counters, ports, unread)
+
+
+def _busiest_first(port: PortUse) -> tuple[float, str, int]:
+    return (-port.use, port.switch, port.port)
 
 
 def slowdown(job: JobSummary) -> float | None:
@@ -173,81 +224,106 @@ def slowdown(job: JobSummary) -> float | None:
     return None
 
 
-def _share(queue: int, of: PortUse) -> str:
-    return figures.percent(of.queues_bps[queue] / of.rate_bps)
+def _share(queue: int, port: PortUse) -> str:
+    return figures.percent(port.queues_bps[queue] / port.rate_bps)
+
+
+def _drops(port: PortUse) -> str | None:
+    return f"{port.drops_per_s:.3g}" if port.drops_per_s else None
 
 
 def first_jobs(jobs: Sequence[JobSummary]) -> Sequence[JobSummary]:
-    return sorted(jobs, key=lambda of: (of.state == "installed", -(slowdown(of) or 0.0), of.name))
+    """Return jobs in the order in which people look at them: not installed, slow, by name."""
+
+    def rank(job: JobSummary) -> tuple[bool, float, str]:
+        return (job.state == "installed", -(slowdown(job) or 0.0), job.name)
+
+    return sorted(jobs, key=rank)
 
 
 _PORTS = (
-    tables.Column("switch"),
-    tables.Column("port", right=True),
-    tables.Column("to"),
-    tables.Column("rate", lambda of: figures.rate(of.rate_bps), right=True),
-    tables.Column("use", lambda of: figures.percent(of.use), right=True),
-    *(tables.Column(f"q{queue}", partial(_share, queue), right=True) for queue in range(8)),
-    tables.Column(
-        "drops/s", lambda of: f"{of.drops_per_s:.3g}" if of.drops_per_s else None, right=True
-    ),
+    Column("switch"),
+    number_column("port"),
+    Column("to"),
+    number_column("rate", "rate_bps", figures.rate),
+    number_column("use", "use", figures.percent),
+    *(number_column(f"q{queue}", partial(_share, queue)) for queue in range(8)),
+    number_column("drops/s", _drops),
 )
 _JOBS = (
-    tables.Column("state"),
-    tables.Column("iteration", lambda of: figures.measured(of.last_iteration_s), right=True),
-    tables.Column("alone", lambda of: figures.measured(of.alone_iteration_s), right=True),
-    tables.Column("slowdown", lambda of: figures.ratio(slowdown(of)), right=True),
-    tables.Column("tardiness", lambda of: figures.measured(of.last_tardiness_s), right=True),
+    Column("state"),
+    number_column("iteration", "last_iteration_s", figures.measured),
+    number_column("alone", "alone_iteration_s", figures.measured),
+    number_column("slowdown", slowdown, figures.ratio),
+    number_column("tardiness", "last_tardiness_s", figures.measured),
 )
 
 
-def frame(view: View, width: int, height: int) -> Group:
+def frame(
+    view: View,
+    width: int,
+    height: int,
+) -> Group:
     """Return a picture of at most `height` lines, or as many as the minimum needs; what is not
     ready comes first.
     """
     from rich.console import Group
 
-    most = 32 if width >= _WIDE else 16
-    switches = [
-        column
-        for column in SWITCHES[1:]
-        if width >= _WIDE or column.title not in ("target", "address")
-    ]
-    name = tables.Column("switch", lambda of: figures.clipped(of.name, most))
-    parts: list[tuple[str, Sequence[tables.Column], Sequence[Any]]] = [
-        ("switches", [name, *switches], sorted(view.switches, key=lambda of: of.state == "ready")),
-        *([] if view.counters is None else [("ports", _PORTS, view.ports)]),
-        ("jobs", [replace(name, title="job"), *_JOBS], first_jobs(view.jobs)),
-    ]
     lines: list[RenderableType] = list(_head(view))
+    if view.status is None:
+        return Group(*lines)
+    parts = _parts(view, width)
     room = height - len(lines)
-    for left, (what, columns, things) in zip(
-        range(len(parts), 0, -1), parts if view.status else (), strict=False
-    ):
-        shown = things[: max(room // left - _TABLE_LINES, _LEAST_ROWS)]
-        room -= len(shown) + _TABLE_LINES
-        lines += [
-            "",
-            tables.table(columns, tables.cells(columns, shown)) if shown else f"no {what}",
-        ]
-        if len(shown) < len(things):
-            lines.append(tables.line(f"and {len(things) - len(shown)} more {what}", "dim"))
+    for index, (things_name, columns, things) in enumerate(parts):
+        # The tables that are left share the room that is left.
+        rows = room // (len(parts) - index) - _TABLE_LINES
+        visible = things[: max(rows, _LEAST_ROWS)]
+        room -= len(visible) + _TABLE_LINES
+        lines.append("")
+        if visible:
+            lines.append(tables.table(columns, tables.cells(columns, visible)))
+        else:
+            lines.append(f"no {things_name}")
+        if len(visible) < len(things):
+            more = len(things) - len(visible)
+            lines.append(tables.line(f"and {more} more {things_name}", "dim"))
     return Group(*lines)
+
+
+Part = tuple[str, Sequence[Column], Sequence[Any]]
+"""A table: what its rows are, its columns, and the things in its rows."""
+
+
+def _parts(view: View, width: int) -> list[Part]:
+    """Return the tables for a terminal of that width."""
+    is_wide = width >= _WIDE
+    longest_name = _WIDE_NAME if is_wide else _NARROW_NAME
+    name = Column("switch", "name", partial(figures.clipped, most=longest_name))
+    columns: Sequence[Column] = SWITCHES[1:]
+    if not is_wide:
+        columns = [column for column in columns if column.title not in ("target", "address")]
+    switches = sorted(view.switches, key=lambda switch: switch.state == "ready")
+    parts: list[Part] = [("switches", [name, *columns], switches)]
+    if view.counters is not None:
+        parts.append(("ports", _PORTS, view.ports))
+    job_columns = [replace(name, title="job"), *_JOBS]
+    parts.append(("jobs", job_columns, first_jobs(view.jobs)))
+    return parts
 
 
 def _head(view: View) -> Iterator[Text]:
     """Yield the lines above the tables: facts and problems."""
     problems = list(view.unread)
+    since = ""
     if view.status is not None:
-        yield from (tables.line(f"{name:8}  {text}") for name, text in facts(view.status))
-        jobs = [f"job {of.name}: {of.problem}" for of in view.jobs if of.problem]
+        for name, text in facts(view.status).items():
+            yield tables.line(f"{name:8}  {text}")
+        jobs = [f"job {job.name}: {job.problem}" for job in view.jobs if job.problem]
         problems = [*view.status.problems, *problems, *jobs]
+        since = f" for {figures.age(time.time() - view.time_s)}"
     if view.problem is not None:
-        if view.status is None:
-            since = ""
-        else:
-            since = f" for {figures.age(time.time() - view.at)}"
         problems.insert(0, f"no answer{since}: {view.problem}")
-    yield from (tables.line(text, "red") for text in problems[:_PROBLEMS])
+    for problem in problems[:_PROBLEMS]:
+        yield tables.line(problem, "red")
     if len(problems) > _PROBLEMS:
         yield tables.line(f"and {len(problems) - _PROBLEMS} more problems (echelon status)", "red")

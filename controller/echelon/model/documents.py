@@ -37,9 +37,9 @@ from echelon.model.quantities import (
     QuantityError,
     duration_s,
     duration_text,
+    excerpt,
     rate_bps,
     rate_text,
-    shown,
     size_bytes,
     size_text,
 )
@@ -65,7 +65,14 @@ class DocumentError(CodedError):
 
     code: Code = "invalid-value"
 
-    def __init__(self, file: str, path: str, reason: str, *, code: Code | None = None) -> None:
+    def __init__(
+        self,
+        file: str,
+        path: str,
+        reason: str,
+        *,
+        code: Code | None = None,
+    ) -> None:
         super().__init__(file, path, reason, code=code)
         self.file = file
         """The file as the user named it."""
@@ -76,47 +83,70 @@ class DocumentError(CodedError):
         """
         self.reason = reason
         """The mistake, and in brackets its remedy."""
-        self.others: tuple[DocumentError, ...] = ()
+        self.other_faults: tuple[DocumentError, ...] = ()
         """The further mistakes of the document, where they are known."""
 
     def __str__(self) -> str:
-        return " ".join(
-            ": ".join(part for part in (self.file, self.path, self.reason) if part).split()
-        )
+        parts = filter(None, (self.file, self.path, self.reason))
+        return " ".join(": ".join(parts).split())
 
 
-def problem(reason: str, *at: Key, code: Code = "invalid-value") -> PydanticCustomError:
-    """Return an error for a validator to raise about the key `at`, relative to the model or value
+def problem(
+    reason: str,
+    *path: Key,
+    code: Code = "invalid-value",
+) -> PydanticCustomError:
+    """Return an error for a validator to raise about the key `path`, relative to the model or value
     it validates.
     """
-    return PydanticCustomError(code, "{reason}", {"reason": reason, "at": at, "code": code})
+    return PydanticCustomError(code, "{reason}", {"reason": reason, "at": path, "code": code})
+
+
+def conflict(reason: str, *path: Key) -> PydanticCustomError:
+    """Return an error about a key that does not go with others."""
+    return problem(reason, *path, code="conflicting-key")
+
+
+def missing(remedy: str, *path: Key) -> PydanticCustomError:
+    """Return an error about a key that has to be there."""
+    return problem(f"is missing ({remedy})", *path, code="missing-key")
+
+
+def duplicate(reason: str, *path: Key) -> PydanticCustomError:
+    """Return an error about a value that is there twice."""
+    return problem(reason, *path, code="duplicate")
 
 
 def refuse(faults: Iterable[PydanticCustomError]) -> None:
     """Raise all faults that a validator of a model has found, if there are any."""
-    found = [InitErrorDetails(type=fault, input=None) for fault in faults]
-    if found:
-        raise ValidationError.from_exception_data("document", found)
+    details = [InitErrorDetails(type=fault, input=None) for fault in faults]
+    if details:
+        raise ValidationError.from_exception_data("document", details)
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return what to write instead of the unknown `word`: the nearest of the `known` words, or all
-    of them.
-    """
-    choices = list(known)
-    if near := _nearest(word, choices):
-        return f"did you mean '{near[0]}'?"
+def suggestion(word: str, words: Iterable[str]) -> str:
+    """Return what to write instead of an unknown word: the nearest of `words`, or all of them."""
+    choices = list(words)
+    nearest = _nearest(word, choices)
+    if nearest is not None:
+        return f"did you mean '{nearest}'?"
     if len(choices) > MAX_CHOICES:
         choices[MAX_CHOICES:] = ["..."]
     return f"known: {', '.join(choices) or 'none'}"
 
 
-def _nearest(word: str, known: Iterable[str]) -> list[str]:
-    """Return the known word that is most similar to `word`, or none."""
+def _nearest(word: str, words: Iterable[str]) -> str | None:
+    """Return the word that is most similar to `word`, if any is similar."""
     # Nothing is similar to a word of that length, and the search would be slow.
-    if len(word) <= MAX_TEXT:
-        return difflib.get_close_matches(word, [*known], n=1, cutoff=0.6)
-    return []
+    if len(word) > MAX_TEXT:
+        return None
+    matches = difflib.get_close_matches(
+        word,
+        [*words],
+        n=1,
+        cutoff=0.6,
+    )
+    return matches[0] if matches else None
 
 
 class Section(BaseModel):
@@ -132,48 +162,42 @@ class Section(BaseModel):
     def _check_keys(cls, data: object, validate: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(data, Mapping):
             return validate(data)
-        if data.keys() <= cls.model_fields.keys() and data.keys() >= _required(cls):
+        if data.keys() <= cls.model_fields.keys() and data.keys() >= _required(cls).keys():
             return validate(data)
         unknown = [str(key) for key in data if key not in cls.model_fields]
         if len(unknown) > MAX_CHOICES:
             # Each explanation takes a millisecond, and nobody reads so many.
-            named = ", ".join(map(shown, unknown[:MAX_NAMED]))
-            reason = (
-                f"has {len(unknown)} unknown keys, {named} and {len(unknown) - MAX_NAMED} more"
-                " (remove them)"
-            )
+            named = ", ".join(map(excerpt, unknown[:MAX_NAMED]))
+            more = len(unknown) - MAX_NAMED
+            reason = f"has {len(unknown)} unknown keys, {named} and {more} more (remove them)"
             faults = [problem(reason, code="unknown-key")]
-            meant = set[str]()
+            meant = set[str | None]()
         else:
-            meant = {near for key in unknown for near in _nearest(key, cls.model_fields)}
-            faults = [
-                problem(
-                    f"unknown key ({suggestion(key, cls.model_fields)})", key, code="unknown-key"
-                )
-                for key in unknown
-            ]
-        faults += [
-            problem(f"is missing (give {field.description})", key, code="missing-key")
-            for key, field in cls.model_fields.items()
-            if field.is_required() and key not in data and key not in meant
-        ]
+            meant = {_nearest(key, cls.model_fields) for key in unknown}
+            faults = []
+            for key in unknown:
+                reason = f"unknown key ({suggestion(key, cls.model_fields)})"
+                faults.append(problem(reason, key, code="unknown-key"))
+        for key in _required(cls):
+            if key not in data and key not in meant:
+                description = cls.model_fields[key].description
+                faults.append(missing(f"give {description}", key))
         try:
             validate({key: value for key, value in data.items() if key in cls.model_fields})
         except ValidationError as error:
-            others = [
-                _again(details)
-                for details in error.errors(include_url=False)
-                if details["type"] != "missing"
-            ]
+            details = error.errors(include_url=False)
+            value_faults = [_as_raised(fault) for fault in details if fault["type"] != "missing"]
         else:
-            others = []
-        own = [InitErrorDetails(type=fault, input=data) for fault in faults]
-        raise ValidationError.from_exception_data(cls.__name__, [*own, *others])
+            value_faults = []
+        key_faults = [InitErrorDetails(type=fault, input=data) for fault in faults]
+        raise ValidationError.from_exception_data(cls.__name__, [*key_faults, *value_faults])
 
 
 @cache
-def _required(section: type[Section]) -> frozenset[str]:
-    return frozenset(key for key, field in section.model_fields.items() if field.is_required())
+def _required(section: type[Section]) -> dict[str, None]:
+    """Return the required keys, in the order of the fields."""
+    fields = section.model_fields.items()
+    return dict.fromkeys(key for key, field in fields if field.is_required())
 
 
 S = TypeVar("S", bound=Section)
@@ -191,19 +215,22 @@ def read_document(path: str | Path) -> dict[str, object]:
 
 
 def read_documents(path: str | Path) -> dict[str, dict[str, object]]:
-    """Return the mappings in a YAML file, which ``---`` separates, by their names in errors. Raises
-    `DocumentError`.
+    """Return the mappings in a YAML file, which ``---`` separates, by their names in errors.
 
-    The path ``-`` is standard input. Empty documents are left out, unless there is nothing else.
+    Raises `DocumentError`. The path ``-`` is standard input. Empty documents are left out, unless
+    there is nothing else.
     """
     file = STANDARD_INPUT if str(path) == "-" else str(path)
     with nullcontext(sys.stdin.buffer) if str(path) == "-" else _opened(path) as stream:
-        found = _loaded(stream, file, lambda text: list(yaml.load_all(text, _Loader)))
-    full = {number: data for number, data in enumerate(found, 1) if data is not None}
-    if not full:
+        documents = _loaded(stream, file, lambda text: list(yaml.load_all(text, _Loader)))
+    mappings = {}
+    for number, data in enumerate(documents, start=1):
+        if data is not None:
+            name = f"{file}, document {number}" if len(documents) > 1 else file
+            mappings[name] = _mapping(data, name)
+    if not mappings:
         _mapping(None, file)
-    names = {number: f"{file}, document {number}" if len(found) > 1 else file for number in full}
-    return {names[number]: _mapping(data, names[number]) for number, data in full.items()}
+    return mappings
 
 
 @contextmanager
@@ -212,95 +239,89 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
         with Path(path).open("rb") as stream:
             yield stream
     except OSError as error:
-        raise DocumentError(
-            str(path), "", f"{error.strerror or error} (check the path)", code="unreadable-file"
-        ) from None
+        reason = f"{error.strerror or error} (check the path)"
+        raise DocumentError(str(path), "", reason, code="unreadable-file") from None
 
 
-def _loaded(stream: BinaryIO, file: str, load: Callable[[str], T]) -> T:
+def _loaded(
+    stream: BinaryIO,
+    file: str,
+    load: Callable[[str], T],
+) -> T:
     """Return what `load` makes of the text. Raises `DocumentError`."""
     raw = stream.read(MAX_DOCUMENT_BYTES + 1)
     if len(raw) > MAX_DOCUMENT_BYTES:
-        raise DocumentError(
-            file,
-            "",
-            f"is larger than {MAX_DOCUMENT_BYTES >> 20} MiB (check that it is the right file)",
-            code="too-large",
-        )
+        reason = f"is larger than {MAX_DOCUMENT_BYTES >> 20} MiB (check that it is the right file)"
+        raise DocumentError(file, "", reason, code="too-large")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DocumentError(
-            file,
-            "",
-            f"byte {error.start} is not UTF-8 text (save the file as UTF-8)",
-            code="not-utf8",
-        ) from None
+        reason = f"byte {error.start} is not UTF-8 text (save the file as UTF-8)"
+        raise DocumentError(file, "", reason, code="not-utf8") from None
     try:
         _check_depth(text)
         return load(text)
     except yaml.MarkedYAMLError as error:
-        raise DocumentError(
-            file, _position(error), _yaml_reason(error), code=_yaml_code(error)
-        ) from None
+        reason = _yaml_reason(error)
+        raise DocumentError(file, _position(error), reason, code=_yaml_code(error)) from None
     except yaml.reader.ReaderError as error:
-        reason = f"{shown(chr(error.character))} does not belong in a text (remove it)"
-        raise DocumentError(
-            file, f"character {error.position}", reason, code="bad-syntax"
-        ) from None
+        reason = f"{excerpt(chr(error.character))} does not belong in a text (remove it)"
+        place = f"character {error.position}"
+        raise DocumentError(file, place, reason, code="bad-syntax") from None
     except (
         ValueError
     ) as error:  # a date that does not exist, an integer of more digits than Python reads
-        raise DocumentError(
-            file, "", f"holds a value that YAML cannot read: {error} (quote it)", code="bad-syntax"
-        ) from None
+        reason = f"holds a value that YAML cannot read: {error} (quote it)"
+        raise DocumentError(file, "", reason, code="bad-syntax") from None
 
 
 def _mapping(data: object, file: str) -> dict[str, object]:
     if data is None:
-        raise DocumentError(
-            file, "", "is empty (a mapping of keys to values is expected)", code="empty-document"
-        )
+        reason = "is empty (a mapping of keys to values is expected)"
+        raise DocumentError(file, "", reason, code="empty-document")
     if not isinstance(data, dict):
-        raise DocumentError(
-            file,
-            "",
-            f"is a {_yaml_type(data)} (a mapping of keys to values is expected)",
-            code="not-a-mapping",
-        )
+        reason = f"is a {_yaml_type(data)} (a mapping of keys to values is expected)"
+        raise DocumentError(file, "", reason, code="not-a-mapping")
     return data
 
 
 def parse_document(
-    model: type[S], data: object, file: str, context: Mapping[str, object] | None = None
+    model: type[S],
+    data: object,
+    file: str,
+    context: Mapping[str, object] | None = None,
 ) -> S:
     """Return `data` as a `model`.
 
     Raises `DocumentError` for the first fault in `file`, which has the others, too.
     """
     try:
-        return model.model_validate(data, context=None if context is None else dict(context))
+        return model.model_validate(data, context=context and dict(context))
     except ValidationError as error:
         raise _first(file, error.errors(include_url=False)) from None
 
 
 def _first(file: str, faults: Sequence[ErrorDetails]) -> DocumentError:
     # A list whose items are all at fault counts as too short.
-    inner = {fault["loc"][:-depth] for fault in faults for depth in range(1, len(fault["loc"]))}
+    inner: set[tuple[Key, ...]] = set()
+    for fault in faults:
+        place = fault["loc"]
+        inner.update(place[:depth] for depth in range(1, len(place)))
     kept = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inner]
-    first, *others = [_document_error(file, fault) for fault in kept]
-    first.others = tuple(others)
+    first, *later = [_document_error(file, fault) for fault in kept]
+    first.other_faults = tuple(later)
     return first
 
 
 def _document_error(file: str, error: ErrorDetails) -> DocumentError:
-    at: tuple[Key, ...] = error.get("ctx", {}).get("at", ())
+    path: tuple[Key, ...] = error.get("ctx", {}).get("at", ())
     # If a key itself is at fault, pydantic appends a step that is not a key.
     if error["loc"][-1:] == ("[key]",):
         place = error["loc"][:-1]
     else:
         place = error["loc"]
-    return DocumentError(file, path_text((*place, *at)), _reason(error), code=_code(error))
+    full_path = path_text((*place, *path))
+    return DocumentError(file, full_path, _reason(error), code=_code(error))
 
 
 def path_text(path: Iterable[Key]) -> str:
@@ -314,7 +335,7 @@ def path_text(path: Iterable[Key]) -> str:
             if key.isprintable() and len(key) <= MAX_TEXT:
                 word = key
             else:
-                word = shown(key)
+                word = excerpt(key)
             text += f".{word}" if text else word
     return text
 
@@ -328,7 +349,7 @@ def _positive(parse: Callable[[object], T]) -> Callable[[object], T]:
     def check(value: object) -> T:
         parsed = parse(value)
         if parsed == 0:
-            raise QuantityError(f"{shown(value)} is zero (give more than 0)", code="too-small")
+            raise QuantityError(f"{excerpt(value)} is zero (give more than 0)", code="too-small")
         return parsed
 
     return check
@@ -368,13 +389,12 @@ def _written(text: Callable[[T], object]) -> PlainSerializer:
 
 
 def _real(value: object) -> Fraction:
-    if (
-        isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 10**9
-    ):  # False for NaN
+    # The comparison is false for NaN.
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 10**9:
         # The file says the shortest decimal form of the float, not its binary value.
         return Fraction(repr(value))
     raise QuantityError(
-        f"{shown(value)} is not a number between -10^9 and 10^9 (write for example 0.5)",
+        f"{excerpt(value)} is not a number between -10^9 and 10^9 (write for example 0.5)",
         code="not-a-number",
     )
 
@@ -382,7 +402,9 @@ def _real(value: object) -> Fraction:
 def _positive_real(value: object) -> Fraction:
     parsed = _real(value)
     if parsed <= 0:
-        raise QuantityError(f"{shown(value)} is not positive (give more than 0)", code="too-small")
+        raise QuantityError(
+            f"{excerpt(value)} is not positive (give more than 0)", code="too-small"
+        )
     return parsed
 
 
@@ -393,11 +415,11 @@ def _named(pattern: str, words: str) -> Callable[[object], str]:
     def check(value: object) -> str:
         if not isinstance(value, str):
             raise QuantityError(
-                f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)",
+                f"{excerpt(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)",
                 code="not-text",
             )
         if not compiled.fullmatch(value):
-            raise QuantityError(f"{shown(value)} is not {words}", code="not-a-name")
+            raise QuantityError(f"{excerpt(value)} is not {words}", code="not-a-name")
         return value
 
     return check
@@ -469,6 +491,9 @@ StepName = Annotated[
 """The name of a step of a job: up to 64 letters, digits, '.', '-' and '_'; a letter first."""
 Count = Annotated[int, Field(strict=True, ge=1, le=10**6)]
 """A whole number; 1 or more."""
+UpTo1000 = Annotated[int, Field(strict=True, ge=1, le=1000)]
+UpTo10000 = Annotated[int, Field(strict=True, ge=1, le=10_000)]
+UpTo100000 = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 
 
 # -- from errors of the libraries to ours ----------------------------------------------------------
@@ -486,15 +511,11 @@ class _Loader(yaml.CSafeLoader):
                 if key.tag == "tag:yaml.org,2002:merge":
                     continue
                 if key.tag != "tag:yaml.org,2002:str":
-                    raise _fault(
-                        f"key {_key_text(key)} is not text (quote it)", key.start_mark, "not-text"
-                    )
+                    reason = f"key {_key_text(key)} is not text (quote it)"
+                    raise _fault(reason, key.start_mark, "not-text")
                 if key.value in seen:
-                    raise _fault(
-                        f"duplicate key {shown(key.value)} (keep one of them)",
-                        key.start_mark,
-                        "duplicate-key",
-                    )
+                    reason = f"duplicate key {excerpt(key.value)} (keep one of them)"
+                    raise _fault(reason, key.start_mark, "duplicate-key")
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -503,21 +524,21 @@ def _check_depth(text: str) -> None:
     """Raise an error for nesting so deep that libyaml's recursive composer would run out of
     stack.
     """
-    said = f"is nested more than {MAX_DEPTH} deep (flatten it)"
+    reason = f"is nested more than {MAX_DEPTH} deep (flatten it)"
     depth = 0
     try:
         for event in yaml.parse(text, yaml.CSafeLoader):
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
                 if depth > MAX_DEPTH:
-                    raise _fault(said, event.start_mark, "nested-too-deep")
+                    raise _fault(reason, event.start_mark, "nested-too-deep")
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
     except yaml.MarkedYAMLError as error:
         # Recent versions of libyaml have a limit of their own, which they may meet while they look
         # ahead.
         if "nesting depth" in (error.problem or ""):
-            raise _fault(said, error.problem_mark, "nested-too-deep") from None
+            raise _fault(reason, error.problem_mark, "nested-too-deep") from None
         raise
 
 
@@ -527,7 +548,11 @@ class _Fault(yaml.constructor.ConstructorError):
     code: Code
 
 
-def _fault(reason: str, mark: Any, code: Code) -> _Fault:
+def _fault(
+    reason: str,
+    mark: Any,
+    code: Code,
+) -> _Fault:
     fault = _Fault(None, None, reason, mark)
     fault.code = code
     return fault
@@ -541,7 +566,7 @@ def _yaml_code(error: yaml.MarkedYAMLError) -> Code:
 
 def _key_text(node: yaml.Node) -> str:
     if isinstance(node, yaml.ScalarNode):
-        return shown(node.value)
+        return excerpt(node.value)
     return "that is a list or mapping"
 
 
@@ -572,13 +597,18 @@ def _yaml_type(value: object) -> str:
     return named.get(type(value), "null" if value is None else type(value).__name__)
 
 
-def _again(error: ErrorDetails) -> InitErrorDetails:
+def _as_raised(error: ErrorDetails) -> InitErrorDetails:
     """Return an error in the form in which it can be raised once more."""
     context = error.get("ctx", {})
     kind: str | PydanticCustomError = error["type"]
     if "reason" in context:
         kind = PydanticCustomError(context["code"], "{reason}", context)
-    return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=context)
+    return InitErrorDetails(
+        type=kind,
+        loc=error["loc"],
+        input=error["input"],
+        ctx=context,
+    )
 
 
 _CODES: Mapping[str, Code] = {
@@ -621,22 +651,24 @@ def _reason(error: ErrorDetails) -> str:
         case "value_error":
             return str(context["error"])
         case "int_type" | "int_from_float" | "int_parsing":
-            return f"{shown(value)} is not a whole number (write for example 3)"
+            return f"{excerpt(value)} is not a whole number (write for example 3)"
         case "greater_than_equal":
-            return f"{shown(value)} is too small (give {context['ge']} or more)"
+            return f"{excerpt(value)} is too small (give {context['ge']} or more)"
         case "less_than_equal" | "int_parsing_size":
             return (
-                f"{shown(value)} is too large (give {context.get('le', 'a smaller number')} or"
+                f"{excerpt(value)} is too large (give {context.get('le', 'a smaller number')} or"
                 " less)"
             )
         case "string_type":
-            return f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)"
+            return (
+                f"{excerpt(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)"
+            )
         case "literal_error":
-            return f"{shown(value)} is not allowed (use {context['expected']})"
+            return f"{excerpt(value)} is not allowed (use {context['expected']})"
         case "tuple_type" | "list_type":
-            return f"{shown(value)} is not a list (write it as [a, b])"
+            return f"{excerpt(value)} is not a list (write it as [a, b])"
         case "model_type" | "dict_type" | "model_attributes_type":
-            return f"{shown(value)} is not a mapping (write it as {{key: value}})"
+            return f"{excerpt(value)} is not a mapping (write it as {{key: value}})"
         case "too_short":
             return f"has {context['actual_length']} items (give at least {context['min_length']})"
         case "too_long":

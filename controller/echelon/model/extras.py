@@ -47,6 +47,7 @@ PLUG_INS = {
         ("coflows", "results", "rows", "scenario", "sizes", "start_us", "started_s", "sweep"), "lab"
     ),
     "echelon.pictures": dict.fromkeys(("fabric", "job"), "lab"),
+    "echelon.programs": {"aggregation": "aggregation"},
     "echelon.plots": {"sweep.slowdowns": "lab"},
     "echelon.stores": {"etcd": "etcd"},
     "echelon.targets": {"tofino": "tofino"},

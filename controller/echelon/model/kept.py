@@ -11,7 +11,7 @@ from operator import ne
 from typing import Any, Generic, Self, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
-Of = TypeVarTuple("Of")
+Inputs = TypeVarTuple("Inputs")
 
 
 def altered(thing: T, **attributes: Any) -> T:
@@ -21,32 +21,41 @@ def altered(thing: T, **attributes: Any) -> T:
     return twin
 
 
-class Kept(Generic[*Of, T]):
+class Kept(Generic[*Inputs, T]):
     """A maker of one object for each job, which keeps it until the job goes or its inputs
     change.
     """
 
-    def __init__(self, make: Callable[[*Of], T]) -> None:
+    def __init__(self, make: Callable[[*Inputs], T]) -> None:
         self._make = make
-        self._of: Mapping[str, tuple[*Of]] = {}
-        self._made: dict[str, T] = {}
+        self._inputs: Mapping[str, tuple[*Inputs]] = {}
+        self._objects: dict[str, T] = {}
 
-    def update(self, of: Mapping[str, tuple[*Of]]) -> Mapping[str, T]:
-        """Return, by job, the object made of `of[job]`: the same object as at the last call if the
-        inputs are equal.
+    def update(self, inputs: Mapping[str, tuple[*Inputs]]) -> Mapping[str, T]:
+        """Return, by job, the object made of its inputs.
 
-        Objects of other jobs are forgotten. Both mappings belong to this maker and the caller, who
-        do not change them. Raise what the maker raises; then nothing has changed.
+        It is the same object as at the last call if the inputs are equal. Objects of other jobs are
+        forgotten. Both mappings belong to this maker and the caller, who do not change them. Raise
+        what the maker raises; then nothing has changed.
         """
         # In C for all jobs but those that changed. A tuple compares its items by identity first.
-        changed = [*compress(of, map(ne, of.values(), map(self._of.get, of)))]
-        made = self._made | {job: self._make(*of[job]) for job in changed}
-        self._of, self._made = of, dict(zip(of, map(made.__getitem__, of), strict=True))
-        return self._made
+        last_inputs = map(self._inputs.get, inputs)
+        changed = list(compress(inputs, map(ne, inputs.values(), last_inputs)))
+        objects = dict(self._objects)
+        for job in changed:
+            objects[job] = self._make(*inputs[job])
+        self._objects = dict(zip(inputs, map(objects.__getitem__, inputs), strict=True))
+        self._inputs = inputs
+        return self._objects
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a maker that goes on from here. Inputs and objects are immutable, so that the copy
-        shares them, and so does the rest of a deep copy that it is a part of."""
-        for job, thing in self._made.items():
-            memo.update((id(one), one) for one in (*self._of[job], thing))
+        """Return a maker that goes on from here.
+
+        Inputs and objects are immutable, so that the copy shares them, and so does the rest of a
+        deep copy that it is a part of.
+        """
+        for job, thing in self._objects.items():
+            memo[id(thing)] = thing
+            for item in self._inputs[job]:
+                memo[id(item)] = item
         return altered(self, _make=deepcopy(self._make, memo))

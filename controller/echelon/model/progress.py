@@ -56,14 +56,21 @@ class CommandProgress:
     phases, every stage is one phase, of which the done parts are the share.
     """
 
-    def stage(self, doing: str, /, parts: float = 0, unit: str = "", kept: float = 0) -> None:
+    def stage(
+        self,
+        doing: str,
+        /,
+        parts: float = 0,
+        unit: str = "",
+        kept: float = 0,
+    ) -> None:
         """Begin the next stage: `doing` in words, and how many parts it has, if that is known.
 
         `kept` of them are there from an earlier command. `unit` is what the parts are, in the
         plural.
         """
 
-    def doing(self, what: str, /) -> None:
+    def doing(self, work: str, /) -> None:
         """Say what is being done now in this stage."""
 
     def done(self, parts: float = 1, /) -> None:
@@ -120,9 +127,8 @@ class HowFar:
     @property
     def line(self) -> str:
         """Return all of it in one line."""
-        return f"{clock_text(self.elapsed_s)}  " + ", ".join(
-            filter(None, (self.doing, self.counted, self.left))
-        )
+        parts = filter(None, (self.doing, self.counted, self.left))
+        return f"{clock_text(self.elapsed_s)}  {', '.join(parts)}"
 
 
 @dataclass(slots=True)
@@ -166,7 +172,8 @@ class _PhaseTime:
         silence_s = now_s - self._heard_s
         if self.share > 0:
             # It counts down until the next part is done.
-            rest_s = (self._heard_s - self._from_s) * (1 - self.share) / self.share - silence_s
+            seen_s = self._heard_s - self._from_s
+            rest_s = seen_s * (1 - self.share) / self.share - silence_s
         elif expected_s is None:
             return None
         else:
@@ -205,7 +212,14 @@ class Account(CommandProgress):
         self._as_expected = _Pace()
         """The time of phases that are over, beside what was expected."""
 
-    def stage(self, doing: str, /, parts: float = 0, unit: str = "", kept: float = 0) -> None:
+    def stage(
+        self,
+        doing: str,
+        /,
+        parts: float = 0,
+        unit: str = "",
+        kept: float = 0,
+    ) -> None:
         self._doing = doing
         self._unit = unit
         self._parts = parts
@@ -214,8 +228,8 @@ class Account(CommandProgress):
         if not self._has_phases:
             self._phase = _PhaseTime(Phase(""), self._now_s())
 
-    def doing(self, what: str, /) -> None:
-        self._doing = what
+    def doing(self, work: str, /) -> None:
+        self._doing = work
 
     def done(self, parts: float = 1, /) -> None:
         self._done = min(self._done + parts, self._parts)
@@ -234,9 +248,11 @@ class Account(CommandProgress):
         now_s = self._now_s()
         if self._phase is not None:
             over = self._phase.phase
-            self._paces.setdefault(over.pace, _Pace()).add(over.cost, now_s - self._phase.began_s)
+            took_s = now_s - self._phase.began_s
+            pace = self._paces.setdefault(over.pace, _Pace())
+            pace.add(over.cost, took_s)
             if over.expected_s:
-                self._as_expected.add(over.expected_s, now_s - self._phase.began_s)
+                self._as_expected.add(over.expected_s, took_s)
         while self._ahead:
             phase = self._ahead.popleft()
             if name in ("", phase.name):
@@ -253,9 +269,8 @@ class Account(CommandProgress):
         """Return how far the command is now."""
         now_s = self._now_s()
         elapsed_s = now_s - self._began_s
-        return HowFar(
-            self._doing, self._done, self._parts, self._unit, elapsed_s, self._left_s(now_s)
-        )
+        left_s = self._left_s(now_s)
+        return HowFar(self._doing, self._done, self._parts, self._unit, elapsed_s, left_s)
 
     def _left_s(self, now_s: float) -> float | None:
         current = self._phase
@@ -272,9 +287,9 @@ class Account(CommandProgress):
             before = paces.get(kind, _Pace())
             whole_s = now_s - current.began_s + left_s
             # It counts as much as is seen of it.
-            paces[kind] = _Pace(
-                before.cost + current.share * cost, before.took_s + current.share * whole_s
-            )
+            seen = _Pace(before.cost, before.took_s)
+            seen.add(current.share * cost, current.share * whole_s)
+            paces[kind] = seen
         for phase in ahead:
             expected_s = self._expected_s(phase, paces)
             if expected_s is None:
@@ -294,11 +309,11 @@ class Account(CommandProgress):
     def _slowness(self) -> float:
         """How many times as long as expected this machine takes, with what else it does."""
         slowness = 1.0
-        if (
-            self._worked_s is not None
-            and (worked_s := self._worked_s() - self._worked_before_s) > 0
-        ):
-            slowness = max((self._now_s() - self._began_s) / worked_s, 1.0)
+        if self._worked_s is not None:
+            worked_s = self._worked_s() - self._worked_before_s
+            if worked_s > 0:
+                elapsed_s = self._now_s() - self._began_s
+                slowness = max(elapsed_s / worked_s, 1.0)
         over = self._as_expected
         return (slowness * _TRUSTED_S + over.took_s) / (_TRUSTED_S + over.cost)
 
@@ -324,9 +339,15 @@ class Account(CommandProgress):
         return self.how_far.line
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def counted(
+    number: int,
+    singular: str,
+    plural: str = "",
+) -> str:
     """Return a number of things in words: 1 switch, 2 switches."""
-    return f"{number} {one if number == 1 else many or f'{one}s'}"
+    if number == 1:
+        return f"1 {singular}"
+    return f"{number} {plural or f'{singular}s'}"
 
 
 def clock_text(duration_s: float) -> str:

@@ -43,93 +43,94 @@ class QuantityError(CodedError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    what: str
-    units: Mapping[str, Fraction]
+    name: str
+    units: Mapping[str, Fraction | int]
     example: str
-    largest: Fraction
+    largest: int
     largest_text: str
-    whole: str | None = None
+    indivisible: str | None = None
     """The unit of which there must be a whole number. None: any rational number is allowed."""
 
     def parse(self, value: object) -> Fraction:
         match = _QUANTITY.fullmatch(_text(value, self).strip())
         if match is None:
-            raise QuantityError(
-                f"{shown(value)} is not a {self.what} (write it as in {self.example})"
-            )
+            raise self.no_quantity(value)
         number = Fraction(match["number"])
         unit = match["unit"]
         if not unit and number != 0:
-            raise QuantityError(
-                f"{shown(value)} has no unit (write for example {self.example}; {self.choice()})",
-                code="missing-unit",
-            )
+            raise self.without_unit(value)
         if unit and unit not in self.units:
-            raise QuantityError(
-                f"{shown(unit)} is not a unit of {self.what} ({self.choice()})", code="unknown-unit"
-            )
+            reason = f"is not a unit of {self.name} ({self.choice()})"
+            raise QuantityError(f"{excerpt(unit)} {reason}", code="unknown-unit")
         amount = number * self.units[unit] if unit else number
         if amount < 0:
-            raise QuantityError(
-                f"{shown(value)} is negative (a {self.what} is 0 or more)", code="too-small"
-            )
+            reason = f"is negative (a {self.name} is 0 or more)"
+            raise QuantityError(f"{excerpt(value)} {reason}", code="too-small")
         if amount > self.largest:
+            reason = f"is too large (a {self.name} is at most {self.largest_text})"
+            raise QuantityError(f"{excerpt(value)} {reason}", code="too-large")
+        if self.indivisible and amount.denominator != 1:
             raise QuantityError(
-                f"{shown(value)} is too large (a {self.what} is at most {self.largest_text})",
-                code="too-large",
+                f"{excerpt(value)} is not a whole number of {self.indivisible} (round it)"
             )
-        if self.whole and amount.denominator != 1:
-            raise QuantityError(f"{shown(value)} is not a whole number of {self.whole} (round it)")
         return amount
+
+    def no_quantity(self, value: object) -> QuantityError:
+        reason = f"is not a {self.name} (write it as in {self.example})"
+        return QuantityError(f"{excerpt(value)} {reason}")
+
+    def without_unit(self, value: object) -> QuantityError:
+        reason = f"has no unit (write for example {self.example}; {self.choice()})"
+        return QuantityError(f"{excerpt(value)} {reason}", code="missing-unit")
 
     def choice(self) -> str:
         return f"use {', '.join(self.units)}"
 
 
 _DURATION = _Kind(
-    what="duration",
+    name="duration",
     units={
-        "s": Fraction(1),
+        "s": 1,
         "ms": Fraction(1, 10**3),
         "us": Fraction(1, 10**6),
         "ns": Fraction(1, 10**9),
-        "min": Fraction(60),
-        "h": Fraction(3600),
+        "min": 60,
+        "h": 3600,
     },
     example="10 ms",
-    largest=Fraction(10**4 * 3600),
+    largest=10**4 * 3600,
     largest_text="10000 h",
 )
 _SIZE = _Kind(
-    what="size",
+    name="size",
     units={
-        "B": Fraction(1),
-        "kB": Fraction(10**3),
-        "MB": Fraction(10**6),
-        "GB": Fraction(10**9),
-        "TB": Fraction(10**12),
-        "KiB": Fraction(2**10),
-        "MiB": Fraction(2**20),
-        "GiB": Fraction(2**30),
-        "TiB": Fraction(2**40),
+        "B": 1,
+        "kB": 10**3,
+        "MB": 10**6,
+        "GB": 10**9,
+        "TB": 10**12,
+        "KiB": 2**10,
+        "MiB": 2**20,
+        "GiB": 2**30,
+        "TiB": 2**40,
     },
     example="2.5 MB",
-    largest=Fraction(10**15),
+    largest=10**15,
     largest_text="1000 TB",
-    whole="bytes",
+    indivisible="bytes",
 )
 _RATE = _Kind(
-    what="rate",
+    name="rate",
     units={
-        "bit/s": Fraction(1),
-        "kbit/s": Fraction(10**3),
-        "Mbit/s": Fraction(10**6),
-        "Gbit/s": Fraction(10**9),
+        "bit/s": 1,
+        "kbit/s": 10**3,
+        "Mbit/s": 10**6,
+        "Gbit/s": 10**9,
     },
     example="10 Mbit/s",
-    largest=Fraction(10**13),
+    largest=10**13,
     largest_text="10000 Gbit/s",
-    whole="bits per second",
+    indivisible="bits per second",
 )
 
 
@@ -158,7 +159,7 @@ def number(text: str) -> Fraction:
         with suppress(ValueError, ZeroDivisionError):
             return Fraction(text)
     raise QuantityError(
-        f"{shown(text)} is not a number (write for example 0.01)", code="not-a-number"
+        f"{excerpt(text)} is not a number (write for example 0.01)", code="not-a-number"
     )
 
 
@@ -178,16 +179,18 @@ def rate_text(bits_per_second: int) -> str:
 
 
 def _decimal(value: Fraction) -> str:
-    whole, rest = divmod(round(value * 10**12), 10**12)
-    return f"{whole}.{rest:012d}".rstrip("0").rstrip(".")
+    integer, decimals = divmod(round(value * 10**12), 10**12)
+    return f"{integer}.{decimals:012d}".rstrip("0").rstrip(".")
 
 
-def shown(value: object) -> str:
+def excerpt(value: object) -> str:
     """Return `value` as a message shows it: on one line, short, and with YAML's words for null,
     true and false.
     """
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
     try:
         if isinstance(value, int):
             str(value)  # reprlib describes it from Python 3.14 on
@@ -204,8 +207,21 @@ def _text(value: object, kind: _Kind) -> str:
         if value == 0:
             return "0"
         if isinstance(value, int) or value * 0 == 0:  # neither infinite nor not-a-number
-            raise QuantityError(
-                f"{shown(value)} has no unit (write for example {kind.example}; {kind.choice()})",
-                code="missing-unit",
-            )
-    raise QuantityError(f"{shown(value)} is not a {kind.what} (write it as in {kind.example})")
+            raise kind.without_unit(value)
+    raise kind.no_quantity(value)
+
+
+def one_line(text: str) -> str:
+    """Return `text` on one line, with control characters escaped so that no terminal acts upon
+    them.
+    """
+    text = " ".join(text.split())
+    if text.isprintable():
+        return text
+    return "".join(map(_printable, text))
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -13,6 +13,9 @@ counted. What uses one of them uses it throughout; policies and rankings compute
 
 Link = tuple[str, str]
 """A directed link: (node, next node)."""
+
+Capacities: TypeAlias = Mapping[Link, Fraction]
+"""The bytes per second of each link."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +35,8 @@ class ActiveFlow:
     size_bytes: int
     remaining_bytes: Number
     start_s: Number
-    ideal_finish_s: Number
+    deadline_s: Number
+    """The finish that its arrangement function asks for; the start, if it is in no EchelonFlow."""
     sequence: int
     """Counts flow starts in the whole run: breaks ties by arrival."""
     max_rate_Bps: Number | None = None  # noqa: N815
@@ -77,9 +81,7 @@ class LocalAllocator(Allocator, Protocol):
     """
 
     def neighbourhood(self, flow: ActiveFlow) -> Hashable:
-        """Return what couples the flow to others that share no link with it, such as its job; None
-        if nothing does.
-        """
+        """Return what couples the flow to others beside links, such as its job; None: nothing."""
 
 
 @runtime_checkable

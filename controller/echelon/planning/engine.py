@@ -1,6 +1,4 @@
-"""The choice between what computes: C, which is built at first use, or Python, which computes the
-same, slower.
-"""
+"""The choice between C, which is built at first use, and Python, which computes the same slower."""
 
 from __future__ import annotations
 
@@ -10,8 +8,10 @@ VARIABLE = "ECHELON_ENGINE"
 
 
 def wanted_engine(error: type[Exception]) -> str:
-    """Return what the environment variable ECHELON_ENGINE says: native (fail without a compiler),
-    python, or auto, the default. Raise `error` for anything else."""
+    """Return what the environment variable ECHELON_ENGINE says: native, python or auto.
+
+    Native fails without a compiler; auto is the default. Raise `error` for anything else.
+    """
     wanted = os.environ.get(VARIABLE, "auto")
     if wanted not in ("auto", "native", "python"):
         raise error(f"{VARIABLE} is '{wanted}': use auto, native or python")

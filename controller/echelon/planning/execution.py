@@ -47,6 +47,10 @@ class IterationRecord(Generic[T_co]):
     higher."""
 
 
+AloneRecord: TypeAlias = IterationRecord[Fraction]
+"""An iteration of a job that has the network to itself, in exact seconds."""
+
+
 @dataclass(slots=True)
 class JobRecord(Generic[T_co]):
     """All iterations of a job so far; the last may be unfinished."""
@@ -57,7 +61,7 @@ class JobRecord(Generic[T_co]):
     @property
     def finished(self) -> list[IterationRecord[T_co]]:
         """Return the iterations that have finished."""
-        return [i for i in self.iterations if i.finish is not None]
+        return [record for record in self.iterations if record.finish is not None]
 
 
 @overload
@@ -91,18 +95,14 @@ def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Number]) -> Nu
 
     Raises `ValueError` if a flow is unfinished.
     """
-    finish: dict[str, Number] = {}
-    for name in echelonflow.flows:
-        if name in record.flows:
-            at = record.flows[name].finish
-        else:
-            at = None
-        if at is None:
+    late_s = []
+    for name, offset_s in zip(echelonflow.flows, echelonflow.offsets_s, strict=True):
+        span = record.flows.get(name)
+        if span is None or span.finish is None:
             raise ValueError(f"flow {name} has not finished in iteration {record.iteration}")
-        finish[name] = at
-    reference_s = record.references[echelonflow.name]
-    offsets_s = dict(zip(echelonflow.flows, echelonflow.offsets_s, strict=True))
-    return max(finish[name] - (reference_s + offsets_s[name]) for name in echelonflow.flows)
+        deadline_s = record.references[echelonflow.name] + offset_s
+        late_s.append(span.finish - deadline_s)
+    return max(late_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,14 @@ def _for_ever(iteration: int) -> bool:
     return True
 
 
+Step: TypeAlias = ComputeUnit | Flow
+
+
+def steps_of(job: Job) -> tuple[Step, ...]:
+    """Return the steps of a job in the order in which it lists them, flows last."""
+    return (*job.computes, *job.flows)
+
+
 class Turns:
     """The order in which hosts send the flows of a job that sends in turn: that of their starts.
 
@@ -146,16 +154,13 @@ class Turns:
 
     def __init__(self, job: Job) -> None:
         self._in_turn = job.in_turn
-        names = (
-            [*(unit.name for unit in job.computes), *(flow.name for flow in job.flows)]
-            if job.in_turn
-            else ()
-        )
-        self._place = {name: place for place, name in enumerate(names)}
+        self._place: dict[str, int] = {}
+        if job.in_turn:
+            self._place = {step.name: place for place, step in enumerate(steps_of(job))}
         self._waiting: dict[str, deque[str]] = {}
         """The flows that wait for their turn, by the host that sends another."""
 
-    def begins(self, step: ComputeUnit | Flow) -> bool:
+    def begins(self, step: Step) -> bool:
         """Return whether a step may start. A flow that may not waits for its turn."""
         if not self._in_turn or isinstance(step, ComputeUnit):
             return True
@@ -165,16 +170,18 @@ class Turns:
         self._waiting[step.src] = deque()
         return True
 
-    def behind(self, step: ComputeUnit | Flow | None, ready: list[str]) -> list[str]:
-        """Return what starts behind a step that has finished (None: another host's flow), where
-        `ready` waited for it.
+    def after(self, step: Step | None, ready: list[str]) -> list[str]:
+        """Return the steps that start when a step has finished for which `ready` waited.
 
-        What has waited for its turn goes first.
+        None stands for another host's flow. Flows that have waited for their turn go first.
         """
         if not self._in_turn:
             return ready
-        waiting = self._waiting.pop(step.src) if isinstance(step, Flow) else ()
-        return [*waiting, *sorted(ready, key=self._place.__getitem__)]
+        ready = sorted(ready, key=self._place.__getitem__)
+        if not isinstance(step, Flow):
+            return ready
+        waiting = self._waiting.pop(step.src)
+        return [*waiting, *ready]
 
 
 class JobExecution(Generic[T]):
@@ -203,26 +210,30 @@ class JobExecution(Generic[T]):
         self._order = analysis.topological_order(job)
         if not self._order:
             raise ValueError(f"job {job.name}: an iteration has neither compute units nor flows")
-        steps: tuple[ComputeUnit | Flow, ...] = (*job.computes, *job.flows)
-        self._steps = {step.name: step for step in steps}
+        self._steps = {step.name: step for step in steps_of(job)}
         self._followers: dict[str, list[str]] = {name: [] for name in self._order}
         for name in self._order:
             for before in self._steps[name].after:
                 self._followers[before].append(name)
-        self._echelonflow_of: dict[str, str] = {}
+        self._echelonflow_by_flow: dict[str, str] = {}
         for echelonflow in job.echelonflows:
-            for name in echelonflow.flows:
-                if not isinstance(self._steps.get(name), Flow):
-                    raise ValueError(
-                        f"job {job.name}: EchelonFlow {echelonflow.name} has no flow {name} to hold"
-                    )
-                if self._echelonflow_of.setdefault(name, echelonflow.name) != echelonflow.name:
-                    raise ValueError(f"job {job.name}: flow {name} is in two EchelonFlows")
+            self._add(echelonflow)
         self._missing: dict[str, int] = {}
         self._running: set[str] = set()
         self._turns = Turns(job)
         self._unfinished = 0
         self._delayed: set[str] = set()
+
+    def _add(self, echelonflow: EchelonFlow) -> None:
+        job = self.job.name
+        for name in echelonflow.flows:
+            if not isinstance(self._steps.get(name), Flow):
+                raise ValueError(
+                    f"job {job}: EchelonFlow {echelonflow.name} has no flow {name} to hold"
+                )
+            before = self._echelonflow_by_flow.setdefault(name, echelonflow.name)
+            if before != echelonflow.name:
+                raise ValueError(f"job {job}: flow {name} is in two EchelonFlows")
 
     def start(self, now: T) -> list[Instruction[T]]:
         """Start iteration 1. Raises `ValueError` if the job has started before."""
@@ -249,10 +260,12 @@ class JobExecution(Generic[T]):
 
     def _begin(self, iteration: int, now: T) -> list[Instruction[T]]:
         self.record.iterations.append(IterationRecord(iteration, now))
+        # Each iteration is the same graph, begun with nothing finished.
         self._missing = {name: len(self._steps[name].after) for name in self._order}
         self._unfinished = len(self._steps)
         self._delayed.clear()
-        return self._start_all((name for name in self._order if not self._steps[name].after), now)
+        first = [name for name in self._order if not self._steps[name].after]
+        return self._start_all(first, now)
 
     def _start_all(self, names: Iterable[str], now: T) -> list[Instruction[T]]:
         current = self._current
@@ -264,7 +277,7 @@ class JobExecution(Generic[T]):
             self._running.add(name)
             if isinstance(step, Flow):
                 current.flows[name] = Span(now)
-                echelonflow = self._echelonflow_of.get(name)
+                echelonflow = self._echelonflow_by_flow.get(name)
                 if echelonflow is not None:
                     current.references.setdefault(echelonflow, now)
                 out.append(StartFlow(step, current.iteration))
@@ -282,7 +295,12 @@ class JobExecution(Generic[T]):
             return unit.duration_s
         return unit.duration_s + delay_s
 
-    def _finished(self, name: str, now: T, spans: dict[str, Span[T]]) -> list[Instruction[T]]:
+    def _finished(
+        self,
+        name: str,
+        now: T,
+        spans: dict[str, Span[T]],
+    ) -> list[Instruction[T]]:
         if name not in self._running or name not in spans:
             raise ValueError(f"job {self.job.name}: {name} finished but was not running")
         self._running.remove(name)
@@ -293,7 +311,7 @@ class JobExecution(Generic[T]):
             self._missing[follower] -= 1
             if not self._missing[follower]:
                 ready.append(follower)
-        ready = self._turns.behind(self._steps[name], ready)
+        ready = self._turns.after(self._steps[name], ready)
         if self._unfinished:
             return self._start_all(ready, now)
         current = self._current
@@ -327,7 +345,10 @@ class Completion:
     """
 
     def __init__(
-        self, jobs: Iterable[str], iterations: int | None, until: Until = "all-done"
+        self,
+        jobs: Iterable[str],
+        iterations: int | None,
+        until: Until = "all-done",
     ) -> None:
         self._finished = dict.fromkeys(jobs, 0)
         self._iterations = iterations
@@ -344,15 +365,17 @@ class Completion:
         """
         if self._iterations is None or iteration <= self._iterations:
             return True
-        others = (finished for name, finished in self._finished.items() if name != job)
-        return self._load_stays and any(finished < self._iterations for finished in others)
+        if not self._load_stays:
+            return False
+        counts = [count for name, count in self._finished.items() if name != job]
+        return any(count < self._iterations for count in counts)
 
     @property
     def reached(self) -> bool:
         """Whether the run is over. A run without jobs is over at once."""
-        return self._iterations is not None and all(
-            n >= self._iterations for n in self._finished.values()
-        )
+        if self._iterations is None:
+            return False
+        return min(self._finished.values(), default=self._iterations) >= self._iterations
 
     @property
     def common_iterations(self) -> int:

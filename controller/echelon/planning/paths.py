@@ -25,9 +25,7 @@ _ROUNDING = 1e-9
 
 
 def links_of(path: Sequence[str]) -> tuple[Link, ...]:
-    """Return the directed links of a path of nodes, or of a tree
-    (`echelon.model.fabric.model.BREAK`).
-    """
+    """Return the directed links of a path, or of a tree (`echelon.model.fabric.model.BREAK`)."""
     if BREAK in path:
         return tuple(link for link in pairwise(path) if BREAK not in link)
     return tuple(pairwise(path))
@@ -42,7 +40,8 @@ def hosts_of(path: Path) -> Path:
     """Return the ends of a path, or the hosts of a tree in their order: what has one link."""
     if not is_tree(path):
         return path[0], path[-1]
-    ends = Counter(chain.from_iterable({frozenset(link) for link in links_of(path)}))
+    cables = {frozenset(link) for link in links_of(path)}
+    ends = Counter(chain.from_iterable(cables))
     return tuple(dict.fromkeys(node for node in path if ends[node] == 1))
 
 
@@ -54,19 +53,25 @@ def switches_of(path: Path) -> Path:
     return tuple(dict.fromkeys(node for node in path if node not in hosts))
 
 
-def packets_held(path: Sequence[str], fabric: Fabric, packet_bytes: int) -> int:
+def packets_held(
+    path: Sequence[str],
+    fabric: Fabric,
+    packet_bytes: int,
+) -> int:
     """Return how many packets in flight fill a path on which no others wait.
 
     That is what its slowest link carries while each node on the way stores and forwards a packet,
     and on the way back the acknowledgement, which may find at each node that a packet of the other
     direction has just begun.
     """
-    one_way_s, slowest_Bps = 0.0, inf  # noqa: N806
+    one_way_s = 0.0
+    slowest_Bps = inf  # noqa: N806
     for link in links_of(path):
         rate_Bps = float(fabric.capacity_Bps[link])  # noqa: N806
         one_way_s += packet_bytes / rate_Bps + fabric.delay_s[link]
         slowest_Bps = min(slowest_Bps, rate_Bps)  # noqa: N806
-    return max(1, ceil(2 * one_way_s * slowest_Bps / packet_bytes - _ROUNDING))
+    packets = 2 * one_way_s * slowest_Bps / packet_bytes
+    return max(1, ceil(packets - _ROUNDING))
 
 
 class FlowPaths:
@@ -77,10 +82,12 @@ class FlowPaths:
         self._paths = Kept(_paths)
 
     def update(
-        self, jobs: Sequence[Job], fabric: Fabric, chooser: PathChooser | None = None
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        chooser: PathChooser | None = None,
     ) -> Mapping[str, Paths]:
-        """Return the paths by job, in the jobs' order: the same object as at the last call where
-        nothing changed.
+        """Return the paths by job: the same object as at the last call where nothing changed.
 
         `chooser` chooses them; by default one of its own that does what the fabric says. Raises
         `PlanError` if two jobs have one name or a worker cannot be reached; then nothing has
@@ -91,7 +98,8 @@ class FlowPaths:
             routes = (chooser or self._chosen).route(fabric, jobs)
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
-        return self._paths.update({job.name: (job, routes[job.name]) for job in jobs})
+        rows = {job.name: (job, routes[job.name]) for job in jobs}
+        return self._paths.update(rows)
 
 
 def _paths(job: Job, routes: Routes) -> Paths:
@@ -100,12 +108,11 @@ def _paths(job: Job, routes: Routes) -> Paths:
 
 def check_names(jobs: Sequence[Job]) -> None:
     """Raise `PlanError` if two jobs have one name."""
-    seen: set[str] = set()
-    for job in jobs if len({job.name for job in jobs}) < len(jobs) else ():
+    if len({job.name for job in jobs}) == len(jobs):
+        return
+    seen = set()
+    for job in jobs:
         if job.name in seen:
-            raise PlanError(
-                f"job {job.name}: two jobs have this name; give each its own",
-                job.name,
-                code="duplicate",
-            )
+            reason = f"job {job.name}: two jobs have this name; give each its own"
+            raise PlanError(reason, job.name, code="duplicate")
         seen.add(job.name)

@@ -26,13 +26,17 @@ waits for them.
 
 
 class PlanError(CodedError, ValueError):
-    """A policy cannot be made, or it cannot plan these jobs on this fabric; the message says what
-    to change.
-    """
+    """A policy that cannot be made, or cannot plan these jobs; the message says what to change."""
 
     code: Code = "plan-impossible"
 
-    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        job: str | None = None,
+        *,
+        code: Code | None = None,
+    ) -> None:
         super().__init__(reason, code=code)
         self.job = job
         """The job without which the others can be planned; None if no single job is at fault."""
@@ -40,15 +44,16 @@ class PlanError(CodedError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FlowPlan:
-    """One flow (the same in every iteration): how it is ranked, and along which switches it
-    goes.
-    """
+    """One flow of every iteration: how it is ranked, and along which switches it goes."""
 
     job: str
     flow: str
     ranking: Ranking
-    path: tuple[str, ...]
+    path: Path
     """Nodes from source host to destination host, both included."""
+
+
+FlowPlans = tuple[FlowPlan, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class Plan:
     """A policy's decision for a set of jobs on a fabric."""
 
     policy: str
-    flows: tuple[FlowPlan, ...]
+    flows: FlowPlans
     default_schedule: PortSchedule
     """The queues of every egress port that `schedules` does not name."""
     schedules: Mapping[tuple[str, str], PortSchedule] = field(default_factory=dict)
@@ -108,34 +113,48 @@ class Plan:
     """
 
     @classmethod
-    def of_jobs(cls, policy: str, flows: Mapping[str, tuple[FlowPlan, ...]], **others: Any) -> Self:
-        """Return a plan of the flows of each job, by its name; `others` are the other fields.
+    def of_jobs(
+        cls,
+        policy: str,
+        flows: Mapping[str, FlowPlans],
+        **fields: Any,
+    ) -> Self:
+        """Return a plan of the flows of each job, by its name; `fields` are the other fields.
 
         `by_job` is `flows` then: a policy that gives the same object for a job as in its last plan
         says that nothing has changed for that job.
         """
-        plan = cls(policy, tuple(chain.from_iterable(flows.values())), **others)
+        all_flows = tuple(chain.from_iterable(flows.values()))
+        plan = cls(policy, all_flows, **fields)
         plan.__dict__["by_job"] = flows
         return plan
 
-    def with_rankings(self, rankings: Mapping[FlowKey, Ranking], **others: Any) -> Self:
-        """Return this plan with other rankings of some of its flows; `others` are other fields that
-        change.
+    def with_rankings(self, rankings: Mapping[FlowKey, Ranking], **fields: Any) -> Self:
+        """Return this plan with other rankings of some of its flows; `fields` change, too.
 
         Jobs none of whose rankings differ keep their object in `by_job`.
         """
         flows = list(self.flows)
-        of_jobs: dict[str, list[FlowPlan]] = {}
+        changed = {}
+        """The flows of each job of which some ranking differs."""
         for key, ranking in rankings.items():
-            place, of_job = self.places[key]
-            if flows[place].ranking != ranking:
-                flow = flows[place] = replace(flows[place], ranking=ranking)
-                of_jobs.setdefault(key[0], list(self.by_job[key[0]]))[of_job] = flow
-        plan = replace(self, flows=tuple(flows) if of_jobs else self.flows, **others)
-        plan.__dict__["by_job"] = {
-            **self.by_job,
-            **{job: tuple(of_job) for job, of_job in of_jobs.items()},
-        }
+            job, _ = key
+            place, place_in_job = self.places[key]
+            if flows[place].ranking == ranking:
+                continue
+            flows[place] = replace(flows[place], ranking=ranking)
+            if job not in changed:
+                changed[job] = list(self.by_job[job])
+            changed[job][place_in_job] = flows[place]
+
+        new_flows = self.flows
+        if changed:
+            new_flows = tuple(flows)
+        plan = replace(self, flows=new_flows, **fields)
+        by_job = dict(self.by_job)
+        for job, job_flows in changed.items():
+            by_job[job] = tuple(job_flows)
+        plan.__dict__["by_job"] = by_job
         plan.__dict__["places"] = self.places
         return plan
 
@@ -144,22 +163,23 @@ class Plan:
         return self.hosts_rank and host not in self.unranked_hosts
 
     def ranking_at_host(self, flow: FlowKey) -> Ranking | None:
-        """Return the ranking by which its host sends a flow; None: its packets leave as they
-        come.
-        """
-        if self.ranks_at(self.paths[flow[0]][flow[1]][0]):
+        """Return the ranking by which a host sends a flow; None: packets leave as they come."""
+        job, name = flow
+        host = self.paths[job][name][0]
+        if self.ranks_at(host):
             return self.ranking[flow]
         return None
 
     def delayed(self, jobs: Iterable[Job]) -> tuple[Job, ...]:
         """Return the jobs as host agents start them: those of `shifts_s` that much later."""
-        shifts_s = self.shifts_s
-        return tuple(
-            replace(job, start_s=job.start_s + shifts_s[job.name])
-            if shifts_s.get(job.name)
-            else job
-            for job in jobs
-        )
+
+        def delayed(job: Job) -> Job:
+            shift_s = self.shifts_s.get(job.name)
+            if not shift_s:
+                return job
+            return replace(job, start_s=job.start_s + shift_s)
+
+        return tuple(map(delayed, jobs))
 
     @cached_property
     def ranking(self) -> Mapping[FlowKey, Ranking]:
@@ -169,16 +189,18 @@ class Plan:
     @cached_property
     def places(self) -> Mapping[FlowKey, tuple[int, int]]:
         """Return the index of each flow in `flows`, and in those of its job."""
-        of_job = {
-            (flow.job, flow.flow): index
-            for flows in self.by_job.values()
-            for index, flow in enumerate(flows)
-        }
-        keys = [(flow.job, flow.flow) for flow in self.flows]
-        return {key: (index, of_job[key]) for index, key in enumerate(keys)}
+        in_job = {}
+        for flows in self.by_job.values():
+            for index, flow in enumerate(flows):
+                in_job[flow.job, flow.flow] = index
+        places = {}
+        for index, flow in enumerate(self.flows):
+            key = flow.job, flow.flow
+            places[key] = index, in_job[key]
+        return places
 
     @cached_property
-    def by_job(self) -> Mapping[str, tuple[FlowPlan, ...]]:
+    def by_job(self) -> Mapping[str, FlowPlans]:
         """Return the flows of each job that has any, in the order of `flows`."""
         out: dict[str, list[FlowPlan]] = {}
         for flow in self.flows:
@@ -186,6 +208,9 @@ class Plan:
         return {job: tuple(flows) for job, flows in out.items()}
 
     @cached_property
-    def paths(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    def paths(self) -> Mapping[str, Mapping[str, Path]]:
         """Return the path of each flow, by job and flow."""
-        return {job: {flow.flow: flow.path for flow in flows} for job, flows in self.by_job.items()}
+        paths = {}
+        for job, flows in self.by_job.items():
+            paths[job] = {flow.flow: flow.path for flow in flows}
+        return paths

@@ -34,19 +34,15 @@ _given_out: set[int] = set()
 
 
 def dies_with_this(signal: str = "KILL") -> tuple[str, ...]:
-    """Return the words to put before a command that gets this signal when this thread ends, also
-    where that is before the kernel knows of the wish. Call it in the thread that starts the
-    command."""
-    return (
-        "setpriv",
-        "--pdeathsig",
-        signal,
-        "--",
-        "sh",
-        "-c",
-        'test "$PPID" = "$0" && exec "$@"',
-        str(os.getpid()),
-    )
+    """Return the words to put before a command that gets this signal when this thread ends.
+
+    It ends too where the thread ended before the kernel knew of the wish. Call it in the thread
+    that starts the command.
+    """
+    watched = ("setpriv", "--pdeathsig", signal, "--")
+    # By then this process may be another one's child.
+    unless_orphaned = ("sh", "-c", 'test "$PPID" = "$0" && exec "$@"', str(os.getpid()))
+    return (*watched, *unless_orphaned)
 
 
 def preferred(niceness: int) -> tuple[str, ...]:
@@ -55,7 +51,10 @@ def preferred(niceness: int) -> tuple[str, ...]:
 
 
 def start(
-    command: Sequence[str | Path], log: Path, mode: str = "wb", **options: Any
+    command: Sequence[str | Path],
+    log: Path,
+    mode: str = "wb",
+    **options: Any,
 ) -> subprocess.Popen[bytes]:
     """Start a process that writes to `log`, and reads nothing unless `options` give it a `stdin`.
 
@@ -71,21 +70,21 @@ def start(
         )
 
 
-def said(log: Path) -> str:
+def last_words(log: Path) -> str:
     """Return the last lines of a log as one line."""
     try:
         with log.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = stream.read().decode(errors="replace").strip().splitlines()[-_TAIL_LINES:]
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _TAIL_BYTES))
+            tail = stream.read().decode(errors="replace")
     except OSError:
-        lines = []
-    return " | ".join(" ".join(line.split()) for line in lines) or "it says nothing"
+        tail = ""
+    lines = [" ".join(line.split()) for line in tail.strip().splitlines()]
+    return " | ".join(lines[-_TAIL_LINES:]) or "it says nothing"
 
 
 def free_port() -> int:
-    """Return a free TCP port of the loopback interface, a different one at each call in this
-    process.
-    """
+    """Return a free TCP port of the loopback interface; in this process each only once."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

@@ -15,7 +15,6 @@ from typing import Any
 
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd
 from echelon.model.fabric.model import Switch as FabricSwitch
-from echelon.model.p4program import ranking_list
 from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
 from echelon.switches.lowering.identity import ShimIdentity
 from echelon.switches.lowering.intent import Interval, Prefix
@@ -29,14 +28,48 @@ LIMIT_BYTES, LOWER, UPPER = 500, 2, 5
 ETHERNET_BYTES = 14
 
 
+ACTION = """
+    @id(0x01000116) @name(".short")
+    action short(port_t port, mac_t dst_mac, profile_id_t profile) {
+        take_path(port, dst_mac);
+        meta.ranking = Ranking.SHORT;
+        meta.profile = profile;
+    }
+
+    @id(0x02000105)
+"""
+
+
+def add_ranking(v1model: Path, branch: str) -> None:
+    """Add the ranking to a copy of the program: its value, its action, and its branch."""
+    insert(v1model / "include" / "types.p4", "    DSCP = 5\n", "    DSCP = 5,\n    SHORT = 6\n")
+
+    flow = v1model / "include" / "control" / "flow.p4"
+    insert(flow, "\n    @id(0x02000105)\n", ACTION)
+    insert(flow, "            dscp;\n", "            dscp;\n            short;\n")
+
+    program = v1model / "echelon.p4"
+    key = "                    meta.level_key = (bit<32>)hdr.ipv4.dscp;\n                }\n"
+    insert(program, key, key + branch)
+    # The length is no time that runs out while the packet waits.
+    lasts = "meta.ranking == Ranking.DSCP) {\n                    meta.rank_holds_us"
+    insert(program, lasts, lasts.replace(")", " || meta.ranking == Ranking.SHORT)", 1))
+
+
+def insert(path: Path, before: str, after: str) -> None:
+    text = path.read_text()
+    if before not in text:
+        sys.exit(f"{path.name} has changed: the check does not find {before.strip()!r}")
+    path.write_text(text.replace(before, after, 1))
+
+
 def compiled(folder: Path) -> bytes:
     """Return the program with the ranking, as p4c writes it for softswitch."""
     if shutil.which("p4c-bm2-ss") is None:
         sys.exit("p4c-bm2-ss is not installed: it compiles your ranking")
     with tempfile.TemporaryDirectory() as scratch:
         copy = shutil.copytree(P4SRC, Path(scratch) / "p4src")
-        shutil.copy(folder / "short.p4", copy / "shared" / "rankings")
-        (copy / "build" / "v1model" / "rankings.p4").write_text(ranking_list(copy, "v1model"))
+        add_ranking(copy / "v1model", (folder / "short.p4").read_text())
         out = Path(scratch) / "echelon.json"
         command = [
             "p4c-bm2-ss",

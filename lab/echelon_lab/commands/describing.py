@@ -12,82 +12,114 @@ from echelon.cli.usage import fail, fraction
 from echelon.model.documents import DocumentError
 from echelon_lab.models import new_job_file
 
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        help="The model, e.g. llama-7b; a wrong name lists all.",
+        metavar="MODEL",
+    ),
+]
+GpusOption = Annotated[int, typer.Option(help="Number of GPUs.", min=1)]
+ParallelOption = Annotated[
+    str,
+    typer.Option(
+        help=(
+            "Degrees of data, tensor, pipeline, context and expert parallelism. Default: data"
+            " of all GPUs."
+        ),
+        metavar="dp=N,tp=N,pp=N,cp=N,ep=N",
+    ),
+]
+GpuOption = Annotated[
+    str,
+    typer.Option(
+        help=(
+            "V100, A100, H100, H200, B200, MI300X, TPU-v5p, or your own: TFLOP/s, and GB/s of"
+            " links and memory."
+        ),
+        metavar="GPU|peak=N,local=N,memory=N",
+    ),
+]
+GlobalBatchOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Samples of an iteration, of all replicas.",
+        min=1,
+    ),
+]
+MicroBatchesOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Instead, micro-batches for each replica. Default: 1; in a pipeline 8.",
+        min=1,
+    ),
+]
+MicroBatchSizeOption = Annotated[
+    int,
+    typer.Option(
+        help="Samples of a micro-batch.",
+        min=1,
+    ),
+]
+ZeroOption = Annotated[int, typer.Option(help="Stage of ZeRO: 0 to 3.")]
+SequenceParallelOption = Annotated[
+    bool, typer.Option("--sequence-parallel", help="Of a tensor group.")
+]
+InterleaveOption = Annotated[
+    int,
+    typer.Option(
+        help="Chunks of the model in each stage of a pipeline.",
+        min=1,
+    ),
+]
+RecomputeOption = Annotated[
+    str,
+    typer.Option(help="What the backward pass computes anew: none, selective (attention) or full."),
+]
+OverlapOption = Annotated[bool, typer.Option(help="Sum gradients during the backward pass.")]
+FlashOption = Annotated[bool, typer.Option(help="FlashAttention, which keeps no scores.")]
+GpusPerHostOption = Annotated[int, typer.Option(help="GPUs of each host.", min=1)]
+HostsOption = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "The hosts, as h1,h2,h3 or h[1-3], every second of them as h[1-31/2]. Default: h1,"
+            " h2... as many as "
+            "are needed."
+        )
+    ),
+]
+EfficiencyOption = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "Part of the GPU's peak that matrix multiplications reach. Default: as measured on"
+            " that GPU."
+        ),
+        metavar="FRACTION",
+    ),
+]
+NameOption = Annotated[str | None, typer.Option(help="The job's name. Default: that of the model.")]
+
 
 def new(
-    model: Annotated[
-        str,
-        typer.Argument(help="The model, e.g. llama-7b; a wrong name lists all.", metavar="MODEL"),
-    ],
-    gpus: Annotated[int, typer.Option(help="Number of GPUs.", min=1)],
-    parallel: Annotated[
-        str,
-        typer.Option(
-            help=(
-                "Degrees of data, tensor, pipeline, context and expert parallelism. Default: data"
-                " of all GPUs."
-            ),
-            metavar="dp=N,tp=N,pp=N,cp=N,ep=N",
-        ),
-    ] = "",
-    gpu: Annotated[
-        str,
-        typer.Option(
-            help=(
-                "V100, A100, H100, H200, B200, MI300X, TPU-v5p, or your own: TFLOP/s, and GB/s of"
-                " links and memory."
-            ),
-            metavar="GPU|peak=N,local=N,memory=N",
-        ),
-    ] = "A100",
-    global_batch: Annotated[
-        int | None, typer.Option(help="Samples of an iteration, of all replicas.", min=1)
-    ] = None,
-    micro_batches: Annotated[
-        int | None,
-        typer.Option(
-            help="Instead, micro-batches for each replica. Default: 1; in a pipeline 8.", min=1
-        ),
-    ] = None,
-    micro_batch_size: Annotated[int, typer.Option(help="Samples of a micro-batch.", min=1)] = 1,
-    zero: Annotated[int, typer.Option(help="Stage of ZeRO: 0 to 3.")] = 0,
-    sequence_parallel: Annotated[
-        bool, typer.Option("--sequence-parallel", help="Of a tensor group.")
-    ] = False,
-    interleave: Annotated[
-        int, typer.Option(help="Chunks of the model in each stage of a pipeline.", min=1)
-    ] = 1,
-    recompute: Annotated[
-        str,
-        typer.Option(
-            help="What the backward pass computes anew: none, selective (attention) or full."
-        ),
-    ] = "none",
-    overlap: Annotated[bool, typer.Option(help="Sum gradients during the backward pass.")] = True,
-    flash: Annotated[bool, typer.Option(help="FlashAttention, which keeps no scores.")] = True,
-    gpus_per_host: Annotated[int, typer.Option(help="GPUs of each host.", min=1)] = 8,
-    hosts: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "The hosts, as h1,h2,h3 or h[1-3], every second of them as h[1-31/2]. Default: h1,"
-                " h2... as many as "
-                "are needed."
-            )
-        ),
-    ] = None,
-    efficiency: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Part of the GPU's peak that matrix multiplications reach. Default: as measured on"
-                " that GPU."
-            ),
-            metavar="FRACTION",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="The job's name. Default: that of the model.")
-    ] = None,
+    model: ModelArgument,
+    gpus: GpusOption,
+    parallel: ParallelOption = "",
+    gpu: GpuOption = "A100",
+    global_batch: GlobalBatchOption = None,
+    micro_batches: MicroBatchesOption = None,
+    micro_batch_size: MicroBatchSizeOption = 1,
+    zero: ZeroOption = 0,
+    sequence_parallel: SequenceParallelOption = False,
+    interleave: InterleaveOption = 1,
+    recompute: RecomputeOption = "none",
+    overlap: OverlapOption = True,
+    flash: FlashOption = True,
+    gpus_per_host: GpusPerHostOption = 8,
+    hosts: HostsOption = None,
+    efficiency: EfficiencyOption = None,
+    name: NameOption = None,
     out: tables.OutFile = None,
 ) -> None:
     """Write the job file of a model that is trained on so many GPUs.
@@ -95,6 +127,12 @@ def new(
     Example: echelon job new llama-7b --gpus 64 --parallel dp=8,tp=4,pp=2 --global-batch 128 -o job.yaml
     """
     try:
+        listed = None
+        if hosts is not None:
+            listed = host_names(hosts)
+        peak_share = None
+        if efficiency is not None:
+            peak_share = fraction("--efficiency", efficiency)
         text = new_job_file(
             model,
             gpus=gpus,
@@ -105,8 +143,8 @@ def new(
             global_batch=global_batch,
             zero=zero,
             gpus_per_host=gpus_per_host,
-            hosts=None if hosts is None else host_names(hosts),
-            efficiency=None if efficiency is None else fraction("--efficiency", efficiency),
+            hosts=listed,
+            efficiency=peak_share,
             name=name,
             recompute=recompute,
             warn=lambda text: typer.echo(f"warning: {text}", err=True),
@@ -121,32 +159,44 @@ def new(
 
 
 _RANGE = re.compile(
-    r"(?P<before>[^\[\],]*)\[(?P<first>\d+)-(?P<last>\d+)(?:/(?P<step>[1-9]\d*))?\](?P<after>[^\[\],]*)"
+    r"(?P<before>[^\[\],]*)"
+    r"\[(?P<first>\d+)-(?P<last>\d+)(?:/(?P<step>[1-9]\d*))?\]"
+    r"(?P<after>[^\[\],]*)"
 )
 _MOST = 100_000
 
 
 def host_names(text: str) -> list[str]:
-    """Return the hosts of a list such as ``h1,h[3-5],g[01-31/2]``, in the notation of ClusterShell;
-    numbers are as wide as the first of a range. Raises `DocumentError`."""
+    """Return the hosts of a list such as ``h1,h[3-5],g[01-31/2]``, in the notation of ClusterShell.
+
+    Numbers are as wide as the first of a range. Raises `DocumentError`.
+    """
     names: list[str] = []
-    for word in (word.strip() for word in text.split(",")):
-        of = _RANGE.fullmatch(word)
-        if of is None and ("[" in word or "]" in word):
+    for word in text.split(","):
+        names += _expanded(word.strip())
+    return names
+
+
+def _expanded(word: str) -> list[str]:
+    """Return the hosts of one word of the list: a name, or a name with a range."""
+    match = _RANGE.fullmatch(word)
+    if match is None:
+        if "[" in word or "]" in word:
             raise DocumentError(
                 "--hosts", "", f"'{word}' is no range of hosts (write h[1-16], or h[1-31/2])"
             )
-        if of is None:
-            names.append(word)
-            continue
-        first = int(of["first"])
-        last = int(of["last"])
-        if not first <= last <= first + _MOST:
-            raise DocumentError(
-                "--hosts",
-                "",
-                f"'{word}' has no end after its beginning that is near (write h[1-16])",
-            )
-        numbers = range(first, last + 1, int(of["step"] or 1))
-        names += [f"{of['before']}{number:0{len(of['first'])}d}{of['after']}" for number in numbers]
-    return names
+        return [word]
+    first = int(match["first"])
+    last = int(match["last"])
+    if not first <= last <= first + _MOST:
+        raise DocumentError(
+            "--hosts",
+            "",
+            f"'{word}' has no end after its beginning that is near (write h[1-16])",
+        )
+    width = len(match["first"])
+    step = int(match["step"] or 1)
+    hosts = []
+    for number in range(first, last + 1, step):
+        hosts.append(f"{match['before']}{number:0{width}d}{match['after']}")
+    return hosts

@@ -19,87 +19,110 @@ if TYPE_CHECKING:
     from echelon_lab.tables import Table
 
 
+OutOption = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        help=(
+            "The directory for results and report. Existing results are kept and not measured"
+            " again."
+        ),
+        metavar="DIRECTORY",
+    ),
+]
+FilesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Scenario files to run instead of random scenarios.",
+        metavar="[SCENARIO.yaml]...",
+    ),
+]
+ScenariosOption = Annotated[int, typer.Option(help="Number of scenarios.", min=1)]
+HalfOption = Annotated[
+    str,
+    typer.Option(
+        help=(
+            "The half of the seeds: 'tune' to choose between variants, 'report' to report the"
+            " choice."
+        )
+    ),
+]
+PolicyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=(
+            "Run this policy, e.g. 'echelon(order=setf)', and fair; repeatable. Default: every"
+            " policy that "
+            "comes with Echelon, with its defaults."
+        )
+    ),
+]
+IterationsOption = Annotated[
+    int,
+    typer.Option(
+        help="Length of a run, in iterations of the scenario's slowest job alone.",
+        min=3,
+    ),
+]
+DrawsOption = Annotated[
+    int,
+    typer.Option(
+        help="Number of runs with other phases that are averaged.",
+        min=1,
+    ),
+]
+ErrorOption = Annotated[
+    float,
+    typer.Option(
+        help=(
+            "Greatest part by which policies misjudge a job's sizes and computing. Phases are"
+            " then unknown, too."
+        ),
+        min=0,
+        max=0.5,
+    ),
+]
+IdealOption = Annotated[
+    bool,
+    typer.Option("--ideal", help="Also run policies with the rates that they would ideally give."),
+]
+PacketsOption = Annotated[
+    int,
+    typer.Option(
+        help="Number of scenarios that also run on switches, from packets.",
+        min=0,
+    ),
+]
+WorstOption = Annotated[
+    int,
+    typer.Option(
+        help="Number of worst cases to keep as files, of each policy, mode and measure.",
+        min=0,
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of processes that measure. Default: one for each processor.",
+        min=1,
+    ),
+]
+
+
 def evaluate(
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            help=(
-                "The directory for results and report. Existing results are kept and not measured"
-                " again."
-            ),
-            metavar="DIRECTORY",
-        ),
-    ],
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Scenario files to run instead of random scenarios.", metavar="[SCENARIO.yaml]..."
-        ),
-    ] = None,
-    scenarios: Annotated[int, typer.Option(help="Number of scenarios.", min=1)] = 100,
-    half: Annotated[
-        str,
-        typer.Option(
-            help=(
-                "The half of the seeds: 'tune' to choose between variants, 'report' to report the"
-                " choice."
-            )
-        ),
-    ] = "report",
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=(
-                "Run this policy, e.g. 'echelon(order=setf)', and fair; repeatable. Default: every"
-                " policy that "
-                "comes with Echelon, with its defaults."
-            )
-        ),
-    ] = None,
-    iterations: Annotated[
-        int,
-        typer.Option(
-            help="Length of a run, in iterations of the scenario's slowest job alone.", min=3
-        ),
-    ] = 30,
-    draws: Annotated[
-        int, typer.Option(help="Number of runs with other phases that are averaged.", min=1)
-    ] = 1,
-    error: Annotated[
-        float,
-        typer.Option(
-            help=(
-                "Greatest part by which policies misjudge a job's sizes and computing. Phases are"
-                " then unknown, too."
-            ),
-            min=0,
-            max=0.5,
-        ),
-    ] = 0.0,
-    ideal: Annotated[
-        bool,
-        typer.Option(
-            "--ideal", help="Also run policies with the rates that they would ideally give."
-        ),
-    ] = False,
-    packets: Annotated[
-        int,
-        typer.Option(help="Number of scenarios that also run on switches, from packets.", min=0),
-    ] = 0,
-    worst: Annotated[
-        int,
-        typer.Option(
-            help="Number of worst cases to keep as files, of each policy, mode and measure.", min=0
-        ),
-    ] = 3,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of processes that measure. Default: one for each processor.", min=1
-        ),
-    ] = None,
+    out: OutOption,
+    files: FilesArgument = None,
+    scenarios: ScenariosOption = 100,
+    half: HalfOption = "report",
+    policy: PolicyOption = None,
+    iterations: IterationsOption = 30,
+    draws: DrawsOption = 1,
+    error: ErrorOption = 0.0,
+    ideal: IdealOption = False,
+    packets: PacketsOption = 0,
+    worst: WorstOption = 3,
+    workers: WorkersOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Run every policy on random scenarios, and compare it with fair sharing and the physical limit.
@@ -134,13 +157,13 @@ def evaluate(
             typer.echo(path)
 
 
-def _policies(given: list[str] | None) -> tuple[PolicyChoice, ...]:
+def _policies(texts: list[str] | None) -> tuple[PolicyChoice, ...]:
     from echelon.planning.policies.registry import own_policy_names
     from echelon_lab.evaluation.tasks import BASELINE
     from echelon_lab.scenarios.scenario import PolicyChoice
 
-    if given:
-        choices = [policy_choice(text) for text in given]
+    if texts:
+        choices = [policy_choice(text) for text in texts]
     else:
         choices = [PolicyChoice(name) for name in own_policy_names()]
     return tuple(dict.fromkeys([BASELINE, *choices]))
@@ -148,8 +171,7 @@ def _policies(given: list[str] | None) -> tuple[PolicyChoice, ...]:
 
 def _show(table: Table) -> None:
     typer.echo(table.title)
-    show(
-        [Column(title, right=bool(index)) for index, title in enumerate(table.columns)],
-        table.texts(),
-        "",
-    )
+    columns = []
+    for index, title in enumerate(table.columns):
+        columns.append(Column(title, right=bool(index)))
+    show(columns, table.texts(), "")

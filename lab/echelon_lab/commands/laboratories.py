@@ -1,6 +1,4 @@
-"""`echelon lab`: the switches of a fabric, a service, its page and a shell, for as long as the
-shell runs.
-"""
+"""`echelon lab`: the switches of a fabric, a service, its page and a shell, while the shell runs."""
 
 from __future__ import annotations
 
@@ -22,38 +20,49 @@ if TYPE_CHECKING:
     from echelon.model.fabric.model import Fabric
     from echelon_lab.hosts.laboratory import Laboratory
 
-_OTHERS = ("ECHELON_TOKEN_FILE", "ECHELON_CA", "ECHELON_CERTIFICATE")
+_OTHER_SERVICE = ("ECHELON_TOKEN_FILE", "ECHELON_CA", "ECHELON_CERTIFICATE")
 """Variables about another service, whose token this one must not get."""
 _SUGGESTED = {"ping": "iputils-ping"}
 """The commands that are suggested for hosts, and their Debian packages."""
 
 
+FabricArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="The fabric file.",
+        metavar="FABRIC.yaml",
+    ),
+]
+RunOption = Annotated[
+    str | None,
+    typer.Option(
+        "--run",
+        help="Run this command line instead of a shell, and end with its status.",
+        metavar="COMMAND",
+    ),
+]
+PolicyOption = Annotated[
+    str,
+    typer.Option(
+        help="The policy that the service begins with, e.g. fair or 'echelon(order=setf)'."
+    ),
+]
+TargetOption = Annotated[str, typer.Option(help="The target of which all switches are.")]
+HostsOption = Annotated[
+    bool,
+    typer.Option(
+        "--hosts",
+        help="Make hosts with the kernel's sockets; `host NAME` is a shell. Needs root.",
+    ),
+]
+
+
 def lab(
-    fabric: Annotated[Path, typer.Argument(help="The fabric file.", metavar="FABRIC.yaml")],
-    run: Annotated[
-        str | None,
-        typer.Option(
-            "--run",
-            help="Run this command line instead of a shell, and end with its status.",
-            metavar="COMMAND",
-        ),
-    ] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="The policy that the service begins with, e.g. fair or 'echelon(order=setf)'."
-        ),
-    ] = "echelon",
-    target: Annotated[
-        str, typer.Option(help="The target of which all switches are.")
-    ] = DEFAULT_TARGET,
-    hosts: Annotated[
-        bool,
-        typer.Option(
-            "--hosts",
-            help="Make hosts with the kernel's sockets; `host NAME` is a shell. Needs root.",
-        ),
-    ] = False,
+    fabric: FabricArgument,
+    run: RunOption = None,
+    policy: PolicyOption = "echelon",
+    target: TargetOption = DEFAULT_TARGET,
+    hosts: HostsOption = False,
 ) -> None:
     """Start the switches of a fabric and a service for them, and open a shell in which `echelon` finds it.
 
@@ -69,7 +78,7 @@ def lab(
         from echelon.switches.targets.target import find_target
         from echelon_lab.hosts.laboratory import laboratory, outside
 
-        for name in _OTHERS:
+        for name in _OTHER_SERVICE:
             os.environ.pop(name, None)
         launcher = find_target(target, "--target").launcher()
         if launcher is None:
@@ -93,50 +102,54 @@ def lab(
                 )
             if run is None:
                 typer.echo(_welcome(loaded, started, hosts))
-            status = started.run(
-                [os.environ.get("SHELL", "sh")] if run is None else ["sh", "-c", run]
-            )
+            if run is None:
+                command = [os.environ.get("SHELL", "sh")]
+            else:
+                command = ["sh", "-c", run]
+            status = started.run(command)
     raise typer.Exit(status)
 
 
-def _welcome(fabric: Fabric, started: Laboratory, has_hosts: bool) -> str:
+def _welcome(
+    fabric: Fabric,
+    started: Laboratory,
+    has_hosts: bool,
+) -> str:
     """Return what there is, and what to try."""
-    addresses = ", ".join(f"{host.name} {host.ipv4}" for host in fabric.hosts.values())
-    on_hosts = {}
-    if has_hosts:
-        first = next(iter(fabric.hosts))
-        last = [*fabric.hosts.values()][-1].ipv4
-        on_hosts["hosts"] = (
-            f"host NAME COMMAND, or host NAME for a shell, as host {first} ping {last}: {addresses}"
-        )
-        if absent := not_installed():
-            on_hosts["missing"] = absent
-    shows = bool(entry_points(group="echelon.pages"))
+    has_page = bool(entry_points(group="echelon.pages"))
     lines = {
         "fabric": (
             f"{fabric.name}: {len(fabric.switches)} switches, {len(fabric.hosts)} hosts, all ready"
         ),
-        "page": f"{started.page}/" if shows else "not installed (pip install echelon-web)",
+        "page": f"{started.page}/" if has_page else "not installed (pip install echelon-web)",
         "try": (
             "echelon status; echelon job submit FILE --wait; echelon plan show; echelon switch show"
             " NAME"
         ),
-        **on_hosts,
-        "switches": ", ".join(
-            f"{name} {switch.address}" for name, switch in started.switches.items()
-        ),
-        "logs": f"{started.directory}, until the end",
-        "end": "exit, or Ctrl-D",
     }
+    if has_hosts:
+        lines["hosts"] = _about_hosts(fabric)
+        missing = not_installed()
+        if missing:
+            lines["missing"] = missing
+    addresses = [f"{name} {switch.address}" for name, switch in started.switches.items()]
+    lines["switches"] = ", ".join(addresses)
+    lines["logs"] = f"{started.directory}, until the end"
+    lines["end"] = "exit, or Ctrl-D"
     return "\n".join(f"{name:<9} {text}" for name, text in lines.items())
 
 
+def _about_hosts(fabric: Fabric) -> str:
+    hosts = list(fabric.hosts.values())
+    example = f"host {hosts[0].name} ping {hosts[-1].ipv4}"
+    addresses = ", ".join(f"{host.name} {host.ipv4}" for host in hosts)
+    return f"host NAME COMMAND, or host NAME for a shell, as {example}: {addresses}"
+
+
 def not_installed() -> str:
-    """Return which suggested commands are not installed, and what to install; nothing if all are
-    there.
-    """
-    return ", ".join(
-        f"{command} is not installed (apt-get install {package})"
-        for command, package in _SUGGESTED.items()
-        if shutil.which(command) is None
-    )
+    """Return which suggested commands are missing, and what to install; nothing if all are there."""
+    missing = []
+    for command, package in _SUGGESTED.items():
+        if shutil.which(command) is None:
+            missing.append(f"{command} is not installed (apt-get install {package})")
+    return ", ".join(missing)

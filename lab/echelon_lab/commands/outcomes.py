@@ -1,6 +1,4 @@
-"""What `echelon run` prints of its results: what iterations took under each policy, and what cross
-traffic got.
-"""
+"""What `echelon run` prints: what iterations took under each policy, and what cross traffic got."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_COLUMNS = 4
 """The most policies, or jobs, that are columns of a table on a terminal."""
 _COLUMNS = ("job", "policy", "seconds", "change", "alone")
-_OF_TRAFFIC = (
+_TRAFFIC_COLUMNS = (
     "traffic",
     "policy",
     "offered",
@@ -36,37 +34,33 @@ _OF_TRAFFIC = (
 
 
 def show(document: Results, scenario: Scenario) -> None:
-    """Print the jobs' mean iteration times, with their change against the first policy, and the cross traffic.
+    """Print the jobs' mean iteration times, with their change, and the cross traffic.
 
-    On a terminal, policies are columns if they are few and rows if they are many. A pipe gets a
-    line for each job and policy, with all digits.
+    The change is against the first policy. On a terminal, policies are columns if they are few and
+    rows if they are many. A pipe gets a line for each job and policy, with all digits.
     """
     from rich.console import Console
 
-    means = _Means.of(document, scenario)
+    means = _Means.from_results(document, scenario)
+    against = ""
     if len(means.policies) > 1:
         against = f", and change against {means.policies[0]}"
-    else:
-        against = ""
     typer.echo(f"{scenario.name}: seconds per iteration, mean of all{against}")
     console = Console(highlight=False)
     if console.is_terminal:
         for table in _tables(means):
             console.print(table)
     else:
-        columns = [Column(title, right=title not in ("job", "policy")) for title in _COLUMNS]
-        rows = [
-            (job, of, f"{means.s[job, of]:.12g}", means.change(job, of) or "-", f"{alone_s:.12g}")
-            for job, alone_s in means.alone_s.items()
-            for of in means.policies
-        ]
-        tables.show(columns, rows, "")
+        columns = []
+        for title in _COLUMNS:
+            columns.append(Column(title, right=title not in ("job", "policy")))
+        tables.show(columns, list(_lines(means)), "")
     if scenario.traffic:
         typer.echo(_about_traffic(document, scenario))
-        columns = [
-            Column(title, right=title not in ("traffic", "policy"), wraps=True)
-            for title in _OF_TRAFFIC
-        ]
+        columns = []
+        for title in _TRAFFIC_COLUMNS:
+            is_number = title not in ("traffic", "policy")
+            columns.append(Column(title, right=is_number, wraps=True))
         tables.show(columns, list(_traffic(document, scenario)), "")
 
 
@@ -79,19 +73,17 @@ class _Means:
     alone_s: Mapping[str, float]
 
     @classmethod
-    def of(cls, document: Results, scenario: Scenario) -> _Means:
+    def from_results(cls, document: Results, scenario: Scenario) -> _Means:
         policies = list(document["results"])
-        jobs = {policy: document["results"][policy]["jobs"] for policy in policies}
-        names = [job.name for job in scenario.jobs]
-        return cls(
-            policies,
-            {
-                (name, of): fmean(jobs[of][name]["iteration_times_s"])
-                for name in names
-                for of in policies
-            },
-            {name: jobs[policies[0]][name]["alone_iteration_s"] for name in names},
-        )
+        means_s = {}
+        alone_s = {}
+        for job in scenario.jobs:
+            for policy in policies:
+                measured = document["results"][policy]["jobs"][job.name]
+                means_s[job.name, policy] = fmean(measured["iteration_times_s"])
+            first = document["results"][policies[0]]["jobs"][job.name]
+            alone_s[job.name] = first["alone_iteration_s"]
+        return cls(policies, means_s, alone_s)
 
     def change(self, job: str, policy: str) -> str:
         """Return the change against the first policy; nothing for that policy itself."""
@@ -100,34 +92,44 @@ class _Means:
         first = self.policies[0]
         if policy == first:
             return ""
-        return f"{change_percent(self.s[job, first], self.s[job, policy]):+.1f} %"
+        percent = change_percent(self.s[job, first], self.s[job, policy])
+        return f"{percent:+.1f} %"
 
     def cell(self, job: str, policy: str) -> str:
         return f"{_seconds(self.s[job, policy])}\n{self.change(job, policy)}".rstrip()
+
+
+def _lines(means: _Means) -> Iterator[Sequence[str]]:
+    for job, alone_s in means.alone_s.items():
+        for policy in means.policies:
+            mean = f"{means.s[job, policy]:.12g}"
+            change = means.change(job, policy) or "-"
+            yield job, policy, mean, change, f"{alone_s:.12g}"
 
 
 def _tables(means: _Means) -> Iterator[Table]:
     jobs = list(means.alone_s)
     policies = means.policies
     if len(policies) <= _MOST_COLUMNS:
-        rows = [
-            [job, _seconds(means.alone_s[job]), *(means.cell(job, of) for of in policies)]
-            for job in jobs
-        ]
+        rows = []
+        for job in jobs:
+            cells = [means.cell(job, policy) for policy in policies]
+            rows.append([job, _seconds(means.alone_s[job]), *cells])
         yield _table(["job", "alone", *policies], rows)
         return
     for begin in range(0, len(jobs), _MOST_COLUMNS):
-        shown = jobs[begin : begin + _MOST_COLUMNS]
-        rows = [["alone", *(_seconds(means.alone_s[job]) for job in shown)]]
-        yield _table(
-            ["policy", *shown],
-            [*rows, *([of, *(means.cell(job, of) for job in shown)] for of in policies)],
-        )
+        columns = jobs[begin : begin + _MOST_COLUMNS]
+        rows = [["alone", *(_seconds(means.alone_s[job]) for job in columns)]]
+        for policy in policies:
+            rows.append([policy, *(means.cell(job, policy) for job in columns)])
+        yield _table(["policy", *columns], rows)
 
 
 def _seconds(value: float) -> str:
     """Return four places, or four digits of a short time."""
-    return f"{value:.4f}" if value >= 0.01 else f"{value:.4g}"
+    if value >= 0.01:
+        return f"{value:.4f}"
+    return f"{value:.4g}"
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -135,18 +137,23 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    out = Table()
+    table = Table()
     for place, title in enumerate(titles):
-        out.add_column(Text(title), justify="right" if place else "left", overflow="fold")
+        table.add_column(
+            Text(title),
+            justify="right" if place else "left",
+            overflow="fold",
+        )
     for row in rows:
-        out.add_row(*map(Text, row))
-    return out
+        table.add_row(*(Text(cell) for cell in row))
+    return table
 
 
 def _about_traffic(document: Results, scenario: Scenario) -> str:
-    first = next(iter(document["results"].values()))["traffic"][scenario.traffic[0].name]
+    first = next(iter(document["results"].values()))
+    end_s = first["traffic"][scenario.traffic[0].name]["to_s"]
     return (
-        f"cross traffic in the first {first['to_s']:.4g} s, the length of the shortest run, under"
+        f"cross traffic in the first {end_s:.4g} s, the length of the shortest run, under"
         " every policy: Mbit/s offered and achieved, completion times of flows that finished in it"
     )
 
@@ -154,11 +161,12 @@ def _about_traffic(document: Results, scenario: Scenario) -> str:
 def _traffic(document: Results, scenario: Scenario) -> Iterator[Sequence[str]]:
     """Yield a row for each source of cross traffic and policy."""
     for source in scenario.traffic:
-        for policy, of in document["results"].items():
-            got = of["traffic"][source.name]
-            times = (
-                "-" if got[key] is None else f"{got[key]:.4f}"
-                for key in ("mean_completion_s", "p99_completion_s")
-            )
-            rates = (f"{got[key] / 1e6:.2f}" for key in ("offered_bps", "achieved_bps"))
-            yield source.name, policy, *rates, str(got["flows"]), str(got["unfinished"]), *times
+        for policy, measured in document["results"].items():
+            summary = measured["traffic"][source.name]
+            cells = [source.name, policy]
+            cells += [f"{summary[key] / 1e6:.2f}" for key in ("offered_bps", "achieved_bps")]
+            cells += [str(summary["flows"]), str(summary["unfinished"])]
+            for key in ("mean_completion_s", "p99_completion_s"):
+                time_s = summary[key]
+                cells.append("-" if time_s is None else f"{time_s:.4f}")
+            yield cells

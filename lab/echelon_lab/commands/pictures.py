@@ -17,8 +17,12 @@ def draw_fabric(file: Path, fabric: Fabric) -> None:
     draw_file(lambda style: [pictures.draw_fabric(fabric, style)], file)
 
 
-def draw_job(file: Path, job: Job, hosts: Sequence[str]) -> None:
+def draw_job(
+    file: Path,
+    job: Job,
+    hosts: Sequence[str],
+) -> None:
     """Draw one iteration of a job into a file, or fail with one line."""
-    from echelon_lab.plots import others
+    from echelon_lab.plots import inputs
 
-    draw_file(lambda style: [others.draw_job(job, tuple(hosts), style)], file)
+    draw_file(lambda style: [inputs.draw_job(job, tuple(hosts), style)], file)

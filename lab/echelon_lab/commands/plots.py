@@ -18,48 +18,69 @@ if TYPE_CHECKING:
     from echelon_lab.plots import Excerpt, Style
 
 
+ResultsArgument = Annotated[
+    Path,
+    typer.Argument(
+        help=(
+            "The directory that echelon run has written, or its results.json; or that of a sweep."
+        ),
+        metavar="RESULTS",
+    ),
+]
+OutOption = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        help="The directory for the pictures.",
+        metavar="DIRECTORY",
+    ),
+]
+KindOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=(
+            "summary, iterations, bars, timeline...; of a sweep: slowdowns; repeatable."
+            " Default: all."
+        ),
+        metavar="KIND",
+    ),
+]
+FormatsOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        help="png, svg, pdf, or several of them: png,pdf.",
+        metavar="FORMAT",
+    ),
+]
+WidthOption = Annotated[
+    str,
+    typer.Option(
+        help="column (3.3 inches) or text (7 inches).",
+        metavar="WIDTH",
+    ),
+]
+PolicyOption = Annotated[list[str] | None, typer.Option(help="Draw only this policy; repeatable.")]
+JobOption = Annotated[list[str] | None, typer.Option(help="Draw only this job; repeatable.")]
+IterationsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Draw only these, as 2 or 2:4, counted from 1.",
+        metavar="FIRST:LAST",
+    ),
+]
+
+
 def plot(
-    results: Annotated[
-        Path,
-        typer.Argument(
-            help=(
-                "The directory that echelon run has written, or its results.json; or that of a"
-                " sweep."
-            ),
-            metavar="RESULTS",
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="The directory for the pictures.", metavar="DIRECTORY"),
-    ],
-    kind: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=(
-                "summary, iterations, bars, timeline...; of a sweep: slowdowns; repeatable."
-                " Default: all."
-            ),
-            metavar="KIND",
-        ),
-    ] = None,
-    formats: Annotated[
-        str,
-        typer.Option(
-            "--format", help="png, svg, pdf, or several of them: png,pdf.", metavar="FORMAT"
-        ),
-    ] = "png",
-    width: Annotated[
-        str, typer.Option(help="column (3.3 inches) or text (7 inches).", metavar="WIDTH")
-    ] = "column",
-    policy: Annotated[
-        list[str] | None, typer.Option(help="Draw only this policy; repeatable.")
-    ] = None,
-    job: Annotated[list[str] | None, typer.Option(help="Draw only this job; repeatable.")] = None,
-    iterations: Annotated[
-        str | None,
-        typer.Option(help="Draw only these, as 2 or 2:4, counted from 1.", metavar="FIRST:LAST"),
-    ] = None,
+    results: ResultsArgument,
+    out: OutOption,
+    kind: KindOption = None,
+    formats: FormatsOption = "png",
+    width: WidthOption = "column",
+    policy: PolicyOption = None,
+    job: JobOption = None,
+    iterations: IterationsOption = None,
     as_json: tables.AsJson = False,
 ) -> None:
     """Draw pictures of a finished run or a sweep, readable at the width of a column, and say what they leave out.
@@ -81,14 +102,14 @@ def plot(
                 progress.doing(f"drawing {name}")
                 selection = Excerpt(first, last, tuple(job or ()))
                 look = formats.split(","), width
+                policies = policy or ()
                 if subject:
                     files += _draw_subject(
-                        subject, name, results, selection, out, *look, policies=policy or ()
+                        subject, name, results, selection, out, *look, policies=policies
                     )
                 else:
-                    files += draw(
-                        load(results, selection, policy or ()), name, selection, out, *look
-                    )
+                    run = load(results, selection, policies)
+                    files += draw(run, name, selection, out, *look)
                 notes += [f"{name}: {note}" for note in selection.notes]
                 progress.done()
     except DocumentError as error:
@@ -140,11 +161,14 @@ def _draw_subject(
 def _range(text: str | None) -> tuple[int | None, int | None]:
     if text is None:
         return None, None
-    first, colon, last = text.partition(":")
+    begin, colon, end = text.partition(":")
     try:
-        numbers = int(first), int(last if colon else first)
+        first = int(begin)
+        last = first
+        if colon:
+            last = int(end)
     except ValueError:
         fail(f"--iterations: '{text}' is not FIRST:LAST (write for example 2:4)")
-    if not 1 <= numbers[0] <= numbers[1]:
+    if not 1 <= first <= last:
         fail(f"--iterations: '{text}' is empty (write for example 2:4)")
-    return numbers
+    return first, last

@@ -21,87 +21,104 @@ from echelon_lab.commands import outcomes
 from echelon_lab.commands.compilers import slow_code
 
 if TYPE_CHECKING:
-    from echelon_lab.hosts.workers.others import MakeWorkers
+    from echelon_lab.hosts.workers.plug_in import MakeWorkers
     from echelon_lab.scenarios.scenario import PolicyChoice, Scenario
 
 
+ScenarioArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="The scenario file.",
+        metavar="SCENARIO.yaml",
+    ),
+]
+OutOption = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        help="The directory for results.json, report.md and pictures.",
+        metavar="DIRECTORY",
+    ),
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        help=f"The target to run on: {FLUID} (without switches), or a target.",
+        show_default=f"{DEFAULT_TARGET}; {UNRANKED_TARGET} where hosts rank",
+    ),
+]
+RankingAtOption = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "switches: they rank packets. hosts: senders do, and switches serve queues by code"
+            " point."
+        ),
+        metavar="WHERE",
+        show_default="what the target does",
+    ),
+]
+FabricOption = Annotated[
+    str,
+    typer.Option(
+        "--on",
+        metavar="HOSTS",
+        help=(
+            "virtual: in virtual time, in this process. namespaces, mininet: real sockets in"
+            " real time, on hosts "
+            "and switches that exist only for the run (needs root)."
+        ),
+    ),
+]
+PolicyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=(
+            "Run this policy, e.g. fair or 'echelon(order=setf)', instead of the scenario's;"
+            " repeatable."
+        )
+    ),
+]
+IdealOption = Annotated[
+    bool,
+    typer.Option(
+        "--ideal",
+        help=(
+            "With --target fluid: run each policy a second time with the rates that it would"
+            " ideally give, "
+            "as if switches had a queue for each flow."
+        ),
+    ),
+]
+ScaleOption = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "Multiply all rates and sizes by this, e.g. 1/1000: as many times fewer packets,"
+            " the same loads."
+        ),
+        metavar="FRACTION",
+    ),
+]
+YesOption = Annotated[
+    bool,
+    typer.Option(
+        "--yes", help="Do not ask before a run on packets that will take more than ten minutes."
+    ),
+]
+
+
 def run(
-    scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            help="The directory for results.json, report.md and pictures.",
-            metavar="DIRECTORY",
-        ),
-    ],
-    target: Annotated[
-        str | None,
-        typer.Option(
-            help=f"The target to run on: {FLUID} (without switches), or a target.",
-            show_default=f"{DEFAULT_TARGET}; {UNRANKED_TARGET} where hosts rank",
-        ),
-    ] = None,
-    ranking_at: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "switches: they rank packets. hosts: senders do, and switches serve queues by code"
-                " point."
-            ),
-            metavar="WHERE",
-            show_default="what the target does",
-        ),
-    ] = None,
-    fabric: Annotated[
-        str,
-        typer.Option(
-            "--on",
-            metavar="HOSTS",
-            help=(
-                "virtual: in virtual time, in this process. namespaces, mininet: real sockets in"
-                " real time, on hosts "
-                "and switches that exist only for the run (needs root)."
-            ),
-        ),
-    ] = "virtual",
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=(
-                "Run this policy, e.g. fair or 'echelon(order=setf)', instead of the scenario's;"
-                " repeatable."
-            )
-        ),
-    ] = None,
-    ideal: Annotated[
-        bool,
-        typer.Option(
-            "--ideal",
-            help=(
-                "With --target fluid: run each policy a second time with the rates that it would"
-                " ideally give, "
-                "as if switches had a queue for each flow."
-            ),
-        ),
-    ] = False,
-    scale: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Multiply all rates and sizes by this, e.g. 1/1000: as many times fewer packets,"
-                " the same loads."
-            ),
-            metavar="FRACTION",
-        ),
-    ] = None,
-    yes: Annotated[
-        bool,
-        typer.Option(
-            "--yes", help="Do not ask before a run on packets that will take more than ten minutes."
-        ),
-    ] = False,
+    scenario: ScenarioArgument,
+    out: OutOption,
+    target: TargetOption = None,
+    ranking_at: RankingAtOption = None,
+    fabric: FabricOption = "virtual",
+    policy: PolicyOption = None,
+    ideal: IdealOption = False,
+    scale: ScaleOption = None,
+    yes: YesOption = False,
     as_json: tables.AsJson = False,
 ) -> None:
     """Run a scenario under each of its policies, and compare them.
@@ -182,8 +199,13 @@ def _run(
     from echelon_lab.scenarios.scenario import load_scenario
 
     runner = place(fabric, target)
-    ideal_runner = ideal_place(target) if ideal else None
-    progress = ShownProgress(if_long=slow_code(), computes=fabric == VIRTUAL)
+    ideal_runner = None
+    if ideal:
+        ideal_runner = ideal_place(target)
+    progress = ShownProgress(
+        if_long=slow_code(),
+        computes=fabric == VIRTUAL,
+    )
     with progress:
         progress.stage(f"reading {file.name}")
         scenario = load_scenario(file)
@@ -198,7 +220,7 @@ def _run(
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
     if fabric in PRIVATE:
-        from echelon_lab.hosts.workers.others import maker_of
+        from echelon_lab.hosts.workers.plug_in import maker_of
 
         in_private(maker_of(scenario))
     if target != FLUID and (limits := TARGETS[target].limits):
@@ -252,16 +274,19 @@ def _target(target: str | None, ranking_at: str | None) -> str:
     if target is None or target not in (FLUID, *TARGETS):
         return target or defaults[ranking_at]
     if (target == FLUID or TARGETS[target].ranks) != (ranking_at == "switches"):
-        if ranking_at == "switches":
-            who = "hosts rank"
-        else:
-            who = "switches rank"
-        reason = f"with --target {target}, {who} packets (leave out --target, or --ranking-at)"
+        rankers = "hosts" if ranking_at == "switches" else "switches"
+        reason = (
+            f"with --target {target}, {rankers} rank packets (leave out --target, or --ranking-at)"
+        )
         raise DocumentError("--ranking-at", "", reason)
     return target
 
 
-def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
+def _scaled(
+    scenario: Scenario,
+    scale: str,
+    fabric: str,
+) -> Scenario:
     from echelon.model.documents import DocumentError
     from echelon_lab.scenarios.scale import scaled
 
@@ -275,7 +300,11 @@ def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
     return smaller.scenario
 
 
-def _estimate(scenario: Scenario, target: str, yes: bool) -> None:
+def _estimate(
+    scenario: Scenario,
+    target: str,
+    yes: bool,
+) -> None:
     """Estimate a long run on packets, and ask whether to continue.
 
     Raise `DocumentError` if there is no answer.

@@ -19,7 +19,7 @@ from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import FAILED, fail
 from echelon.model.fabric.load import load_fabric
 from echelon.model.progress import CommandProgress
-from echelon.model.quantities import duration_s, rate_bps, shown
+from echelon.model.quantities import duration_s, excerpt, rate_bps
 from echelon_lab.commands.traffic import one_line_errors, option, rate, read
 from echelon_lab.traffic import replay as replays
 from echelon_lab.traffic.outcome import TrafficSummary, percentile, write_outcomes
@@ -31,14 +31,26 @@ _MOST_S = 1e9
 _MOST_INTERVALS = 10**5
 
 Processes = Annotated[
-    int | None, typer.Option(help="Number of processes that share the work.", min=1, max=256)
+    int | None,
+    typer.Option(
+        help="Number of processes that share the work.",
+        min=1,
+        max=256,
+    ),
+]
+
+
+ListenOption = Annotated[
+    str,
+    typer.Option(
+        help="Address to receive at.",
+        metavar="ADDRESS[:PORT]",
+    ),
 ]
 
 
 def receive(
-    listen: Annotated[
-        str, typer.Option(help="Address to receive at.", metavar="ADDRESS[:PORT]")
-    ] = "0.0.0.0",
+    listen: ListenOption = "0.0.0.0",
     processes: Processes = None,
     as_json: tables.AsJson = False,
 ) -> None:
@@ -64,75 +76,103 @@ def receive(
         typer.echo(f"received {seen.transfers} flows, {figures.size(seen.total_bytes)}{broken}")
 
 
+FileArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="The schedule.",
+        metavar="FILE.csv",
+    ),
+]
+SourcesOption = Annotated[
+    list[str],
+    typer.Option(
+        "--from",
+        help=(
+            "Send the flows of this host, which must be the one that runs the command; repeatable."
+        ),
+    ),
+]
+HostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Address of a host of the schedule; repeatable.",
+        metavar="NAME=ADDRESS[:PORT]",
+    ),
+]
+FabricOption = Annotated[
+    Path | None, typer.Option(help="Take addresses of hosts from this fabric file.")
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        help="Write the outcome of every flow to this file.",
+        metavar="OUTCOMES.csv",
+    ),
+]
+WaitOption = Annotated[
+    str,
+    typer.Option(
+        help="How long flows may continue after the end of the schedule.",
+        metavar="TIME",
+    ),
+]
+BeginOption = Annotated[
+    float | None,
+    typer.Option(
+        help=("Time 0, in seconds of this machine's monotonic clock; without, as soon as possible.")
+    ),
+]
+IntervalOption = Annotated[
+    str,
+    typer.Option(
+        help="Report the load by intervals of this length.",
+        metavar="TIME",
+    ),
+]
+CapacityOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Capacity of the bottleneck: report by how much longer flows took than alone.",
+        metavar="RATE",
+    ),
+]
+EcnOption = Annotated[
+    bool,
+    typer.Option("--ecn", help="Check that the system asks for ECN, and count flows that have it."),
+]
+CongestionOption = Annotated[
+    str | None,
+    typer.Option(
+        help="The system's congestion control to use, e.g. reno.",
+        metavar="NAME",
+    ),
+]
+DscpOption = Annotated[
+    int | None,
+    typer.Option(
+        help="DSCP of all packets sent.",
+        min=0,
+        max=63,
+    ),
+]
+
+
 def send(
-    file: Annotated[Path, typer.Argument(help="The schedule.", metavar="FILE.csv")],
-    sources: Annotated[
-        list[str],
-        typer.Option(
-            "--from",
-            help=(
-                "Send the flows of this host, which must be the one that runs the command;"
-                " repeatable."
-            ),
-        ),
-    ],
-    host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Address of a host of the schedule; repeatable.", metavar="NAME=ADDRESS[:PORT]"
-        ),
-    ] = None,
-    fabric: Annotated[
-        Path | None, typer.Option(help="Take addresses of hosts from this fabric file.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="Write the outcome of every flow to this file.",
-            metavar="OUTCOMES.csv",
-        ),
-    ] = None,
+    file: FileArgument,
+    sources: SourcesOption,
+    host: HostOption = None,
+    fabric: FabricOption = None,
+    out: OutOption = None,
     processes: Processes = None,
-    wait: Annotated[
-        str,
-        typer.Option(
-            help="How long flows may continue after the end of the schedule.", metavar="TIME"
-        ),
-    ] = "10s",
-    begin: Annotated[
-        float | None,
-        typer.Option(
-            help=(
-                "Time 0, in seconds of this machine's monotonic clock; without, as soon as"
-                " possible."
-            )
-        ),
-    ] = None,
-    interval: Annotated[
-        str, typer.Option(help="Report the load by intervals of this length.", metavar="TIME")
-    ] = "1s",
-    capacity: Annotated[
-        str | None,
-        typer.Option(
-            help="Capacity of the bottleneck: report by how much longer flows took than alone.",
-            metavar="RATE",
-        ),
-    ] = None,
-    ecn: Annotated[
-        bool,
-        typer.Option(
-            "--ecn", help="Check that the system asks for ECN, and count flows that have it."
-        ),
-    ] = False,
-    congestion: Annotated[
-        str | None,
-        typer.Option(help="The system's congestion control to use, e.g. reno.", metavar="NAME"),
-    ] = None,
-    dscp: Annotated[
-        int | None, typer.Option(help="DSCP of all packets sent.", min=0, max=63)
-    ] = None,
+    wait: WaitOption = "10s",
+    begin: BeginOption = None,
+    interval: IntervalOption = "1s",
+    capacity: CapacityOption = None,
+    ecn: EcnOption = False,
+    congestion: CongestionOption = None,
+    dscp: DscpOption = None,
     as_json: tables.AsJson = False,
 ) -> None:
     """Send a schedule's flows over TCP, each when it is due, and report offered against achieved load.
@@ -167,10 +207,13 @@ def send(
             )
         if out is not None:
             _check_writable(out)
+        begin_ns = None
+        if begin is not None:
+            begin_ns = round(begin * 1e9)
         options = SendOptions(
             processes or DEFAULT_PROCESSES,
             SocketOptions(dscp, congestion),
-            None if begin is None else round(begin * 1e9),
+            begin_ns,
             float(option("--wait", duration_s, wait)),
         )
         with ShownProgress() as progress:
@@ -200,19 +243,27 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def _teller(
-    progress: CommandProgress, duration_s: float, going: Callable[[], bool]
+    progress: CommandProgress,
+    duration_s: float,
+    going: Callable[[], bool],
 ) -> Callable[[float, int, int], bool]:
     """Return a function that tells `progress` how far a replay is, and returns whether to go on."""
     told_s: float | None = None
 
-    def tell(elapsed_s: float, finished: int, failed: int) -> bool:
+    def tell(
+        elapsed_s: float,
+        finished: int,
+        failed: int,
+    ) -> bool:
         nonlocal told_s
         if told_s is None:
             # Not sooner: the processes have been forked by now, so a thread that shows it does no
             # harm.
             progress.stage("sending", duration_s, "seconds of the schedule")
             told_s = 0.0
-        failures = f", {failed} failed" if failed else ""
+        failures = ""
+        if failed:
+            failures = f", {failed} failed"
         progress.doing(f"{finished} flows sent{failures}")
         now_s = max(min(elapsed_s, duration_s), 0.0)
         progress.done(now_s - told_s)
@@ -223,8 +274,10 @@ def _teller(
 
 
 def _check_writable(out: Path) -> None:
-    """Check the file before an hour's sending. It is not created: a file that exists means that
-    outcomes were written."""
+    """Check the file before an hour's sending.
+
+    It is not created: a file that exists means that outcomes were written.
+    """
     try:
         if out.exists():
             out.open("a").close()
@@ -236,22 +289,19 @@ def _check_writable(out: Path) -> None:
 
 
 def _check_ecn(wanted: bool) -> None:
-
     if wanted and not asks_for_ecn():
         fail(f"--ecn: this system does not ask for ECN ({HOW})", FAILED)
 
 
 def _addresses(fabric: Path | None, hosts: Sequence[str]) -> dict[str, tuple[str, int]]:
-
     addresses: dict[str, tuple[str, int]] = {}
     if fabric is not None:
-        addresses = {
-            name: (host.ipv4, DEFAULT_PORT) for name, host in load_fabric(fabric).hosts.items()
-        }
+        for name, host in load_fabric(fabric).hosts.items():
+            addresses[name] = host.ipv4, DEFAULT_PORT
     for text in hosts:
         name, equals, address = text.partition("=")
         if not equals or not name:
-            fail(f"--host: {shown(text)} is not a host (write NAME=ADDRESS)")
+            fail(f"--host: {excerpt(text)} is not a host (write NAME=ADDRESS)")
         addresses[name] = _address("--host", address)
     return addresses
 
@@ -260,70 +310,70 @@ def _address(option: str, text: str) -> tuple[str, int]:
 
     address, colon, port = text.partition(":")
     try:
-        number = int(port) if colon else DEFAULT_PORT
+        number = DEFAULT_PORT
+        if colon:
+            number = int(port)
         if not 0 <= number <= 65535:
             raise ValueError
         return str(ipaddress.IPv4Address(address)), number
     except ValueError:
         fail(
-            f"{option}: {shown(text)} is not an address (write it as 10.0.0.1 or"
+            f"{option}: {excerpt(text)} is not an address (write it as 10.0.0.1 or"
             f" 10.0.0.1:{DEFAULT_PORT})"
         )
 
 
-def _report(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool) -> None:
-    whole = replay.summary(capacity_bps)
-    late = replay.lateness_s
-    reasons = Counter(outcome.failed for outcome in replay.outcomes if outcome.failed)
+def _report(
+    replay: Replay,
+    length_s: float,
+    capacity_bps: int | None,
+    ecn: bool,
+) -> None:
+    tables.pairs(_facts(replay, replay.summary(capacity_bps), ecn))
+    titles = ("from", "flows", "offered", "achieved", "mean time")
+    rows = []
+    for from_s, part in replay.intervals(length_s):
+        row = (
+            figures.duration(from_s),
+            str(part.flows),
+            rate(part.offered_bps),
+            rate(part.achieved_bps),
+            figures.duration(part.mean_completion_s),
+        )
+        rows.append(row)
+    tables.show([tables.Column(title, right=True) for title in titles], rows, "")
 
-    times = (
-        f"mean {figures.duration(whole.mean_completion_s)}, median"
-        f" {figures.duration(whole.p50_completion_s)}"
-    )
-    tables.pairs(
-        [
-            ("offered load", rate(whole.offered_bps)),
-            ("achieved load", f"{rate(whole.achieved_bps)}, {_share(whole)}"),
-            ("flows", str(whole.flows)),
-            ("unfinished", str(whole.unfinished) if whole.unfinished else ""),
-            ("failed", ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())),
-            (
-                "left out",
-                f"{replay.not_due} (stopped before their start)" if replay.not_due else "",
-            ),
-            ("with ECN", str(replay.ecn_flows) if ecn or replay.ecn_flows else ""),
-            ("completion time", f"{times}, 99 % {figures.duration(whole.p99_completion_s)}"),
-            ("slowdown", f"{whole.mean_slowdown:.3g} in the mean" if whole.mean_slowdown else ""),
-            (
-                "started late by",
-                (
-                    f"median {figures.duration(percentile(late, 50))}, 99 %"
-                    f" {figures.duration(percentile(late, 99))}, at most"
-                    f" {figures.duration(late[-1])}"
-                    if late
-                    else ""
-                ),
-            ),
-        ]
-    )
-    columns = [
-        tables.Column(title, right=True)
-        for title in ("from", "flows", "offered", "achieved", "mean time")
-    ]
-    tables.show(
-        columns,
-        [
-            (
-                figures.duration(from_s),
-                str(part.flows),
-                rate(part.offered_bps),
-                rate(part.achieved_bps),
-                figures.duration(part.mean_completion_s),
-            )
-            for from_s, part in replay.intervals(length_s)
-        ],
-        "",
-    )
+
+def _facts(
+    replay: Replay,
+    summary: TrafficSummary,
+    ecn: bool,
+) -> Iterator[tuple[str, str]]:
+    yield "offered load", rate(summary.offered_bps)
+    yield "achieved load", f"{rate(summary.achieved_bps)}, {_share(summary)}"
+    yield "flows", str(summary.flows)
+    if summary.unfinished:
+        yield "unfinished", str(summary.unfinished)
+    reasons = Counter(outcome.failed for outcome in replay.outcomes if outcome.failed)
+    yield "failed", ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    if replay.not_due:
+        yield "left out", f"{replay.not_due} (stopped before their start)"
+    if ecn or replay.ecn_flows:
+        yield "with ECN", str(replay.ecn_flows)
+
+    mean = figures.duration(summary.mean_completion_s)
+    median = figures.duration(summary.p50_completion_s)
+    high = figures.duration(summary.p99_completion_s)
+    yield "completion time", f"mean {mean}, median {median}, 99 % {high}"
+    if summary.mean_slowdown:
+        yield "slowdown", f"{summary.mean_slowdown:.3g} in the mean"
+
+    late_s = replay.lateness_s
+    if late_s:
+        median = figures.duration(percentile(late_s, 50))
+        high = figures.duration(percentile(late_s, 99))
+        most = figures.duration(late_s[-1])
+        yield "started late by", f"median {median}, 99 % {high}, at most {most}"
 
 
 def _share(summary: TrafficSummary) -> str:
@@ -332,9 +382,17 @@ def _share(summary: TrafficSummary) -> str:
     return "of nothing"
 
 
-def _report_json(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool) -> None:
+def _report_json(
+    replay: Replay,
+    length_s: float,
+    capacity_bps: int | None,
+    ecn: bool,
+) -> None:
 
     late = replay.lateness_s
+    intervals = []
+    for from_s, part in replay.intervals(length_s):
+        intervals.append({"from_s": from_s, **asdict(part)})
     document = {
         **asdict(replay.summary(capacity_bps)),
         "duration_s": replay.until_s,
@@ -346,8 +404,6 @@ def _report_json(replay: Replay, length_s: float, capacity_bps: int | None, ecn:
             "p99": percentile(late, 99),
             "max": late[-1] if late else None,
         },
-        "intervals": [
-            {"from_s": from_s, **asdict(part)} for from_s, part in replay.intervals(length_s)
-        ],
+        "intervals": intervals,
     }
     tables.show_json(document)

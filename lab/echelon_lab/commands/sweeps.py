@@ -12,29 +12,43 @@ from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, Column, show, show_json
 from echelon_lab.commands.errors import one_line_errors
 
+FileArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="The sweep's file.",
+        metavar="FILE",
+    ),
+]
+OutOption = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        help="The directory for results and tables. Existing results are kept.",
+        metavar="DIRECTORY",
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of processes that run. Default: one for each processor.",
+        min=1,
+    ),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Run on the Dask cluster whose scheduler is here (extra 'cluster').",
+        metavar="tcp://HOST:PORT",
+    ),
+]
+
 
 def sweep(
-    file: Annotated[Path, typer.Argument(help="The sweep's file.", metavar="FILE")],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            help="The directory for results and tables. Existing results are kept.",
-            metavar="DIRECTORY",
-        ),
-    ],
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Number of processes that run. Default: one for each processor.", min=1),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="Run on the Dask cluster whose scheduler is here (extra 'cluster').",
-            metavar="tcp://HOST:PORT",
-        ),
-    ] = None,
+    file: FileArgument,
+    out: OutOption,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Run every variant of a scenario under every policy. The same command continues an interrupted sweep.
@@ -46,21 +60,24 @@ def sweep(
         from echelon_lab.sweeps.run import sweep_into
         from echelon_lab.sweeps.spec import load_sweep
 
-        machines = workers or os.cpu_count() or 1 if cluster is None else DaskCluster(cluster)
+        machines: int | DaskCluster
+        if cluster is None:
+            machines = workers or os.cpu_count() or 1
+        else:
+            machines = DaskCluster(cluster)
         with ShownProgress() as progress:
             progress.stage(f"reading {file.name}")
-            of = load_sweep(file)
-            report = sweep_into(out, of, machines, progress)
+            spec = load_sweep(file)
+            report = sweep_into(out, spec, machines, progress)
         table = report.overview
         if as_json:
             show_json({"tables": [table], "files": report.files})
             return
         typer.echo(table.title)
-        varied = len(table.columns) - len(of.policies)
-        show(
-            [Column(title, right=index >= varied) for index, title in enumerate(table.columns)],
-            table.texts(),
-            "",
-        )
+        varied = len(table.columns) - len(spec.policies)
+        columns = []
+        for index, title in enumerate(table.columns):
+            columns.append(Column(title, right=index >= varied))
+        show(columns, table.texts(), "")
         for path in report.files:
             typer.echo(path)

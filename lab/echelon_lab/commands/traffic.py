@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -17,8 +17,8 @@ from echelon.cli.usage import BAD_INPUT, FAILED, fail
 from echelon_lab.commands.plots import draw_file
 
 if TYPE_CHECKING:
-    from echelon_lab.traffic.models import TrafficModel
-    from echelon_lab.traffic.schedule import Schedule
+    from echelon_lab.traffic.generators import TrafficModel
+    from echelon_lab.traffic.schedule import PairLoad, Schedule
     from echelon_lab.traffic.sizes import SizeDistribution
 
 
@@ -43,10 +43,12 @@ def one_line_errors() -> Iterator[None]:
         fail(str(error), BAD_INPUT if isinstance(error, DocumentError) else FAILED)
 
 
-def option(name: str, parse: Callable[[Any], T], text: object) -> T:
-    """Return what `parse` makes of the value of an option; report its errors with the option's
-    name.
-    """
+def option(
+    name: str,
+    parse: Callable[[Any], T],
+    text: object,
+) -> T:
+    """Return what `parse` makes of an option's value, and report its errors with the option."""
     try:
         return parse(text)
     except ValueError as error:
@@ -58,87 +60,120 @@ def option(name: str, parse: Callable[[Any], T], text: object) -> T:
 _PAIRS_SHOWN = 20
 
 
+FileArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="The schedule.",
+        metavar="FILE.csv",
+    ),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        "--png",
+        help="Draw the load and the flows over time into this file: PNG, SVG or PDF.",
+        metavar="PICTURE.png",
+    ),
+]
+
+
 @app.command()
 def show(
-    file: Annotated[Path, typer.Argument(help="The schedule.", metavar="FILE.csv")],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            "--png",
-            help="Draw the load and the flows over time into this file: PNG, SVG or PDF.",
-            metavar="PICTURE.png",
-        ),
-    ] = None,
+    file: FileArgument,
+    out: OutOption = None,
     as_json: tables.AsJson = False,
 ) -> None:
     """Show what a schedule holds: load, sizes, pairs of hosts, bursts.
 
     Example: echelon traffic show flows.csv
     """
-    from echelon_lab.traffic.outcome import percentile
     from echelon_lab.traffic.schedule import burst_share, burst_us, pair_loads
 
     with one_line_errors():
         schedule = read(file)
-        ordered = sorted(flow.size_bytes for flow in schedule.flows)
         length_us = burst_us(schedule)
+        in_bursts = None
         if length_us:
             in_bursts = burst_share(schedule, length_us)
-        else:
-            in_bursts = None
         loads = pair_loads(schedule)
         if out is not None:
-            from echelon_lab.plots.others import draw_schedule
+            from echelon_lab.plots.inputs import draw_schedule
 
             draw_file(lambda style: [draw_schedule(schedule, file.name, style)], out)
         if as_json:
-            tables.show_json(
-                {
-                    "flows": len(ordered),
-                    "duration_s": schedule.duration_us / 1e6,
-                    "offered_bps": schedule.offered_bps,
-                    "bytes": schedule.total_bytes,
-                    "p50_bytes": percentile(ordered, 50),
-                    "p99_bytes": percentile(ordered, 99),
-                    "burst_share": in_bursts,
-                    "about": dict(schedule.about),
-                    "pairs": loads,
-                }
-            )
+            tables.show_json(_plain_schedule(schedule, in_bursts, loads))
             return
-        facts = [
-            ("flows", str(len(ordered))),
-            ("duration", figures.duration(schedule.duration_us / 1e6)),
-            ("offered load", rate(schedule.offered_bps)),
-            ("mean size", figures.size(schedule.total_bytes / len(ordered)) if ordered else ""),
-            (
-                "median, 99 %",
-                (
-                    f"{figures.size(percentile(ordered, 50))},"
-                    f" {figures.size(percentile(ordered, 99))}"
-                    if ordered
-                    else ""
-                ),
-            ),
-            ("in bursts", "" if in_bursts is None else f"{in_bursts:.2%} of bytes"),
-        ]
-        tables.pairs([*facts, *((key, value) for key, value in schedule.about.items())])
-        total = schedule.total_bytes or 1
-        columns = (
-            tables.Column("from", lambda of: of.pair[0]),
-            tables.Column("to", lambda of: of.pair[1]),
-            tables.Column("flows", right=True),
-            tables.Column("bytes", lambda of: figures.size(of.total_bytes), right=True),
-            tables.Column("load", lambda of: rate(of.offered_bps), right=True),
-            tables.Column("share", lambda of: f"{of.total_bytes / total:.1%}", right=True),
-        )
-        tables.show_all(columns, loads[:_PAIRS_SHOWN], "no flows")
-        if len(loads) > _PAIRS_SHOWN:
-            typer.echo(f"and {len(loads) - _PAIRS_SHOWN} pairs more")
+        _show_schedule(schedule, in_bursts)
+        _show_pairs(loads, schedule.total_bytes or 1)
         if out is not None:
             typer.echo(out)
+
+
+def _plain_schedule(
+    schedule: Schedule,
+    in_bursts: float | None,
+    loads: Sequence[PairLoad],
+) -> dict[str, object]:
+    from echelon_lab.traffic.outcome import percentile
+
+    ordered = sorted(flow.size_bytes for flow in schedule.flows)
+    return {
+        "flows": len(ordered),
+        "duration_s": schedule.duration_us / 1e6,
+        "offered_bps": schedule.offered_bps,
+        "bytes": schedule.total_bytes,
+        "p50_bytes": percentile(ordered, 50),
+        "p99_bytes": percentile(ordered, 99),
+        "burst_share": in_bursts,
+        "about": dict(schedule.about),
+        "pairs": loads,
+    }
+
+
+def _show_schedule(schedule: Schedule, in_bursts: float | None) -> None:
+    from echelon_lab.traffic.outcome import percentile
+
+    ordered = sorted(flow.size_bytes for flow in schedule.flows)
+    mean = ""
+    quantiles = ""
+    if ordered:
+        mean = figures.size(schedule.total_bytes / len(ordered))
+        median, high = figures.size(percentile(ordered, 50)), figures.size(percentile(ordered, 99))
+        quantiles = f"{median}, {high}"
+    bursts = ""
+    if in_bursts is not None:
+        bursts = f"{in_bursts:.2%} of bytes"
+    facts = [
+        ("flows", str(len(ordered))),
+        ("duration", figures.duration(schedule.duration_us / 1e6)),
+        ("offered load", rate(schedule.offered_bps)),
+        ("mean size", mean),
+        ("median, 99 %", quantiles),
+        ("in bursts", bursts),
+    ]
+    tables.pairs([*facts, *schedule.about.items()])
+
+
+def _show_pairs(loads: Sequence[PairLoad], total_bytes: int) -> None:
+    columns = [
+        tables.Column("from"),
+        tables.Column("to"),
+        tables.Column("flows", right=True),
+        tables.Column("bytes", right=True),
+        tables.Column("load", right=True),
+        tables.Column("share", right=True),
+    ]
+    rows = []
+    for load in loads[:_PAIRS_SHOWN]:
+        src, dst = load.pair
+        size = figures.size(load.total_bytes)
+        share = f"{load.total_bytes / total_bytes:.1%}"
+        rows.append((src, dst, str(load.flows), size, rate(load.offered_bps), share))
+    tables.show(columns, rows, "no flows")
+    if len(loads) > _PAIRS_SHOWN:
+        typer.echo(f"and {len(loads) - _PAIRS_SHOWN} pairs more")
 
 
 def read(file: Path) -> Schedule:
@@ -149,33 +184,27 @@ def read(file: Path) -> Schedule:
         return read_schedule(file)
 
 
+NamesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Show these in full: names or files.",
+        metavar="[NAME]...",
+    ),
+]
+
+
 @app.command()
-def sizes(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(help="Show these in full: names or files.", metavar="[NAME]..."),
-    ] = None,
-    as_json: tables.AsJson = False,
-) -> None:
+def sizes(names: NamesArgument = None, as_json: tables.AsJson = False) -> None:
     """List the distributions of flow sizes that come with Echelon; of those named, show the points and their source.
 
     Example: echelon traffic sizes web_search
     """
     from echelon_lab.traffic.sizes import READINGS, builtin_sizes, load_sizes
 
-    def row(name: str) -> tuple[str, ...]:
-        means = (figures.size(float(load_sizes(name, reading).mean_bytes)) for reading in READINGS)
-        points = load_sizes(name).points
-        return (
-            name,
-            *means,
-            figures.size(load_sizes(name).quantile(_HALF)),
-            figures.size(points[-1][0]),
-        )
-
     with one_line_errors():
+        listed = names or builtin_sizes()
         if as_json:
-            tables.show_json([_plain_sizes(name) for name in names or builtin_sizes()])
+            tables.show_json([_plain_sizes(name) for name in listed])
             return
         columns = [
             tables.Column("name"),
@@ -183,25 +212,32 @@ def sizes(
             tables.Column("median", right=True),
             tables.Column("largest", right=True),
         ]
-        tables.show(columns, [row(name) for name in names or builtin_sizes()], "none")
+        tables.show(columns, [_sizes_row(name) for name in listed], "none")
         for name in names or ():
-            known = load_sizes(name)
-            typer.echo(f"\n{known.about}" if known.about else "")
-            points = [(str(size), f"{float(share):g}") for size, share in known.points]
-            tables.show(
-                [tables.Column("bytes", right=True), tables.Column("share", right=True)],
-                points,
-                "none",
-            )
+            distribution = load_sizes(name)
+            typer.echo(f"\n{distribution.about}" if distribution.about else "")
+            points = [(str(size), f"{float(share):g}") for size, share in distribution.points]
+            columns = [tables.Column("bytes", right=True), tables.Column("share", right=True)]
+            tables.show(columns, points, "none")
+
+
+def _sizes_row(name: str) -> tuple[str, ...]:
+    from echelon_lab.traffic.sizes import READINGS, load_sizes
+
+    means = (figures.size(float(load_sizes(name, reading).mean_bytes)) for reading in READINGS)
+    distribution = load_sizes(name)
+    median = figures.size(distribution.quantile(_HALF))
+    largest, _ = distribution.points[-1]
+    return (name, *means, median, figures.size(largest))
 
 
 def _plain_sizes(name: str) -> dict[str, object]:
     from echelon_lab.traffic.sizes import READINGS, load_sizes
 
-    known = load_sizes(name)
+    distribution = load_sizes(name)
     means = {reading: float(load_sizes(name, reading).mean_bytes) for reading in READINGS}
-    points = [{"bytes": size, "share": share} for size, share in known.points]
-    return {"name": name, "about": known.about, "mean_bytes": means, "points": points}
+    points = [{"bytes": size, "share": share} for size, share in distribution.points]
+    return {"name": name, "about": distribution.about, "mean_bytes": means, "points": points}
 
 
 _HALF = math.nextafter(0.5, 0)
@@ -210,100 +246,144 @@ _HALF = math.nextafter(0.5, 0)
 
 # -- generate --------------------------------------------------------------------------------------
 
-_OF_SIZES = ("sizes", "size_scale", "reading", "gaps", "draw", "seed")
-MODELS = {"consistent": _OF_SIZES, "burst": (*_OF_SIZES, "burst"), "long": ("parallel", "piece")}
+_DRAWN = ("sizes", "size_scale", "reading", "gaps", "draw", "seed")
+MODELS = {"consistent": _DRAWN, "burst": (*_DRAWN, "burst"), "long": ("parallel", "piece")}
 """The options of each model, besides those that all have."""
+
+
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        help=f"The model: {', '.join(MODELS)}.",
+        metavar="MODEL",
+    ),
+]
+LoadOption = Annotated[
+    str,
+    typer.Option(
+        help="Payload of all flows together, e.g. 20Mbit/s.",
+        metavar="RATE",
+    ),
+]
+DurationOption = Annotated[
+    str,
+    typer.Option(
+        help="Length of the schedule, e.g. 10s.",
+        metavar="TIME",
+    ),
+]
+GenerateOutOption = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        help="The file to write.",
+        metavar="FILE.csv",
+    ),
+]
+SrcOption = Annotated[
+    list[str],
+    typer.Option(
+        "--src", help="A host that sends; repeatable. Every source sends to every destination."
+    ),
+]
+DstOption = Annotated[list[str], typer.Option("--dst", help="A host that receives; repeatable.")]
+SizesOption = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "Distribution of sizes: a name (see echelon traffic sizes) or a file. Default:"
+            " web_search."
+        ),
+        metavar="NAME",
+    ),
+]
+SizeScaleOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Factor of all sizes, e.g. 0.01 or 1/100. Default: 1.",
+        metavar="FACTOR",
+    ),
+]
+ReadingOption = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "How to read the distribution: points (only sizes in its table; the default) or"
+            " linear (also sizes "
+            "between them)."
+        )
+    ),
+]
+GapsOption = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "Distribution of the gaps between starts: exponential (the default), or poisson as"
+            " printed in the "
+            "thesis."
+        )
+    ),
+]
+DrawOption = Annotated[
+    str | None,
+    typer.Option(
+        "--draw",
+        help=(
+            "matched (the default): the schedule has the requested load; printed: as in the"
+            " thesis, where the "
+            "load is random."
+        ),
+    ),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Seed for all random choices. The same seed gives the same schedule. Default: 0.",
+        min=0,
+    ),
+]
+BurstOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Length of a burst; the period is ten times as long. Default: 1ms.",
+        metavar="TIME",
+    ),
+]
+ParallelOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Total number of long flows; they share the load. Default: 4.",
+        min=1,
+    ),
+]
+PieceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Length of the pieces into which a long flow's load is divided. Default: 1s.",
+        metavar="TIME",
+    ),
+]
 
 
 @app.command()
 def generate(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help=f"The model: {', '.join(MODELS)}.", metavar="MODEL")],
-    load: Annotated[
-        str, typer.Option(help="Payload of all flows together, e.g. 20Mbit/s.", metavar="RATE")
-    ],
-    duration: Annotated[
-        str, typer.Option(help="Length of the schedule, e.g. 10s.", metavar="TIME")
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The file to write.", metavar="FILE.csv")
-    ],
-    src: Annotated[
-        list[str],
-        typer.Option(
-            "--src", help="A host that sends; repeatable. Every source sends to every destination."
-        ),
-    ],
-    dst: Annotated[list[str], typer.Option("--dst", help="A host that receives; repeatable.")],
-    sizes: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Distribution of sizes: a name (see echelon traffic sizes) or a file. Default:"
-                " web_search."
-            ),
-            metavar="NAME",
-        ),
-    ] = None,
-    size_scale: Annotated[
-        str | None,
-        typer.Option(help="Factor of all sizes, e.g. 0.01 or 1/100. Default: 1.", metavar="FACTOR"),
-    ] = None,
-    reading: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "How to read the distribution: points (only sizes in its table; the default) or"
-                " linear (also sizes "
-                "between them)."
-            )
-        ),
-    ] = None,
-    gaps: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Distribution of the gaps between starts: exponential (the default), or poisson as"
-                " printed in the "
-                "thesis."
-            )
-        ),
-    ] = None,
-    draw: Annotated[
-        str | None,
-        typer.Option(
-            "--draw",
-            help=(
-                "matched (the default): the schedule has the requested load; printed: as in the"
-                " thesis, where the "
-                "load is random."
-            ),
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            help="Seed for all random choices. The same seed gives the same schedule. Default: 0.",
-            min=0,
-        ),
-    ] = None,
-    burst: Annotated[
-        str | None,
-        typer.Option(
-            help="Length of a burst; the period is ten times as long. Default: 1ms.", metavar="TIME"
-        ),
-    ] = None,
-    parallel: Annotated[
-        int | None,
-        typer.Option(help="Total number of long flows; they share the load. Default: 4.", min=1),
-    ] = None,
-    piece: Annotated[
-        str | None,
-        typer.Option(
-            help="Length of the pieces into which a long flow's load is divided. Default: 1s.",
-            metavar="TIME",
-        ),
-    ] = None,
+    model: ModelArgument,
+    load: LoadOption,
+    duration: DurationOption,
+    out: GenerateOutOption,
+    src: SrcOption,
+    dst: DstOption,
+    sizes: SizesOption = None,
+    size_scale: SizeScaleOption = None,
+    reading: ReadingOption = None,
+    gaps: GapsOption = None,
+    draw: DrawOption = None,
+    seed: SeedOption = None,
+    burst: BurstOption = None,
+    parallel: ParallelOption = None,
+    piece: PieceOption = None,
     as_json: tables.AsJson = False,
 ) -> None:
     """Draw a schedule of flows and write it to a file.
@@ -315,21 +395,22 @@ def generate(
     Example: echelon traffic generate consistent --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
     """
     from echelon.model.documents import suggestion
-    from echelon_lab.traffic import models
+    from echelon_lab.traffic import generators
 
     if model not in MODELS:
         fail(f"echelon traffic generate: unknown model '{model}' ({suggestion(model, MODELS)})")
-    for name in {name for names in MODELS.values() for name in names} - set(MODELS[model]):
-        if context.params[name] is not None:
-            known = ", ".join(f"--{option.replace('_', '-')}" for option in MODELS[model])
-            fail(f"--{name.replace('_', '-')}: does not go with model '{model}' (it has {known})")
-    kind: Any = {of.name: of for of in (models.Consistent, models.Burst, models.Long)}[model]
+    _refuse_other_options(model, context.params)
+    kind: Any = generators.Long
+    if model == generators.Consistent.name:
+        kind = generators.Consistent
+    elif model == generators.Burst.name:
+        kind = generators.Burst
+
     with one_line_errors():
         arguments: dict[str, Any] = {}
         if "sizes" in MODELS[model]:
-            distribution = _sizes(sizes or "web_search", size_scale or "1", reading or "points")
             arguments = {
-                "sizes": distribution,
+                "sizes": _sizes(sizes or "web_search", size_scale or "1", reading or "points"),
                 "gaps": gaps or "exponential",
                 "draw": draw or "matched",
             }
@@ -340,8 +421,23 @@ def generate(
         if piece is not None:
             arguments["window_us"] = _microseconds("--piece", piece)
         load_bps = _load(load)
-        made = _model(model, lambda: kind(models.pairs_of(src, dst), load_bps, **arguments))
-        _generate(made, duration, seed or 0, out, as_json)
+        pairs = generators.pairs_of(src, dst)
+        traffic = _model(model, lambda: kind(pairs, load_bps, **arguments))
+        _generate(traffic, duration, seed or 0, out, as_json)
+
+
+def _refuse_other_options(model: str, values: Mapping[str, object]) -> None:
+    """Fail if an option is given that only other models have."""
+    options = MODELS[model]
+    for name in {name for names in MODELS.values() for name in names}:
+        if name in options or values[name] is None:
+            continue
+        allowed = ", ".join(_flag(option) for option in options)
+        fail(f"{_flag(name)}: does not go with model '{model}' (it has {allowed})")
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
 
 
 def _load(text: str) -> int:
@@ -356,29 +452,37 @@ def _microseconds(name: str, text: str) -> int:
     return round(option(name, duration_s, text) * 10**6)
 
 
-def _sizes(name: str, scale: str, reading: str) -> SizeDistribution:
+def _sizes(
+    name: str,
+    scale: str,
+    reading: str,
+) -> SizeDistribution:
     from echelon.model.documents import suggestion
-    from echelon.model.quantities import number, shown
+    from echelon.model.quantities import excerpt, number
     from echelon_lab.traffic.sizes import READINGS, load_sizes
 
     if reading not in READINGS:
-        fail(f"--reading: {shown(reading)} is not known ({suggestion(reading, READINGS)})")
-    return option(
-        "--size-scale", load_sizes(name, reading).scaled, option("--size-scale", number, scale)
-    )
+        fail(f"--reading: {excerpt(reading)} is not known ({suggestion(reading, READINGS)})")
+    distribution = load_sizes(name, reading)
+    factor = option("--size-scale", number, scale)
+    return option("--size-scale", distribution.scaled, factor)
 
 
 def _model(name: str, make: Callable[[], T]) -> T:
-    """Return what `make` makes of the options of a model; report its errors with the model's
-    name.
-    """
+    """Return what `make` makes of the options of a model, and report its errors with the model."""
     try:
         return make()
     except ValueError as error:
         fail(f"echelon traffic generate {name}: {error}")
 
 
-def _generate(model: TrafficModel, duration: str, seed: int, out: Path, as_json: bool) -> None:
+def _generate(
+    model: TrafficModel,
+    duration: str,
+    seed: int,
+    out: Path,
+    as_json: bool,
+) -> None:
     from random import Random
 
     from echelon_lab.traffic.schedule import Schedule, write_schedule
@@ -403,13 +507,15 @@ def _generate(model: TrafficModel, duration: str, seed: int, out: Path, as_json:
             }
         )
         return
+    length = figures.duration(schedule.duration_us / 1e6)
+    share = schedule.offered_bps / model.load_bps
     typer.echo(
-        f"{out}: {len(schedule.flows)} flows in {figures.duration(schedule.duration_us / 1e6)},"
-        f" offered load {rate(schedule.offered_bps)}, {schedule.offered_bps / model.load_bps:.2%}"
-        f" of {rate(model.load_bps)}"
+        f"{out}: {len(schedule.flows)} flows in {length},"
+        f" offered load {rate(schedule.offered_bps)}, {share:.2%} of {rate(model.load_bps)}"
     )
 
 
 def rate(bits_per_second: float) -> str:
     """Return a rate to four significant digits."""
-    return figures.rate(int(float(f"{bits_per_second:.4g}")))
+    rounded = float(f"{bits_per_second:.4g}")
+    return figures.rate(int(rounded))

@@ -48,8 +48,8 @@ class Agreement:
         """Note that the host begins to send a flow."""
         job = key[1:3]
         epoch = key[0]
-        known = self._begun.get(job)
-        if known is None or known[0] != epoch:
+        beginning = self._begun.get(job)
+        if beginning is None or beginning[0] != epoch:
             self._begun[job] = epoch, now_ns
 
     def progress(self, key: bytes) -> tuple[int, float]:
@@ -60,37 +60,41 @@ class Agreement:
         of the job.
         """
         _, begin_ns = self._begun[key[1:3]]
-        known = self._newest.get(key[1:3])
-        if known is None:
+        newest = self._newest.get(key[1:3])
+        if newest is None:
             return begin_ns, 0.0
-        if known.epoch == key[0]:
-            begin_ns = min(begin_ns, known.begin_ns)
-        return begin_ns, known.memory / MEMORY_UNIT
+        if newest.epoch == key[0]:
+            begin_ns = min(begin_ns, newest.begin_ns)
+        return begin_ns, newest.memory / MEMORY_UNIT
 
     def hear(self, key: bytes, stamp: bytes) -> None:
         """Take the stamp of a packet of a flow (`echelon_lab.endhosts.shim.flow_key`) that has just
         arrived.
         """
         age_us, memory, _ = _STAMP.unpack(stamp)
+        # The sender had not heard of the iteration itself.
         if not age_us:
             return
         begin_ns = self._clock.now_ns - age_us * _NS_PER_US
         job = key[1:3]
         epoch = key[0]
-        known = self._newest.get(job)
-        if known is None or 0 < (epoch - known.epoch) % 256 < STRAGGLER_FROM:
+        newest = self._newest.get(job)
+        # Epochs wrap around: what seems far ahead is a straggler.
+        if newest is None or 0 < (epoch - newest.epoch) % 256 < STRAGGLER_FROM:
             self._newest[job] = _Iteration(epoch, begin_ns, memory)
-        elif epoch == known.epoch:
-            known.begin_ns = min(known.begin_ns, begin_ns)
-            known.memory = max(known.memory, memory)
+        elif epoch == newest.epoch:
+            # Ages do not count the way of the packet: the earliest beginning is the nearest.
+            newest.begin_ns = min(newest.begin_ns, begin_ns)
+            newest.memory = max(newest.memory, memory)
 
     def stamp(self, key: bytes) -> bytes:
         """Return the stamp of a packet of a flow that leaves now."""
-        known = self._newest.get(key[1:3])
-        if known is None or known.epoch != key[0]:
+        newest = self._newest.get(key[1:3])
+        if newest is None or newest.epoch != key[0]:
             return UNSTAMPED
-        age_us = max(1, (self._clock.now_ns - known.begin_ns) // _NS_PER_US)
-        return _STAMP.pack(min(age_us, _MAX_AGE_US), known.memory, 0)
+        # An age of 0 would say that nothing is known.
+        age_us = max(1, (self._clock.now_ns - newest.begin_ns) // _NS_PER_US)
+        return _STAMP.pack(min(age_us, _MAX_AGE_US), newest.memory, 0)
 
 
 def acknowledgement_urgency(_now_ns: int) -> tuple[float, ...]:
@@ -105,20 +109,27 @@ def acknowledgement_urgency(_now_ns: int) -> tuple[float, ...]:
 class SentBytes:
     """The bytes that a host has sent of each group of flows in its newest iteration."""
 
-    __slots__ = ("_of",)
+    __slots__ = ("_sent",)
 
     def __init__(self) -> None:
-        self._of: dict[tuple[bytes, str], tuple[int, int]] = {}
+        self._sent: dict[tuple[bytes, str], tuple[int, int]] = {}
         """The epoch and the bytes, by job and group."""
 
-    def add(self, key: bytes, group: str, sent_bytes: int) -> None:
+    def add(
+        self,
+        key: bytes,
+        group: str,
+        sent_bytes: int,
+    ) -> None:
         """Count bytes of a flow (`echelon_lab.endhosts.shim.flow_key`)."""
-        self._of[key[1:3], group] = key[0], self.get(key, group) + sent_bytes
+        self._sent[key[1:3], group] = key[0], self.get(key, group) + sent_bytes
 
     def get(self, key: bytes, group: str) -> int:
         """Return the bytes of the group in the flow's iteration."""
-        epoch, sent_bytes = self._of.get((key[1:3], group), (key[0], 0))
-        return sent_bytes if epoch == key[0] else 0
+        epoch, sent_bytes = self._sent.get((key[1:3], group), (key[0], 0))
+        if epoch == key[0]:
+            return sent_bytes
+        return 0
 
 
 class FlowUrgency:

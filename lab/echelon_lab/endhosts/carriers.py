@@ -60,7 +60,12 @@ from echelon_lab.scenarios.scenario import Congestion, Transport
 class PacedNic:
     """A network interface that sends at no more than `rate_bps`."""
 
-    def __init__(self, clock: Clock, nic: Nic, rate_bps: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        nic: Nic,
+        rate_bps: int,
+    ) -> None:
         self._clock = clock
         self._nic = nic
         self._rate_bps = rate_bps
@@ -74,7 +79,7 @@ class PacedNic:
         if start_ns == now_ns:
             self._nic.send(data, urgency)
         else:
-            self._clock.at(start_ns, self._nic.send, data, urgency)
+            self._clock.call_at(start_ns, self._nic.send, data, urgency)
 
 
 @dataclass(slots=True)
@@ -100,7 +105,12 @@ class HostStack:
         "tcp",
     )
 
-    def __init__(self, host: str, clock: Clock, nic: Nic) -> None:
+    def __init__(
+        self,
+        host: str,
+        clock: Clock,
+        nic: Nic,
+    ) -> None:
         self.nic = nic
         self.flows = FlowEnds(host, clock)
         """Ends of the flows with a shim."""
@@ -140,9 +150,9 @@ class HostStack:
         if self.of_trees and (receiver := self.of_trees.get(frame[UDP_DESTINATION])) is not None:
             receiver(now_ns, frame)
             return
-        found = read_frame(frame)
-        if found is not None:
-            key, segment, stamp = found
+        received = read_frame(frame)
+        if received is not None:
+            key, segment, stamp = received
             if stamp != UNSTAMPED:
                 self.agreement.hear(key, stamp)
             self.flows.deliver(now_ns, key, segment)
@@ -164,7 +174,11 @@ RankingOf = Callable[[FlowKey], Ranking | None]
 """Returns the ranking that the newest plan gives a flow."""
 
 
-def initial_window(transport: Transport, fabric: Fabric, path: Sequence[str] | None) -> int:
+def initial_window(
+    transport: Transport,
+    fabric: Fabric,
+    path: Sequence[str] | None,
+) -> int:
     """Return how many packets a flow begins with; without a path in the plan one, unless the
     transport says it.
     """
@@ -201,11 +215,9 @@ class HostNetwork:
         """Return a TCP connection between two hosts that is not open yet (`Connection`)."""
         if self.tcp is not None:
             return self.tcp.connect(between, ports, settings, counters, on_lost, on_gone)
-        src, dst = between
+        source, destination = (self.hosts[host].tcp for host in between)
         address = self.address(between, ports)
-        return Connection(
-            self.hosts[src].tcp, self.hosts[dst].tcp, address, settings, on_lost, counters, on_gone
-        )
+        return Connection(source, destination, address, settings, on_lost, counters, on_gone)
 
     def new_tcp_counters(self) -> TcpCounters:
         """Return counters for connections."""
@@ -225,11 +237,26 @@ class HostNetwork:
         destination = self.fabric.hosts[between[1]]
         return TcpAddress(source.mac, destination.mac, source.ipv4, destination.ipv4, *ports)
 
-    def assign(self, path: Sequence[str], there: bytes, back: bytes) -> None:
+    def assign(
+        self,
+        path: Sequence[str],
+        forward: bytes,
+        back: bytes,
+    ) -> None:
         """Send a connection, and what comes back, over the links that its path has at its hosts."""
-        for host, switch, connection in ((path[0], path[1], there), (path[-1], path[-2], back)):
-            if host in self.interfaces:
-                self.interfaces[host].assign(connection, switch)
+        first, first_switch = path[:2]
+        last_switch, last = path[-2:]
+        self._assign(first, first_switch, forward)
+        self._assign(last, last_switch, back)
+
+    def _assign(
+        self,
+        host: str,
+        switch: str,
+        connection: bytes,
+    ) -> None:
+        if host in self.interfaces:
+            self.interfaces[host].assign(connection, switch)
 
 
 class ShimCarrier:
@@ -272,26 +299,29 @@ class ShimCarrier:
         paths = paths or {}
         fabric = network.fabric
         # Senders that are told their rates need no window to begin with.
-        begins = {} if paced else paths
-        self._initial = {
-            flow.name: initial_window(transport, fabric, begins.get(flow.name))
-            for flow in job.flows
-        }
+        begins = paths
+        if paced:
+            begins = {}
+        self._initial = {}
+        for flow in job.flows:
+            path = begins.get(flow.name)
+            self._initial[flow.name] = initial_window(transport, fabric, path)
         self._keys: dict[str, tuple[str, bytes]] = {}
         """The source host and the key of each flow's last iteration."""
-        self._addresses = {
-            flow.name: self._address(flow, identities[flow.name]) for flow in job.flows
-        }
-        for name, path in paths.items() if network.interfaces else ():
-            address = self._addresses[name]
-            network.assign(
-                path,
-                *(headers(of, HEADER_BYTES)[CONNECTION] for of in (address, address.reversed())),
-            )
+        self._addresses = {}
+        for flow in job.flows:
+            self._addresses[flow.name] = self._address(flow, identities[flow.name])
+        if network.interfaces:
+            for name, links in paths.items():
+                address = self._addresses[name]
+                forward = headers(address, HEADER_BYTES)[CONNECTION]
+                back = headers(address.reversed(), HEADER_BYTES)[CONNECTION]
+                network.assign(links, forward, back)
         self._native: dict[str, NativeFlow] = {}
         if network.ends is not None:
             self._counters = new_tally(network.ends)
-            self._native = {flow.name: self._in_c(network.ends, flow) for flow in job.flows}
+            for flow in job.flows:
+                self._native[flow.name] = self._in_c(network.ends, flow)
 
     @property
     def tally(self) -> PacketTally:
@@ -303,7 +333,12 @@ class ShimCarrier:
     def open(self) -> None:
         """Do nothing, because there are no connections."""
 
-    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
+    def start_flow(
+        self,
+        flow: Flow,
+        iteration: int,
+        on_complete: Callable[[], None],
+    ) -> None:
         """Send a flow now; call `on_complete` when its last byte has arrived.
 
         Flows of an iteration start after all flows of the one before have arrived.
@@ -356,7 +391,9 @@ class ShimCarrier:
 
         def acknowledge(segment: AckSegment) -> None:
             frame = ack(segment, known_there(key))
-            answer(with_code_point(frame, CONTROL) if marks_answers else frame, answer_urgency)
+            if marks_answers:
+                frame = with_code_point(frame, CONTROL)
+            answer(frame, answer_urgency)
 
         receiver = FlowReceiver(size_bytes, packet_bytes, window, self._tally)
         destination.flows.receive(key, receiver, acknowledge, on_complete)
@@ -365,9 +402,9 @@ class ShimCarrier:
         sender = FlowSender(
             size_bytes, packet_bytes, window, after_ns, self._tally, initial=initial
         )
-        what = f"{self._described(flow)} in iteration {iteration}"
+        description = f"{self._described(flow)} in iteration {iteration}"
         self._keys[flow.name] = flow.src, key
-        source.flows.send(key, sender, transmit, what, paced=self._paced)
+        source.flows.send(key, sender, transmit, description, paced=self._paced)
 
     def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
         """Send a flow that is under way at this rate from now on, in bytes per second; None: no
@@ -385,15 +422,15 @@ class ShimCarrier:
     def _in_c(self, ends: NativeEnds, flow: Flow) -> NativeFlow:
         return NativeFlow(
             ends,
-            self._described(flow),
-            (flow.src, flow.dst),
-            self._addresses[flow.name],
-            flow.size_bytes,
-            self._transport,
-            self._initial[flow.name],
-            self._retransmit_after_ns,
-            self._counters,
-            self._paced,
+            description=self._described(flow),
+            between=(flow.src, flow.dst),
+            address=self._addresses[flow.name],
+            size_bytes=flow.size_bytes,
+            transport=self._transport,
+            initial=self._initial[flow.name],
+            retransmit_after_ns=self._retransmit_after_ns,
+            tally=self._counters,
+            is_paced=self._paced,
         )
 
     def _address(self, flow: Flow, identity: ShimIdentity) -> FlowAddress:
@@ -402,13 +439,13 @@ class ShimCarrier:
         source = self._network.fabric.hosts[flow.src]
         destination = self._network.fabric.hosts[flow.dst]
         return FlowAddress(
-            source.mac,
-            destination.mac,
-            source.ipv4,
-            destination.ipv4,
-            port,
-            identity.job,
-            identity.flow,
+            src_mac=source.mac,
+            dst_mac=destination.mac,
+            src_ip=source.ipv4,
+            dst_ip=destination.ipv4,
+            src_port=port,
+            job=identity.job,
+            flow=identity.flow,
         )
 
 
@@ -432,7 +469,10 @@ class ConnectionCarrier:
         paths: Paths | None = None,
     ) -> None:
         is_roce = any(identity.mtu is not None for identity in identities.values())
-        self._counters: TcpCounters = TcpTally() if is_roce else network.new_tcp_counters()
+        if is_roce:
+            self._counters: TcpCounters = TcpTally()
+        else:
+            self._counters = network.new_tcp_counters()
         self._network = network
         self._job = job.name
         self._lines: dict[str, _Line] = {}
@@ -441,30 +481,35 @@ class ConnectionCarrier:
             identity = identities[flows[0].name]
             source = fabric.hosts[src]
             destination = fabric.hosts[dst]
-            sender = network.hosts[src]
-            receiver = network.hosts[dst]
-            ends = source.mac, destination.mac, source.ipv4, destination.ipv4
             numbers = identity.src_port, identity.dst_port
             on_lost = partial(self._on_lost, src, dst)
             connection: Connection | NativeConnection | PairConnection
             if identity.mtu is None:
                 address = network.address((src, dst), numbers)
-                there = address.key
+                forward = address.key
                 back = address.reversed().key
                 settled = _with_congestion(settings, transport.congestion, flows)
                 connection = network.connect((src, dst), numbers, settled, self._counters, on_lost)
             else:
-                pair = QueuePairAddress(*ends, _PAIR_PORTS | sum(numbers) & 0x3FFF, *numbers)
-                there = pair.connection
+                ends = source.mac, destination.mac, source.ipv4, destination.ipv4
+                port = _PAIR_PORTS | sum(numbers) & 0x3FFF
+                pair = QueuePairAddress(*ends, port, *numbers)
+                forward = pair.connection
                 back = pair.reversed().connection
-                settings_of_pair = _pair_settings(transport, identity.mtu)
                 connection = PairConnection(
-                    sender.roce, receiver.roce, pair, settings_of_pair, on_lost, self._counters
+                    network.hosts[src].roce,
+                    network.hosts[dst].roce,
+                    pair,
+                    _pair_settings(transport, identity.mtu),
+                    on_lost,
+                    self._counters,
                 )
-            if path := (paths or {}).get(flows[0].name):
-                network.assign(path, there, back)
+            path = (paths or {}).get(flows[0].name)
+            if path:
+                network.assign(path, forward, back)
             line = _Line(connection, flows)
-            self._lines |= dict.fromkeys((flow.name for flow in flows), line)
+            for flow in flows:
+                self._lines[flow.name] = line
 
     @property
     def tally(self) -> TcpTally:
@@ -476,7 +521,12 @@ class ConnectionCarrier:
         for line in dict.fromkeys(self._lines.values()):
             line.connection.establish()
 
-    def start_flow(self, flow: Flow, _iteration: int, on_complete: Callable[[], None]) -> None:
+    def start_flow(
+        self,
+        flow: Flow,
+        _iteration: int,
+        on_complete: Callable[[], None],
+    ) -> None:
         """Send a flow now; call `on_complete` when its last byte has arrived."""
         self._lines[flow.name].start(flow, on_complete)
 
@@ -493,7 +543,9 @@ class ConnectionCarrier:
 
 
 def _with_congestion(
-    settings: TcpSettings, congestion: Congestion, flows: Sequence[Flow]
+    settings: TcpSettings,
+    congestion: Congestion,
+    flows: Sequence[Flow],
 ) -> TcpSettings:
     """Return the settings of the connection that carries these flows in each iteration."""
     if congestion == "newreno":
@@ -537,14 +589,23 @@ class TreeCarrier(Protocol):
     tally: PacketTally
 
     def open(self) -> None: ...
-    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None: ...
+    def start_flow(
+        self,
+        flow: Flow,
+        iteration: int,
+        on_complete: Callable[[], None],
+    ) -> None: ...
 
 
-def tree_carrier(network: HostNetwork, job: str, trees: Sequence[JobTree]) -> TreeCarrier:
+def tree_carrier(
+    network: HostNetwork,
+    job: str,
+    trees: Sequence[JobTree],
+) -> TreeCarrier:
     """Return the hosts of a job's trees. Raise `RunError` if no plug-in has any."""
     for entry in sorted(entry_points(group=TREE_HOSTS)):
-        made: TreeCarrier = entry.load()(network, job, trees)
-        return made
+        carrier: TreeCarrier = entry.load()(network, job, trees)
+        return carrier
     raise RunError(f"job {job}: no plug-in sends flows over trees of switches (use --target fluid)")
 
 
@@ -560,12 +621,12 @@ class JobCarrier:
     @property
     def tally(self) -> PacketTally:
         """Return the counts of all the job's packets."""
-        one = self._trees.tally
+        of_trees = self._trees.tally
         other = self._between.tally
         return PacketTally(
-            one.retransmitted + other.retransmitted,
-            one.duplicate + other.duplicate,
-            one.reordered + other.reordered,
+            of_trees.retransmitted + other.retransmitted,
+            of_trees.duplicate + other.duplicate,
+            of_trees.reordered + other.reordered,
         )
 
     def open(self) -> None:
@@ -573,7 +634,12 @@ class JobCarrier:
         self._trees.open()
         self._between.open()
 
-    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
+    def start_flow(
+        self,
+        flow: Flow,
+        iteration: int,
+        on_complete: Callable[[], None],
+    ) -> None:
         """Send a flow now; call `on_complete` when all of it has arrived."""
         (self._trees if flow.among else self._between).start_flow(flow, iteration, on_complete)
 

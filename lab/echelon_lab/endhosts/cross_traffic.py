@@ -54,10 +54,11 @@ class CrossTraffic:
         settings: Callable[[bool], TcpSettings],
     ) -> None:
         ports = _Ports(network)
-        self._players = {
-            source.name: _Player(network, ports, source.stream(seed), settings(source.ecn))
-            for source in sources
-        }
+        self._players = {}
+        for source in sources:
+            self._players[source.name] = _Player(
+                network, ports, source.stream(seed), settings(source.ecn)
+            )
 
     def start(self) -> None:
         """Start: now is time 0 of all sources."""
@@ -97,9 +98,8 @@ class _Ports:
         free = self._free[src]
         while free:
             port = free.popleft()
-            if not self._network.has(
-                (src, dst), (port, DISCARD_PORT)
-            ):  # a job's connection has it, to the end
+            # A job's connection keeps its port to the end.
+            if not self._network.has((src, dst), (port, DISCARD_PORT)):
                 return port
         return None
 
@@ -146,7 +146,9 @@ class _Player:
 
     @property
     def elapsed_s(self) -> float:
-        return self._seconds(self._clock.now_ns if self._stopped_ns is None else self._stopped_ns)
+        if self._stopped_ns is None:
+            return self._seconds(self._clock.now_ns)
+        return self._seconds(self._stopped_ns)
 
     def outcomes(self) -> list[FlowOutcome]:
         now_s = self.elapsed_s
@@ -175,7 +177,7 @@ class _Player:
     def _await_next(self) -> None:
         flow = next(self._flows, None)
         if flow is not None:
-            self._clock.at(self._origin_ns + flow.start_us * _NS_PER_US, self._begin_due, flow)
+            self._clock.call_at(self._origin_ns + flow.start_us * _NS_PER_US, self._begin_due, flow)
 
     def _begin_due(self, flow: ScheduledFlow) -> None:
         if self.stopped:
@@ -242,7 +244,12 @@ class _LongFlow:
     Its mean rate since the beginning is kept.
     """
 
-    def __init__(self, player: _Player, clock: Clock, flow: PacedFlow) -> None:
+    def __init__(
+        self,
+        player: _Player,
+        clock: Clock,
+        flow: PacedFlow,
+    ) -> None:
         self._player = player
         self._clock = clock
         self._rate_bps = flow.rate_bps
@@ -285,7 +292,7 @@ class _LongFlow:
             due_ns = self._begun_ns - (-self._written_bytes * _NANOBITS_PER_BYTE // self._rate_bps)
             if due_ns > now_ns:
                 self._waits = True
-                self._clock.at(due_ns, self._write, connection)
+                self._clock.call_at(due_ns, self._write, connection)
                 return
             piece = self._pieces[0]
             left_bytes = piece.end_bytes - self._written_bytes

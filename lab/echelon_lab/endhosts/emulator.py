@@ -54,6 +54,7 @@ from echelon_lab.endhosts.transport import NS_PER_S
 from echelon_lab.scenarios.scenario import Background, Delay, Transport
 from echelon_lab.scenarios.traffic_spec import TrafficSource
 
+# Below the UDP ports of jobs, which begin at 0xC000.
 _BACKGROUND_PORTS = 0x8000
 
 
@@ -129,43 +130,44 @@ class TrainingEmulator:
         self._ranking = ranking
         self._paths = paths or {}
         self._origin_ns = 0
-        self.hosts: dict[str, HostStack] = {
-            name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
-        }
+        self.hosts: dict[str, HostStack] = {}
+        for name in fabric.hosts:
+            self.hosts[name] = HostStack(name, clock, self._paced(nics[name]))
         """Hosts by name. Give each the frames that arrive at it."""
-        several = {name: nic for name, nic in nics.items() if isinstance(nic, Interfaces)}
+        several = {}
+        for name, nic in nics.items():
+            if isinstance(nic, Interfaces):
+                several[name] = nic
         self._ends: NativeEnds | None = None
         self._tcp: NativeTcp | None = None
         # Python slows interfaces down, chooses between those of a host, and knows the orders of all
         # rankings.
-        orders = (
-            ()
-            if ranking is None
-            else (ranking((job.name, flow.name)) for job in jobs for flow in job.flows)
-        )
         is_plain = not several and self._transport.host_rate_bps is None
-        if native is not None and is_plain and all(map(knows, orders)):
+        if native is not None and is_plain and _orders_are_in_c(ranking, jobs):
             self._ends = NativeEnds(native, fabric.hosts)
-            if traffic or any(
-                isinstance(of, SegmentIdentity) and of.mtu is None for of in identities.values()
-            ):
+            if traffic or any(map(_is_tcp, identities.values())):
                 self._tcp = NativeTcp(self._ends, fabric.hosts)
         if ranked_at_hosts is not None:
             self._rank(emulated(chain.from_iterable(ranked_at_hosts.values())))
         network = HostNetwork(clock, fabric, self.hosts, several, self._ends, self._tcp)
         self._trees = trees or {}
         self._rates_Bps: Mapping[FlowKey, Fraction] = {}
-        self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
+        self._carriers = {}
+        for job in jobs:
+            self._carriers[job.name] = self._carrier(network, job, identities)
         self._executions: dict[str, JobExecution[int]] = {}
         for job in jobs:
-            own = {(d.worker, d.iteration): d.delay_s for d in delays if d.job == job.name}
-            self._executions[job.name] = JobExecution(
-                job, delays=own, more=partial(self.completion.begins, job.name)
-            )
-        self.background = {traffic.name: BackgroundStats() for traffic in background}
+            delays_s = {}
+            for delay in delays:
+                if delay.job == job.name:
+                    delays_s[delay.worker, delay.iteration] = delay.delay_s
+            more = partial(self.completion.begins, job.name)
+            self._executions[job.name] = JobExecution(job, delays=delays_s, more=more)
+        self.background = {sender.name: BackgroundStats() for sender in background}
         """Packets of each background sender, by its name."""
         self._background_traffic = tuple(background)
-        self.traffic = CrossTraffic(network, traffic, seed, partial(tcp_settings, self._transport))
+        settings = partial(tcp_settings, self._transport)
+        self.traffic = CrossTraffic(network, traffic, seed, settings)
         """The cross traffic, and what becomes of its flows until the end."""
 
     def _rank(self, rules: Sequence[HostRule]) -> None:
@@ -179,9 +181,8 @@ class TrainingEmulator:
         self._origin_ns = self._clock.now_ns
         for job in self._jobs:
             self._carriers[job.name].open()
-            self._clock.at(
-                self._origin_ns + round(job.start_s * NS_PER_S), self._start_job, job.name
-            )
+            start_ns = self._origin_ns + round(job.start_s * NS_PER_S)
+            self._clock.call_at(start_ns, self._start_job, job.name)
         for index, traffic in enumerate(self._background_traffic):
             self._start_background(index, traffic)
         self.traffic.start()
@@ -217,10 +218,10 @@ class TrainingEmulator:
     @property
     def records(self) -> Mapping[str, JobRecord[Fraction]]:
         """Return the records of the jobs so far, in seconds from the beginning of the run."""
-        return {
-            name: _in_seconds(execution.record, self._origin_ns)
-            for name, execution in self._executions.items()
-        }
+        records = {}
+        for name, execution in self._executions.items():
+            records[name] = _in_seconds(execution.record, self._origin_ns)
+        return records
 
     @property
     def reordered_packets(self) -> Mapping[str, int]:
@@ -236,7 +237,10 @@ class TrainingEmulator:
         return {name: carrier.tally.retransmitted for name, carrier in self._carriers.items()}
 
     def _carrier(
-        self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]
+        self,
+        network: HostNetwork,
+        job: Job,
+        identities: Mapping[FlowKey, Identity],
     ) -> Carrier:
         if trees := self._trees.get(job.name):
             between = replace(job, flows=tuple(flow for flow in job.flows if not flow.among))
@@ -247,7 +251,10 @@ class TrainingEmulator:
         return self._between_two(network, job, identities)
 
     def _between_two(
-        self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]
+        self,
+        network: HostNetwork,
+        job: Job,
+        identities: Mapping[FlowKey, Identity],
     ) -> ShimCarrier | ConnectionCarrier:
         segments: dict[str, SegmentIdentity] = {}
         shims: dict[str, ShimIdentity] = {}
@@ -279,7 +286,12 @@ class TrainingEmulator:
             return nic
         return PacedNic(self._clock, nic, rate_bps)
 
-    def _between(self, src: str, dst: str, src_port: int) -> FlowAddress:
+    def _between(
+        self,
+        src: str,
+        dst: str,
+        src_port: int,
+    ) -> FlowAddress:
         source = self._fabric.hosts[src]
         destination = self._fabric.hosts[dst]
         return FlowAddress(source.mac, destination.mac, source.ipv4, destination.ipv4, src_port)
@@ -292,17 +304,23 @@ class TrainingEmulator:
             match instruction:
                 case StartCompute(name, _, duration_s):
                     end_ns = self._clock.now_ns + round(duration_s * NS_PER_S)
-                    self._clock.at(end_ns, self._finish_compute, job, name)
+                    self._clock.call_at(end_ns, self._finish_compute, job, name)
                 case StartFlow(flow, iteration):
                     self._start_flow(job, flow, iteration)
                 case IterationFinished(iteration):
                     self._finish_iteration(job, iteration)
 
     def _finish_compute(self, job: str, name: str) -> None:
+        # Units that end after the run change nothing.
         if not self.done:
             self._obey(job, self._executions[job].compute_finished(name, self._clock.now_ns))
 
-    def _start_flow(self, job: str, flow: Flow, iteration: int) -> None:
+    def _start_flow(
+        self,
+        job: str,
+        flow: Flow,
+        iteration: int,
+    ) -> None:
         self._carriers[job].start_flow(flow, iteration, partial(self._finish_flow, job, flow.name))
 
     def _finish_flow(self, job: str, flow: str) -> None:
@@ -335,7 +353,12 @@ class _ConstantRate:
     """
 
     def __init__(
-        self, clock: Clock, host: HostStack, frame: bytes, rate_bps: int, stats: BackgroundStats
+        self,
+        clock: Clock,
+        host: HostStack,
+        frame: bytes,
+        rate_bps: int,
+        stats: BackgroundStats,
     ) -> None:
         self._clock = clock
         self._host = host
@@ -346,7 +369,7 @@ class _ConstantRate:
 
     def start(self) -> None:
         self._origin_ns = self._clock.now_ns
-        self._clock.at(self._origin_ns, self._send)
+        self._clock.call_at(self._origin_ns, self._send)
 
     def _send(self) -> None:
         if self._host.closed:
@@ -355,27 +378,49 @@ class _ConstantRate:
         stats = self._stats
         stats.sent_packets += 1
         bits = stats.sent_packets * len(self._frame) * 8
-        self._clock.at(self._origin_ns + bits * NS_PER_S // self._rate_bps, self._send)
+        self._clock.call_at(self._origin_ns + bits * NS_PER_S // self._rate_bps, self._send)
+
+
+def _orders_are_in_c(ranking: RankingOf | None, jobs: Sequence[Job]) -> bool:
+    """Return whether hosts in C know the orders of all flows."""
+    if ranking is None:
+        return True
+    return all(knows(ranking((job.name, flow.name))) for job in jobs for flow in job.flows)
+
+
+def _is_tcp(identity: Identity) -> bool:
+    return isinstance(identity, SegmentIdentity) and identity.mtu is None
 
 
 def _in_seconds(record: JobRecord[int], origin_ns: int) -> JobRecord[Fraction]:
+    """Return a record in seconds from the beginning of the run."""
+
     def seconds(time_ns: int) -> Fraction:
         return Fraction(time_ns - origin_ns, NS_PER_S)
 
-    def span(of: Span[int]) -> Span[Fraction]:
-        return Span(seconds(of.start), None if of.finish is None else seconds(of.finish))
+    def finish(time_ns: int | None) -> Fraction | None:
+        if time_ns is None:
+            return None
+        return seconds(time_ns)
 
-    return JobRecord(
-        record.job,
-        [
-            IterationRecord(
-                of.iteration,
-                seconds(of.start),
-                None if of.finish is None else seconds(of.finish),
-                {name: span(it) for name, it in of.flows.items()},
-                {name: span(it) for name, it in of.computes.items()},
-                {name: seconds(time_ns) for name, time_ns in of.references.items()},
-            )
-            for of in record.iterations
-        ],
-    )
+    def spans(by_name: Mapping[str, Span[int]]) -> dict[str, Span[Fraction]]:
+        converted = {}
+        for name, span in by_name.items():
+            converted[name] = Span(seconds(span.start), finish(span.finish))
+        return converted
+
+    iterations = []
+    for iteration in record.iterations:
+        references = {}
+        for name, time_ns in iteration.references.items():
+            references[name] = seconds(time_ns)
+        converted = IterationRecord(
+            iteration.iteration,
+            seconds(iteration.start),
+            finish(iteration.finish),
+            spans(iteration.flows),
+            spans(iteration.computes),
+            references,
+        )
+        iterations.append(converted)
+    return JobRecord(record.job, iterations)

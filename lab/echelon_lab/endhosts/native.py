@@ -27,7 +27,11 @@ _FOLDER = Path(__file__).parent
 _LENGTHS_AND_CHECKSUM = (slice(16, 18), slice(24, 26), slice(38, 40))
 
 
-def load_ends(source: Path, numbers: Mapping[str, int], *more: str) -> Loaded:
+def load_ends(
+    source: Path,
+    numbers: Mapping[str, int],
+    *more: str,
+) -> Loaded:
     """Return a library of ends of flows, from a C file, its header and others beside this file,
     with these numbers defined."""
     network = _read("network.h")
@@ -36,17 +40,17 @@ def load_ends(source: Path, numbers: Mapping[str, int], *more: str) -> Loaded:
     text += source.read_text(encoding="utf-8")
     includes = {"network.h": network, source.with_suffix(".h").name: header}
     includes |= {name: _read(name) for name in ("basics.h", *more)}
-    loaded = load(CSource(source.stem, text, includes), network + header)
-    assert loaded is not None, "the network in C was built by a compiler"
-    return loaded
+    return load(CSource(source.stem, text, includes), network + header)
 
 
 def network_in_c(ffi: Any, clock: NativeClock) -> Any:
     """Return the structure that a library of ends of flows is given."""
-    given = ffi.new("network_in_c *")
+    structure = ffi.new("network_in_c *")
     for name in ("clock", "now_ns", "call", "tell", "send", "waits"):
-        setattr(given, name, ffi.cast(ffi.typeof(getattr(given, name)), getattr(clock, name)))
-    return given
+        setattr(
+            structure, name, ffi.cast(ffi.typeof(getattr(structure, name)), getattr(clock, name))
+        )
+    return structure
 
 
 @cache
@@ -69,7 +73,7 @@ class NativeEnds:
     def __init__(self, network: NetworkInC, hosts: Iterable[str]) -> None:
         self.ffi, self.library, _ = _library()
         self.network = network
-        given = network_in_c(self.ffi, network.clock)
+        in_c = network_in_c(self.ffi, network.clock)
         constants = {
             "port": shim.SHIM_PORT,
             "version_bits": shim.SHIM_VERSION << 4,
@@ -88,8 +92,8 @@ class NativeEnds:
             "credit_segments": CREDIT_SEGMENTS,
         }
         failure = network.when_told(self._fail, once=False)
-        made = self.library.shim_new(given, self.ffi.new("shim_constants *", constants), failure)
-        self._run = self.ffi.gc(not_null(made), self.library.shim_free)
+        run = self.library.shim_new(in_c, self.ffi.new("shim_constants *", constants), failure)
+        self._run = self.ffi.gc(not_null(run), self.library.shim_free)
         self._flows: dict[int, NativeFlow] = {}
         self._orders: dict[tuple[int, Ranking], tuple[Any, Any, Any]] = {}
         """The order that a ranking gives to flows of a job, in C, with the arrays that it refers
@@ -98,10 +102,8 @@ class NativeEnds:
         self._groups: dict[tuple[int, str], int] = {}
         self.hosts: dict[str, Any] = {}
         """The structure of each host in C."""
-        deliver, choose = (
-            self._address(self.ffi.addressof(self.library, name))
-            for name in ("shim_deliver", "shim_choose")
-        )
+        deliver = self._address(self.ffi.addressof(self.library, "shim_deliver"))
+        choose = self._address(self.ffi.addressof(self.library, "shim_choose"))
         for name in hosts:
             nic = self.ffi.cast("void *", network.nic(name))
             host = self.hosts[name] = not_null(self.library.shim_add_host(self._run, nic))
@@ -112,14 +114,20 @@ class NativeEnds:
         self.library.shim_mark(self._run, CONTROL)
         states: dict[tuple[str, str | None], int] = {}
         for rule in rules:
-            if isinstance(shim_of := rule.identity, ShimIdentity):
+            identity = rule.identity
+            if isinstance(identity, ShimIdentity):
                 state = states.setdefault((rule.job, rule.echelonflow), len(states))
                 host = self.hosts[rule.src]
-                given = packed(rule)
-                if self.library.shim_rank(host, shim_of.job, shim_of.flow, state, given):
+                in_c = packed(rule)
+                if self.library.shim_rank(host, identity.job, identity.flow, state, in_c):
                     raise MemoryError
 
-    def pass_on(self, host: str, receive: int, receiver: int) -> None:
+    def pass_on(
+        self,
+        host: str,
+        receive: int,
+        receiver: int,
+    ) -> None:
         """Give frames without a shim that arrive at a host to a function in C first
         (`NetworkInC.receive_in_c`).
         """
@@ -135,7 +143,7 @@ class NativeEnds:
         """Keep a flow, to name it if it gets nowhere."""
         self._flows[self._address(flow.in_c)] = flow
 
-    def told(self, callback: Callable[[], None]) -> int:
+    def number_of(self, callback: Callable[[], None]) -> int:
         """Return the number by which C has this called."""
         return self.network.when_told(callback)
 
@@ -153,30 +161,31 @@ class NativeEnds:
 
     def _new_order(self, job: int, ranking: Ranking) -> tuple[Any, Any, Any]:
         urgency, group = ranking.at_host()
-        made = self.ffi.new("shim_order *")
-        made.highest = ranking.queues[-1]
+        order = self.ffi.new("shim_order *")
+        order.highest = ranking.queues[-1]
         if group is None:
-            made.group = 0
+            # No group.
+            order.group = 0
         else:
-            made.group = self._groups.setdefault((job, group), len(self._groups) + 1)
+            order.group = self._groups.setdefault((job, group), len(self._groups) + 1)
         match urgency:
             case Overdue(due_s, left_s, unit_s, head_start):
-                made.kind = self.library.ORDER_OVERDUE
-                made.due_s = due_s
-                made.left_s = left_s
-                made.unit_s = unit_s
-                made.head_start = head_start
-                return made, None, None
+                order.kind = self.library.ORDER_OVERDUE
+                order.due_s = due_s
+                order.left_s = left_s
+                order.unit_s = unit_s
+                order.head_start = head_start
+                return order, None, None
             case Steps(thresholds, values, due_s):
                 if due_s is None:
-                    made.kind = self.library.ORDER_STEPS_OF_BYTES
+                    order.kind = self.library.ORDER_STEPS_OF_BYTES
                 else:
-                    made.kind = self.library.ORDER_STEPS_OF_AGE
-                made.due_s = due_s or 0.0
-                made.steps = len(thresholds)
-                arrays = self.ffi.new("double[]", thresholds), self.ffi.new("double[]", values)
-                made.thresholds, made.values = arrays
-                return made, *arrays
+                    order.kind = self.library.ORDER_STEPS_OF_AGE
+                order.due_s = due_s or 0.0
+                order.steps = len(thresholds)
+                order.thresholds = in_c_thresholds = self.ffi.new("double[]", thresholds)
+                order.values = in_c_values = self.ffi.new("double[]", values)
+                return order, in_c_thresholds, in_c_values
             case _:
                 name = type(ranking).__name__
                 raise RunError(
@@ -197,7 +206,7 @@ class NativeFlow:
     def __init__(
         self,
         ends: NativeEnds,
-        what: str,
+        description: str,
         between: tuple[str, str],
         address: FlowAddress,
         size_bytes: int,
@@ -208,18 +217,22 @@ class NativeFlow:
         is_paced: bool,
     ) -> None:
         self._ends = ends
-        self._what = what
+        self._description = description
         self._iteration = 0
         self.src, dst = between
         self.in_c = ends.ffi.new("shim_flow *")
         """The structure in C."""
         flow = self.in_c
-        flow.source, flow.destination = ends.hosts[self.src], ends.hosts[dst]
-        flow.job, flow.flow = address.job, address.flow
+        flow.source = ends.hosts[self.src]
+        flow.destination = ends.hosts[dst]
+        flow.job = address.job
+        flow.flow = address.flow
         flow.data_headers = _blank(address)
         flow.ack_headers = _blank(address.reversed())
-        flow.size_bytes, flow.packet_bytes = size_bytes, transport.packet_bytes
-        flow.window, flow.initial = transport.window_packets, min(initial, transport.window_packets)
+        flow.size_bytes = size_bytes
+        flow.packet_bytes = transport.packet_bytes
+        flow.window = transport.window_packets
+        flow.initial = min(initial, transport.window_packets)
         flow.retransmit_after_ns = retransmit_after_ns
         flow.is_paced = is_paced
         flow.tally = tally
@@ -228,10 +241,13 @@ class NativeFlow:
     @property
     def described(self) -> str:
         """The flow in its last iteration, for errors."""
-        return f"{self._what} in iteration {self._iteration}"
+        return f"{self._description} in iteration {self._iteration}"
 
     def start(
-        self, iteration: int, on_complete: Callable[[], None], ranking: Ranking | None
+        self,
+        iteration: int,
+        on_complete: Callable[[], None],
+        ranking: Ranking | None,
     ) -> None:
         """Send the flow now; call `on_complete` when its last byte has arrived.
 
@@ -241,12 +257,17 @@ class NativeFlow:
         self.send(iteration, None, ranking)
 
     def expect(
-        self, iteration: int, on_complete: Callable[[], None], *, is_ranked: bool = False
+        self,
+        iteration: int,
+        on_complete: Callable[[], None],
+        *,
+        is_ranked: bool = False,
     ) -> None:
         """Receive the flow; call `on_complete` when its last byte has arrived. A host sends
         acknowledgements of a ranked flow first."""
-        told = self._ends.told(on_complete)
-        if self._ends.library.shim_expect(self.in_c, iteration % 256, told, is_ranked):
+        # The shim counts iterations in eight bits.
+        notice = self._ends.number_of(on_complete)
+        if self._ends.library.shim_expect(self.in_c, iteration % 256, notice, is_ranked):
             raise MemoryError
 
     def send(
@@ -260,12 +281,13 @@ class NativeFlow:
         """
         self._iteration = iteration
         ends = self._ends
+        # Number 0 calls nobody.
         if on_acknowledged is None:
-            told = 0
+            notice = 0
         else:
-            told = ends.told(on_acknowledged)
+            notice = ends.number_of(on_acknowledged)
         if ends.library.shim_send(
-            self.in_c, iteration % 256, told, ends.order(self.in_c.job, ranking)
+            self.in_c, iteration % 256, notice, ends.order(self.in_c.job, ranking)
         ):
             raise MemoryError
 
@@ -273,7 +295,10 @@ class NativeFlow:
         """Send at this rate from now on, in bytes per second, if the flow is still sent; None: no
         limit.
         """
-        rate = -1.0 if rate_Bps is None else rate_Bps
+        # For C a rate below 0 is no limit.
+        rate = -1.0
+        if rate_Bps is not None:
+            rate = rate_Bps
         self._ends.library.shim_pace(self.in_c, self._iteration % 256, rate)
 
 
@@ -294,10 +319,10 @@ def tally_of(counters: Any) -> PacketTally:
 
 def _blank(address: FlowAddress) -> bytes:
     """Return the headers of a flow's frames without lengths and checksum."""
-    made = bytearray(shim.headers(address, shim.MIN_FRAME_BYTES))
+    frame = bytearray(shim.headers(address, shim.MIN_FRAME_BYTES))
     for part in _LENGTHS_AND_CHECKSUM:
-        made[part] = bytes(2)
-    return bytes(made)
+        frame[part] = bytes(2)
+    return bytes(frame)
 
 
 def not_null(pointer: Any) -> Any:

@@ -81,6 +81,7 @@ static inline uint32_t rank_key(const struct rank_rule *rule, struct rank_state 
     left = (uint64_t)packet->left_bytes << LEFT_SHIFT_BIAS >> rule->left_shift;
     if (left > 0xffffffff) left = 0xffffffff;
     left = left * rule->factor >> rule->factor_shift;
+    /* As `echelon.planning.rankings.deadline.deadline_rank`, in the integers of a switch. */
     rank = rank_signed48(
         tardiness + (uint64_t)rule->rank_at_zero + ((uint64_t)state->memory << MEMORY_SHIFT) - left);
     behind = rank_signed48((uint64_t)(rule->top - rank));

@@ -8,7 +8,7 @@ switch.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
@@ -28,8 +28,10 @@ CLASS_SHIFT = 3
 CONTROL = CONTROL_QUEUE << CLASS_SHIFT
 """The code point of acknowledgements."""
 _BIAS = _CONSTANTS["SLACK_BIAS"]
+# Keys of tables and ages in stamps have 32 bits.
 _MOST = 2**32 - 1
 _RULE = Struct("=2q6I8I8BI4x")
+# RANK_LEVELS of `ranks.h`.
 _LEVELS = 8
 _NS_PER_US = 1000
 _STAMP = Struct("!IHH")
@@ -42,18 +44,21 @@ def packed(rule: HostRule) -> bytes:
     return _RULE.pack(
         _signed(rule.rank_at_zero),
         rule.top,
-        *(
-            rule.offset_us,
-            rule.due_us,
-            rule.factor,
-            rule.alone_us,
-            rule.factor_shift,
-            rule.left_shift,
-        ),
-        *(keys + [0] * (_LEVELS - len(keys))),
-        *(queues + [0] * (_LEVELS - len(queues))),
+        rule.offset_us,
+        rule.due_us,
+        rule.factor,
+        rule.alone_us,
+        rule.factor_shift,
+        rule.left_shift,
+        *_padded(keys),
+        *_padded(queues),
         len(keys),
     )
+
+
+def _padded(numbers: Sequence[int]) -> list[int]:
+    """Return one number for each level."""
+    return [*numbers, *[0] * (_LEVELS - len(numbers))]
 
 
 def emulated(rules: Iterable[HostRule]) -> tuple[HostRule, ...]:
@@ -61,14 +66,14 @@ def emulated(rules: Iterable[HostRule]) -> tuple[HostRule, ...]:
 
     Raise `RunError` for one that emulated hosts do not have: of a flow without a shim.
     """
-    found = tuple(rules)
-    for rule in found:
+    selected = tuple(rules)
+    for rule in selected:
         if not isinstance(rule.identity, ShimIdentity):
             raise RunError(
                 f"job {rule.job}: is recognised by bytes, but emulated hosts rank flows with a shim"
                 " only (write 'recognition: {by: shim}', or let switches rank)"
             )
-    return found
+    return selected
 
 
 def _signed(number: int) -> int:
@@ -143,6 +148,7 @@ class FlowRank:
         age_us = packet.age_us
         memory = packet.memory
         if rule.levels:
+            # A straggler must not set the times of the newer iteration back.
             if _is_behind(state.epoch, packet.epoch):
                 return Ranked(0, age_us=age_us, memory=memory)
             key = self._key(now_us, packet)
@@ -156,6 +162,7 @@ class FlowRank:
                 memory = state.memory
                 if packet.last:
                     state.late_us = min(max(passed_us - rule.offset_us, state.late_us), _MOST)
+        # The queue of the stream is that of its newest packets.
         if packet.resent or _is_behind(stream.epoch, packet.epoch):
             return Ranked(wanted, age_us=age_us, memory=memory)
         waits = stream.epoch == packet.epoch and not packet.alone and wanted > stream.queue
@@ -172,6 +179,7 @@ class FlowRank:
         if state.epoch != packet.epoch:
             state.epoch = packet.epoch
             if told_us is None:
+                # Until a host tells when the iteration began, the flow counts as on time.
                 state.reference_us = now_us - rule.offset_us
             else:
                 state.reference_us = told_us
@@ -181,11 +189,14 @@ class FlowRank:
                     >> rule.factor_shift + MEMORY_SHIFT
                 )
                 total = state.memory + delay
+                # A quarter is forgotten with each iteration; stamps have 16 bits for the rest.
                 state.memory = min(total - (total >> 2), 0xFFFF)
                 state.late_us = 0
         elif told_us is not None:
+            # The earliest beginning that any host has told is the iteration's.
             state.reference_us = min(state.reference_us, told_us)
-        slack = min(max(state.reference_us + rule.due_us - now_us + _BIAS, 0), _MOST)
+        slack = state.reference_us + rule.due_us - now_us + _BIAS
+        slack = min(max(slack, 0), _MOST)
         if not rule.factor:
             return slack
         state.memory = max(state.memory, packet.memory)
@@ -194,6 +205,7 @@ class FlowRank:
             min(packet.left_bytes << LEFT_SHIFT_BIAS >> rule.left_shift, _MOST) * rule.factor
             >> rule.factor_shift
         )
+        # As `echelon.planning.rankings.deadline.deadline_rank`, in the integers of a switch.
         rank = _signed(tardiness + rule.rank_at_zero + (state.memory << MEMORY_SHIFT) - left)
         return min(max(rule.top - rank, 0), _MOST)
 
@@ -210,14 +222,17 @@ class HostRanks:
         states: dict[tuple[str, str | None], _State] = {}
         for rule in rules:
             if rule.src == host and isinstance(rule.identity, ShimIdentity):
-                number = rule.identity.job.to_bytes(2, "big") + rule.identity.flow.to_bytes(
-                    2, "big"
-                )
+                job = rule.identity.job.to_bytes(2, "big")
+                number = job + rule.identity.flow.to_bytes(2, "big")
                 state = states.setdefault((rule.job, rule.echelonflow), _State())
                 self._flows[number] = FlowRank(rule, state)
 
     def mark(
-        self, now_ns: int, key: bytes, segment: DataSegment, stamp: bytes
+        self,
+        now_ns: int,
+        key: bytes,
+        segment: DataSegment,
+        stamp: bytes,
     ) -> tuple[int, bytes]:
         """Return the code point and the stamp of a segment of a flow
         (`echelon_lab.endhosts.shim.flow_key`) that leaves now. It asks for draining where that lets
@@ -227,11 +242,11 @@ class HostRanks:
             return 0, stamp
         age_us, memory, _ = _STAMP.unpack(stamp)
         packet = RankPacket(
-            key[0],
-            segment.remaining,
-            segment.last,
-            segment.alone,
-            segment.resent,
+            epoch=key[0],
+            left_bytes=segment.remaining,
+            last=segment.last,
+            alone=segment.alone,
+            resent=segment.resent,
             age_us=age_us,
             memory=memory,
         )

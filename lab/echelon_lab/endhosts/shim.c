@@ -262,6 +262,7 @@ static double urgency_of(shim_host *host, int64_t now_ns, const urgency *u) {
         memory = known->memory / host->run->constants.memory_unit;
     }
     age_s = (double)(now_ns - begin_ns) / NS_PER_S;
+    /* As `echelon.planning.rankings.base.Overdue`, a form of `deadline_rank` of the module `deadline` beside it. */
     if (order->kind == ORDER_OVERDUE)
         return (age_s - order->due_s - order->left_s * (double)u->left_bytes) / order->unit_s + memory -
                order->head_start;

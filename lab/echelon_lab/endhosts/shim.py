@@ -13,7 +13,7 @@ the wire, with all headers. The last 8 bytes of the shim are the stamp, which
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 from struct import Struct
 from typing import Self
@@ -147,25 +147,41 @@ class FlowAddress:
 
         Ports stay: switches know the shim by its destination port.
         """
-        return replace(
-            self, src_mac=self.dst_mac, dst_mac=self.src_mac, src_ip=self.dst_ip, dst_ip=self.src_ip
+        return type(self)(
+            src_mac=self.dst_mac,
+            dst_mac=self.src_mac,
+            src_ip=self.dst_ip,
+            dst_ip=self.src_ip,
+            src_port=self.src_port,
+            job=self.job,
+            flow=self.flow,
         )
 
 
-def flow_key(epoch: int, job: int, flow: int) -> bytes:
+def flow_key(
+    epoch: int,
+    job: int,
+    flow: int,
+) -> bytes:
     """Return the shim's bytes for one flow of one iteration: epoch, job and flow, 5 bytes."""
     return bytes([epoch]) + job.to_bytes(2, "big") + flow.to_bytes(2, "big")
 
 
 def internet_checksum(data: bytes | bytearray) -> int:
     """Return the checksum (RFC 1071) of an even number of bytes."""
-    total = sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
+    total = 0
+    for start in range(0, len(data), 2):
+        total += int.from_bytes(data[start : start + 2], "big")
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
 
 
-def headers(address: FlowAddress, length_bytes: int, dst_port: int = SHIM_PORT) -> bytes:
+def headers(
+    address: FlowAddress,
+    length_bytes: int,
+    dst_port: int = SHIM_PORT,
+) -> bytes:
     """Return the Ethernet, IPv4 and UDP headers of a frame of `length_bytes` in all.
 
     The packet is ECN-capable, not to be fragmented, and has no UDP checksum: RFC 768 allows that,
@@ -186,7 +202,8 @@ def headers(address: FlowAddress, length_bytes: int, dst_port: int = SHIM_PORT) 
             IPv4Address(address.dst_ip).packed,
         )
 
-    ethernet = _ETHERNET.pack(_mac(address.dst_mac), _mac(address.src_mac), _ETHERTYPE_IPV4)
+    source = _mac(address.src_mac)
+    ethernet = _ETHERNET.pack(_mac(address.dst_mac), source, _ETHERTYPE_IPV4)
     udp = _UDP.pack(address.src_port, dst_port, length_bytes - ETHERNET_BYTES - 20, 0)
     return ethernet + ipv4(internet_checksum(ipv4(0))) + udp
 
@@ -228,10 +245,9 @@ class ShimPayloads:
     def ack(self, segment: AckSegment, stamp: bytes = UNSTAMPED) -> bytes:
         """Return the payload of an acknowledgement."""
         first = _VERSION_BITS | ACK | DRAIN * segment.drain
-        return (
-            _SHIM.pack(first, self._key, RESENT * segment.resent, segment.missing_bytes, stamp)
-            + _ACK_PADDING
-        )
+        marks = RESENT * segment.resent
+        head = _SHIM.pack(first, self._key, marks, segment.missing_bytes, stamp)
+        return head + _ACK_PADDING
 
 
 _ACK_PADDING = bytes(ACK_BYTES - HEADER_BYTES)
@@ -252,7 +268,12 @@ class ShimFrames:
         "_payloads",
     )
 
-    def __init__(self, address: FlowAddress, epoch: int, packet_bytes: int) -> None:
+    def __init__(
+        self,
+        address: FlowAddress,
+        epoch: int,
+        packet_bytes: int,
+    ) -> None:
         if packet_bytes < MIN_FRAME_BYTES:
             raise ValueError(
                 f"packets of {packet_bytes} bytes: at least {MIN_FRAME_BYTES} are needed"
@@ -263,27 +284,23 @@ class ShimFrames:
         self._ack_headers = headers(address.reversed(), ACK_BYTES)
         # Most segments are full ones without marks but `prompt`: only `remaining` differs between
         # them.
-        full = [
-            self._any(DataSegment(0, packet_bytes, prompt=prompt), UNSTAMPED)
-            for prompt in (False, True)
-        ]
-        self._full_heads = [frame[: HEADER_BYTES - 4 - len(UNSTAMPED)] for frame in full]
-        self._padding = full[0][HEADER_BYTES:]
+        plain = self._any(DataSegment(0, packet_bytes), UNSTAMPED)
+        prompt = self._any(DataSegment(0, packet_bytes, prompt=True), UNSTAMPED)
+        end = HEADER_BYTES - 4 - len(UNSTAMPED)
+        self._full_heads = [plain[:end], prompt[:end]]
+        self._padding = plain[HEADER_BYTES:]
 
     def data(self, segment: DataSegment, stamp: bytes = UNSTAMPED) -> bytes:
         """Return the frame of a segment."""
         marked = segment.last or segment.alone or segment.drain or segment.resent
         if marked or segment.length_bytes != self._packet_bytes:
             return self._any(segment, stamp)
-        return (
-            self._full_heads[segment.prompt]
-            + segment.remaining.to_bytes(4, "big")
-            + stamp
-            + self._padding
-        )
+        head = self._full_heads[segment.prompt]
+        return head + segment.remaining.to_bytes(4, "big") + stamp + self._padding
 
     def _any(self, segment: DataSegment, stamp: bytes) -> bytes:
-        return headers(self._address, segment.length_bytes) + self._payloads.data(segment, stamp)
+        head = headers(self._address, segment.length_bytes)
+        return head + self._payloads.data(segment, stamp)
 
     def ack(self, segment: AckSegment, stamp: bytes = UNSTAMPED) -> bytes:
         """Return the frame of an acknowledgement, which goes the other way."""
@@ -337,7 +354,12 @@ def read_payload(payload: bytes) -> Received | None:
     return key, _segment(first, marks, remaining, len(payload) + SHIM_AT), stamp
 
 
-def _segment(first: int, marks: int, remaining: int, length_bytes: int) -> DataSegment | AckSegment:
+def _segment(
+    first: int,
+    marks: int,
+    remaining: int,
+    length_bytes: int,
+) -> DataSegment | AckSegment:
     drain = first & DRAIN != 0
     resent = marks & RESENT != 0
     if first & ACK:

@@ -136,10 +136,10 @@ class FlowSender:
         self._backoff = 1
         self.timeouts = 0
         self.deadline_ns = now_ns + self._retransmit_after_ns
-        again = None
+        repeated = None
         if acked < self._recover:
             if ack.resent:
-                again = self._again(acked)
+                repeated = self._resend(acked)
             else:
                 self._recover = acked  # the originals are on their way after all
         if ack.drain:
@@ -148,7 +148,9 @@ class FlowSender:
             self._draining = False
             self._open = self._initial
         new = self._new()
-        return new if again is None else [again, *new]
+        if repeated is None:
+            return new
+        return [repeated, *new]
 
     def postpone(self, now_ns: int) -> None:
         """Wait for acknowledgements anew from now on: packets have not left yet."""
@@ -162,7 +164,7 @@ class FlowSender:
         self._backoff = min(2 * self._backoff, MAX_BACKOFF)
         self.deadline_ns = now_ns + self._backoff * self._retransmit_after_ns
         self._recover = self._next
-        return [self._again(self._acked)]
+        return [self._resend(self._acked)]
 
     def _packets_before(self, missing_bytes: int) -> int:
         """Return how many packets lie before the last `missing_bytes`."""
@@ -177,37 +179,56 @@ class FlowSender:
             return []
         self._next = end
         prompt = self._open < self._window
-        out = [self._segment(first, alone=first == self._acked, prompt=prompt)]
+        out = [
+            self._segment(
+                first,
+                alone=first == self._acked,
+                prompt=prompt,
+            )
+        ]
         # Most packets are full ones, which need no look at their place in the flow: the last two
         # may be shorter.
         size_bytes = self.size_bytes
         packet_bytes = self._packet_bytes
         full_end = max(first + 1, min(end, self._count - 2))
-        out += [
-            DataSegment(
-                size_bytes - index * packet_bytes, packet_bytes, False, False, False, prompt
-            )
-            for index in range(first + 1, full_end)
-        ]
+        for index in range(first + 1, full_end):
+            left_bytes = size_bytes - index * packet_bytes
+            out.append(DataSegment(left_bytes, packet_bytes, False, False, False, prompt))
         out += [self._segment(index, prompt=prompt) for index in range(full_end, end)]
         return out
 
-    def _again(self, index: int) -> DataSegment:
+    def _resend(self, index: int) -> DataSegment:
         self._tally.retransmitted += 1
         return self._segment(index, resent=True)
 
     def _segment(
-        self, index: int, *, alone: bool = False, prompt: bool = False, resent: bool = False
+        self,
+        index: int,
+        *,
+        alone: bool = False,
+        prompt: bool = False,
+        resent: bool = False,
     ) -> DataSegment:
         last_bytes = self._last_bytes
         if index == self._count - 1:
             return DataSegment(
-                last_bytes, last_bytes, last=True, alone=alone, prompt=prompt, resent=resent
+                last_bytes,
+                last_bytes,
+                last=True,
+                alone=alone,
+                prompt=prompt,
+                resent=resent,
             )
         remaining = self.size_bytes - index * self._packet_bytes
         # The last but one may be shorter, to make room for the last.
         length_bytes = min(self._packet_bytes, remaining - last_bytes)
-        return DataSegment(remaining, length_bytes, alone=alone, prompt=prompt, resent=resent)
+        return DataSegment(
+            remaining,
+            length_bytes,
+            alone=alone,
+            prompt=prompt,
+            resent=resent,
+        )
 
 
 class FlowReceiver:
@@ -226,7 +247,11 @@ class FlowReceiver:
     )
 
     def __init__(
-        self, size_bytes: int, packet_bytes: int, window: int, tally: PacketTally | None = None
+        self,
+        size_bytes: int,
+        packet_bytes: int,
+        window: int,
+        tally: PacketTally | None = None,
     ) -> None:
         self.size_bytes = max(size_bytes, MIN_FRAME_BYTES)
         """Size of the flow on the wire."""
@@ -273,7 +298,12 @@ class FlowReceiver:
             return AckSegment(self.missing_bytes, drain, resent)
         return None
 
-    def _out_of_order(self, remaining: int, length_bytes: int, resent: bool) -> None:
+    def _out_of_order(
+        self,
+        remaining: int,
+        length_bytes: int,
+        resent: bool,
+    ) -> None:
         start = self.size_bytes - remaining
         end = start + length_bytes
         done = self.size_bytes - self.missing_bytes
@@ -356,7 +386,7 @@ class SegmentPacer:
             self._debt_bytes = max(self._debt_bytes, -CREDIT_SEGMENTS * length_bytes)
             if rate_Bps is not None and self._debt_bytes > 0:
                 wait_ns = int(self._debt_bytes / rate_Bps * NS_PER_S) + 1
-                self._clock.at(self._clock.now_ns + wait_ns, self._on_timer, self._timer)
+                self._clock.call_at(self._clock.now_ns + wait_ns, self._on_timer, self._timer)
                 return
             self._debt_bytes += length_bytes
             self._transmit(self._waiting.popleft())
@@ -372,10 +402,14 @@ MAX_TIMEOUTS = 16
 NS_PER_S = 1_000_000_000
 
 
-def stuck(what: str, now_ns: int, host: str) -> str:
+def stuck(
+    description: str,
+    now_ns: int,
+    host: str,
+) -> str:
     """Return the error for a flow from a host that gets nowhere."""
     return (
-        f"{what}: nothing was acknowledged through {MAX_TIMEOUTS} time-outs, the last at"
+        f"{description}: nothing was acknowledged through {MAX_TIMEOUTS} time-outs, the last at"
         f" {now_ns / NS_PER_S:.3f} s; check that packets can pass from {host} to its destination"
         " and back, and that its queue is served"
     )
@@ -386,7 +420,7 @@ class _Sending:
     sender: FlowSender
     transmit: Callable[[DataSegment], None]
     on_sent: Callable[[], None] | None
-    what: str
+    description: str
     pacer: SegmentPacer | None
 
 
@@ -410,21 +444,20 @@ class FlowEnds:
         self._clock = clock
         self._sending: dict[bytes, _Sending] = {}
         self._receiving: dict[bytes, _Receiving] = {}
-        self._newest: dict[
-            tuple[bool, bytes], bytes
-        ] = {}  # by direction and flow: the key of its last iteration
+        self._newest: dict[tuple[bool, bytes], bytes] = {}
+        """By direction and flow: the key of its last iteration."""
 
     def send(
         self,
         key: bytes,
         sender: FlowSender,
         transmit: Callable[[DataSegment], None],
-        what: str,
+        description: str,
         on_sent: Callable[[], None] | None = None,
         *,
         paced: bool = False,
     ) -> None:
-        """Send a flow with `transmit`. `what` describes it in an error; `on_sent` is called when
+        """Send a flow with `transmit`. `description` names it in an error; `on_sent` is called when
         all is acknowledged.
 
         A flow that is `paced` can be told a rate by `pace`.
@@ -438,10 +471,10 @@ class FlowEnds:
         if paced:
             pacer = SegmentPacer(self._clock, transmit)
             transmit = pacer.offer
-        sending = self._sending[key] = _Sending(sender, transmit, on_sent, what, pacer)
+        sending = self._sending[key] = _Sending(sender, transmit, on_sent, description, pacer)
         for segment in sender.start(self._clock.now_ns):
             transmit(segment)
-        self._clock.at(sender.deadline_ns, self._on_deadline, key, sending)
+        self._clock.call_at(sender.deadline_ns, self._on_deadline, key, sending)
 
     def pace(self, key: bytes, rate_Bps: float | None) -> None:  # noqa: N803
         """Send a paced flow at this rate from now on, in bytes per second (None: no limit), if it
@@ -470,7 +503,12 @@ class FlowEnds:
         """Return whether there is a receiver for that flow in that iteration."""
         return key in self._receiving
 
-    def deliver(self, now_ns: int, key: bytes, segment: DataSegment | AckSegment) -> bool:
+    def deliver(
+        self,
+        now_ns: int,
+        key: bytes,
+        segment: DataSegment | AckSegment,
+    ) -> bool:
         """Take a segment that has arrived; return False if it is data that no receiver here
         expects.
         """
@@ -489,7 +527,12 @@ class FlowEnds:
             on_complete()
         return True
 
-    def _deliver_ack(self, now_ns: int, key: bytes, ack: AckSegment) -> None:
+    def _deliver_ack(
+        self,
+        now_ns: int,
+        key: bytes,
+        ack: AckSegment,
+    ) -> None:
         sending = self._sending.get(key)
         if sending is None:
             return
@@ -516,7 +559,7 @@ class FlowEnds:
             sender.postpone(now_ns)
         elif now_ns >= sender.deadline_ns:
             if sender.timeouts == MAX_TIMEOUTS:
-                raise RunError(stuck(sending.what, now_ns, self._host))
+                raise RunError(stuck(sending.description, now_ns, self._host))
             for segment in sender.on_timeout(now_ns):
                 sending.transmit(segment)
-        self._clock.at(sender.deadline_ns, self._on_deadline, key, sending)
+        self._clock.call_at(sender.deadline_ns, self._on_deadline, key, sending)

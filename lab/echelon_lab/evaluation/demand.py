@@ -1,6 +1,4 @@
-"""The demand of jobs on links: the time of an iteration alone, and the part of each link that it
-uses in that time.
-"""
+"""The demand of jobs on links: what part of each link an iteration uses in its time alone."""
 
 from __future__ import annotations
 
@@ -33,32 +31,41 @@ def demands(jobs: Sequence[Job], fabric: Fabric) -> dict[str, Demand]:
     Raise `PlanError`.
     """
     paths = FlowPaths().update(jobs, fabric)
-    return {job.name: demand(job, fabric, paths[job.name]) for job in jobs}
+    demands = {}
+    for job in jobs:
+        demands[job.name] = demand(job, fabric, paths[job.name])
+    return demands
 
 
-def demand(job: Job, fabric: Fabric, paths: Paths) -> Demand:
+def demand(
+    job: Job,
+    fabric: Fabric,
+    paths: Paths,
+) -> Demand:
     """Return the demand of a job over `paths`. Raise `PlanError`."""
     alone_s = alone_iteration_s(job, fabric)
     sent_bytes: dict[Link, int] = {}
     for flow in job.flows:
         for link in links_of(paths[flow.name]):
             sent_bytes[link] = sent_bytes.get(link, 0) + flow.size_bytes
-    capacity = fabric.capacity_Bps
-    return Demand(
-        alone_s,
-        {link: Fraction(sent) / (capacity[link] * alone_s) for link, sent in sent_bytes.items()},
-    )
+    use = {}
+    for link, sent in sent_bytes.items():
+        carried = fabric.capacity_Bps[link] * alone_s
+        use[link] = Fraction(sent) / carried
+    return Demand(alone_s, use)
 
 
-def shared_load(of_jobs: Sequence[Demand]) -> Fraction:
-    """Return the load of the busiest link that several jobs use: the sum of their parts; 0 if there
-    is no such link.
+def shared_load(demands: Sequence[Demand]) -> Fraction:
+    """Return the load of the busiest link that several jobs use.
+
+    It is the sum of their parts, and 0 if there is no such link.
     """
     parts: dict[Link, list[Fraction]] = {}
-    for of_job in of_jobs:
-        for link, part in of_job.use.items():
+    for job_demand in demands:
+        for link, part in job_demand.use.items():
             parts.setdefault(link, []).append(part)
-    return max(
-        (sum(of_link, Fraction(0)) for of_link in parts.values() if len(of_link) > 1),
-        default=Fraction(0),
-    )
+    loads = []
+    for link_parts in parts.values():
+        if len(link_parts) > 1:
+            loads.append(sum(link_parts, Fraction(0)))
+    return max(loads, default=Fraction(0))

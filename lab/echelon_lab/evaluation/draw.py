@@ -28,7 +28,7 @@ from echelon.model.jobs.spec import JobSpec
 from echelon.planning.paths import FlowPaths
 from echelon_lab.evaluation.demand import Demand, demand, shared_load
 from echelon_lab.evaluation.fabrics import FABRICS
-from echelon_lab.evaluation.shapes import SHAPES, Shape
+from echelon_lab.evaluation.shapes import SHAPES, JobShape
 
 LEAST_LOAD, GREATEST_LOAD = 0.6, 1.4
 """The range of loads of the busiest link that jobs share."""
@@ -104,9 +104,10 @@ def draw(seed: int) -> Drawn:
         shape = random.choice([*SHAPES])
     else:
         shape = MIXED
+    copies = copies and periods == "identical" and shape != MIXED
     for _ in range(_ATTEMPTS):
         kind = Kind(fabric, shape, periods, random.choice(_JOBS))
-        drawn = _attempt(seed, random, kind, copies and periods == "identical" and shape != MIXED)
+        drawn = _attempt(seed, random, kind, copies)
         if drawn is not None:
             return drawn
     raise AssertionError(f"seed {seed}: no scenario with contention in {_ATTEMPTS} drawings")
@@ -117,65 +118,86 @@ class _Unscaled:
     """A job before its sizes and its period are set."""
 
     name: str
-    shape: Shape
+    shape: JobShape
     intensity: float
     """Bytes relative to those of other jobs of the same period."""
 
-    def document(self, seconds: float, scale: float, start_s: float = 0.0) -> dict[str, Any]:
-        """Return the job with `seconds` of computing, sending `scale` times what it sends at
-        intensity.
-        """
+    def document(
+        self,
+        seconds: float,
+        scale: float,
+        start_s: float = 0.0,
+    ) -> dict[str, Any]:
+        """Return the job with `seconds` of computing, sending `scale` times what it does by itself."""
         sent_bytes = seconds * scale * self.intensity * LINK_BPS / 8
-        return self.shape.document(
-            self.name, Fraction(seconds), Fraction(sent_bytes), Fraction(start_s)
-        )
+        shape = self.shape
+        return shape.document(self.name, Fraction(seconds), Fraction(sent_bytes), Fraction(start_s))
 
 
-def _attempt(seed: int, random: Random, kind: Kind, copies: bool) -> Drawn | None:
+def _attempt(
+    seed: int,
+    random: Random,
+    kind: Kind,
+    copies: bool,
+) -> Drawn | None:
     count = kind.jobs
-    names = [random.choice([*SHAPES]) if kind.shape == MIXED else kind.shape for _ in range(count)]
+    if kind.shape == MIXED:
+        names = [random.choice([*SHAPES]) for _ in range(count)]
+    else:
+        names = [kind.shape] * count
     sizes = [random.choice(SHAPES[name].hosts) for name in names]
     if copies:
         sizes = sizes[:1] * count
     placed = FABRICS[kind.fabric](random, sizes)
+
     shape_seed = random.getrandbits(32)
-    unscaled = [
-        _Unscaled(
-            f"job{index}",
-            SHAPES[name].draw(Random(shape_seed) if copies else random, hosts),
-            1.0 if copies else random.uniform(0.5, 1.5),
-        )
-        for index, (name, hosts) in enumerate(zip(names, placed.places, strict=True), start=1)
-    ]
+    unscaled = []
+    for index, (name, hosts) in enumerate(zip(names, placed.places, strict=True), start=1):
+        if copies:
+            shape = SHAPES[name].draw(Random(shape_seed), hosts)
+            intensity = 1.0
+        else:
+            shape = SHAPES[name].draw(random, hosts)
+            intensity = random.uniform(0.5, 1.5)
+        unscaled.append(_Unscaled(f"job{index}", shape, intensity))
+
     periods_s = _periods_s(random, kind.periods, count)
     target = random.uniform(LEAST_LOAD, GREATEST_LOAD)
     starts = [random.random() for _ in range(count)]
-    fabric = build_fabric(placed.fabric)
-    scaled = _scale(unscaled, fabric, target)
+    scaled = _scale(unscaled, build_fabric(placed.fabric), target)
     if scaled is None:
         return None
-    scale, of_jobs = scaled
-    jobs = [
-        job.document(period_s / float(of_job.alone_s), scale, period_s * start)
-        for job, of_job, period_s, start in zip(unscaled, of_jobs, periods_s, starts, strict=True)
-    ]
-    return Drawn(seed, kind, float(shared_load(of_jobs)), placed.fabric, jobs)
+
+    scale, demands = scaled
+    jobs = []
+    for job, job_demand, period_s, start in zip(unscaled, demands, periods_s, starts, strict=True):
+        compute_s = period_s / float(job_demand.alone_s)
+        jobs.append(job.document(compute_s, scale, period_s * start))
+    return Drawn(seed, kind, float(shared_load(demands)), placed.fabric, jobs)
 
 
-def _periods_s(random: Random, periods: str, count: int) -> list[float]:
+def _periods_s(
+    random: Random,
+    periods: str,
+    count: int,
+) -> list[float]:
     if periods == "identical":
         return [random.uniform(_SHORTEST_S, _LONGEST_S)] * count
     if periods == "harmonic":
         shortest_s = random.uniform(_SHORTEST_S, _LONGEST_S / 2)
-        return [shortest_s * random.choice((1, 2, 4)) for _ in range(count)]
+        times_s = []
+        for _ in range(count):
+            times_s.append(shortest_s * random.choice((1, 2, 4)))
+        return times_s
     return [random.uniform(_SHORTEST_S, _LONGEST_S) for _ in range(count)]
 
 
 def _scale(
-    jobs: Sequence[_Unscaled], fabric: Fabric, target: float
+    jobs: Sequence[_Unscaled],
+    fabric: Fabric,
+    target: float,
 ) -> tuple[float, list[Demand]] | None:
-    """Return the scale of sizes at which the busiest shared link has the load `target`, and the
-    jobs' demands there.
+    """Return the scale at which the busiest shared link has the load `target`, with the demands.
 
     The load grows with the scale, since an iteration gets longer by no more than its flows do. None
     if it does not reach the target.
@@ -185,14 +207,18 @@ def _scale(
     high = float(_DOUBLINGS)
     while high - low > _ACCURACY / 10:
         middle = (low + high) / 2
-        of_jobs = [
-            demand(_built(job.document(1.0, 2**middle)), fabric, paths[job.name]) for job in jobs
-        ]
-        load = shared_load(of_jobs)
+        scale = 2**middle
+        demands = []
+        for job in jobs:
+            built = _built(job.document(1.0, scale))
+            demands.append(demand(built, fabric, paths[job.name]))
+
+        load = shared_load(demands)
         if not load:
             return None
-        if abs(float(load) / target - 1) < _ACCURACY and LEAST_LOAD <= load <= GREATEST_LOAD:
-            return 2**middle, of_jobs
+        is_close = abs(float(load) / target - 1) < _ACCURACY
+        if is_close and LEAST_LOAD <= load <= GREATEST_LOAD:
+            return scale, demands
         if load < target:
             low = middle
         else:
@@ -201,6 +227,5 @@ def _scale(
 
 
 def _built(document: dict[str, Any]) -> Job:
-    return replace(
-        build_job(parse_document(JobSpec, document, document["job"])), start_s=Fraction(0)
-    )
+    spec = parse_document(JobSpec, document, document["job"])
+    return replace(build_job(spec), start_s=Fraction(0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 
 from echelon.model.fabric.builders import dumbbell, fat_tree, leaf_spine, one_tor, rail_optimised
@@ -25,9 +26,11 @@ def _one_link(random: Random, sizes: Sequence[int]) -> Placed:
     """Put every job on hosts of its own, in turn at either end of one link."""
     pairs = (max(sizes) + 1) // 2
     places = []
-    for job in range(len(sizes)):
-        pair = range(job * pairs + 1, (job + 1) * pairs + 1)
-        places.append([f"{side}{n}" for n in pair for side in ("a", "b")][: sizes[job]])
+    for job, size in enumerate(sizes):
+        hosts = []
+        for number in range(job * pairs + 1, (job + 1) * pairs + 1):
+            hosts += [f"a{number}", f"b{number}"]
+        places.append(hosts[:size])
     return Placed(dumbbell(pairs * len(sizes)), places)
 
 
@@ -37,11 +40,14 @@ def _one_switch(random: Random, sizes: Sequence[int]) -> Placed:
 
 
 def _leaf_spine(random: Random, sizes: Sequence[int]) -> Placed:
+    leaves = random.choice((2, 3, 4))
+    spines = random.choice((1, 2))
+    oversubscription = random.choice((1, 2, 4))
     fabric = leaf_spine(
-        random.choice((2, 3, 4)),
-        random.choice((1, 2)),
+        leaves,
+        spines,
         hosts_per_leaf=8,
-        oversubscription=random.choice((1, 2, 4)),
+        oversubscription=oversubscription,
     )
     return Placed(fabric, _somewhere(random, fabric, sizes))
 
@@ -52,27 +58,42 @@ def _fat_tree(random: Random, sizes: Sequence[int]) -> Placed:
 
 
 def _rail_optimised(random: Random, sizes: Sequence[int]) -> Placed:
-    fabric = rail_optimised(4, 4, random.choice((1, 2)), oversubscription=random.choice((1, 2)))
+    spines = random.choice((1, 2))
+    oversubscription = random.choice((1, 2))
+    fabric = rail_optimised(4, 4, spines, oversubscription=oversubscription)
     return Placed(fabric, _somewhere(random, fabric, sizes))
 
 
-def _somewhere(random: Random, fabric: FabricSpec, sizes: Sequence[int]) -> Places:
-    """Choose hosts for each job; in half of the scenarios, where there are enough, no two jobs
-    share a host.
+def _somewhere(
+    random: Random,
+    fabric: FabricSpec,
+    sizes: Sequence[int],
+) -> Places:
+    """Choose hosts for each job.
+
+    In half of the scenarios, where there are enough, no two jobs share a host.
     """
-    own = random.random() < 0.5 and sum(sizes) <= len(fabric.hosts)
-    if own:
+    disjoint = random.random() < 0.5
+    if disjoint and sum(sizes) <= len(fabric.hosts):
         return _disjoint(random, fabric, sizes)
     return _shared(random, fabric, sizes)
 
 
-def _shared(random: Random, fabric: FabricSpec, sizes: Sequence[int]) -> Places:
+def _shared(
+    random: Random,
+    fabric: FabricSpec,
+    sizes: Sequence[int],
+) -> Places:
     return [random.sample([*fabric.hosts], size) for size in sizes]
 
 
-def _disjoint(random: Random, fabric: FabricSpec, sizes: Sequence[int]) -> Places:
-    hosts = random.sample([*fabric.hosts], sum(sizes))
-    return [hosts[sum(sizes[:job]) : sum(sizes[: job + 1])] for job in range(len(sizes))]
+def _disjoint(
+    random: Random,
+    fabric: FabricSpec,
+    sizes: Sequence[int],
+) -> Places:
+    hosts = iter(random.sample([*fabric.hosts], sum(sizes)))
+    return [list(islice(hosts, size)) for size in sizes]
 
 
 FABRICS: Mapping[str, Callable[[Random, Sequence[int]], Placed]] = {
@@ -82,6 +103,4 @@ FABRICS: Mapping[str, Callable[[Random, Sequence[int]], Placed]] = {
     "fat-tree": _fat_tree,
     "rail-optimised": _rail_optimised,
 }
-"""Functions that draw a fabric and the places of jobs on it, given their numbers of hosts; by name
-in tables.
-"""
+"""Functions that draw a fabric and the places of jobs with these numbers of hosts, by name."""

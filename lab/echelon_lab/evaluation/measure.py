@@ -1,10 +1,8 @@
-"""The measurements of an evaluation: what a scenario is, and how slow its jobs are under one
-policy.
-"""
+"""The measurements of an evaluation: what a scenario is, and how slow a policy makes its jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -29,8 +27,9 @@ from echelon_lab.scenarios.results import PolicyRun, alone_iterations_s
 from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
 
 Mode = Literal["plan", "ideal", "packets"]
-"""The ways to run a policy: its plan on the fluid engine, the rates that it ideally gives, its plan
-on switches.
+"""The ways to run a policy.
+
+These are its plan on the fluid engine, the rates that it ideally gives, and its plan on switches.
 """
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -50,8 +49,9 @@ class Prepared:
     scenario: Scenario
     demands: Mapping[str, Demand]
     least_s: Mapping[str, Fraction]
-    """What an iteration of each job takes at least, under any policy; slowdowns are multiples of
-    it.
+    """What an iteration of each job takes at least, under any policy.
+
+    Slowdowns are multiples of it.
     """
 
 
@@ -68,25 +68,29 @@ def prepared(origin: Origin) -> Prepared:
         drawn = draw(origin)
         scenario = scenario_of(drawn.document(["fair"], iterations=1), f"seed {origin}")
         kind = drawn.kind
-    return Prepared(
-        kind, scenario, demands(scenario.jobs, scenario.fabric), alone_iterations_s(scenario)
-    )
+    demands_by_job = demands(scenario.jobs, scenario.fabric)
+    return Prepared(kind, scenario, demands_by_job, alone_iterations_s(scenario))
 
 
 def describe(origin: Origin) -> dict[str, Any]:
-    """Return, for JSON, a scenario's ``kind``, ``load``, least iteration times ``alone_s`` by job,
-    and ``limit``.
+    """Return, for JSON, a scenario's ``kind``, ``load``, ``alone_s`` and ``limit``.
+
+    ``alone_s`` are least iteration times by job.
     """
-    of = prepared(origin)
+    scenario = prepared(origin)
     links: dict[Link, dict[str, float]] = {}
-    for job, needed in of.demands.items():
-        for link, part in needed.use.items():
+    for job, demand in scenario.demands.items():
+        for link, part in demand.use.items():
             links.setdefault(link, {})[job] = float(part)
+    load = float(shared_load([*scenario.demands.values()]))
+    alone_s = {}
+    for job, least_s in scenario.least_s.items():
+        alone_s[job] = round(float(least_s), _DIGITS)
     return {
-        "kind": asdict(of.kind),
-        "load": round(float(shared_load([*of.demands.values()])), _DIGITS),
-        "alone_s": {job: round(float(least_s), _DIGITS) for job, least_s in of.least_s.items()},
-        "limit": asdict(limit([*links.values()], len(of.demands))),
+        "kind": asdict(scenario.kind),
+        "load": round(load, _DIGITS),
+        "alone_s": alone_s,
+        "limit": asdict(limit([*links.values()], len(scenario.demands))),
     }
 
 
@@ -104,34 +108,46 @@ class Knowledge:
 
     def scenario(self, origin: Origin, draw: int) -> Scenario:
         """Return a scenario in a draw, counted from 0."""
-        of, name = prepared(origin), Path(origin).name if isinstance(origin, str) else origin
-        scenario = of.scenario
+        name = Path(origin).name if isinstance(origin, str) else origin
+        drawn = prepared(origin)
+        scenario = drawn.scenario
         if draw:
             phases = Random(f"phases {name} {draw}")
-            jobs = [_starting(job, phases.random(), of.demands) for job in scenario.jobs]
+            jobs = [_starting(job, phases.random(), drawn.demands) for job in scenario.jobs]
             scenario = replace(scenario, jobs=tuple(jobs))
-        if not self.error:
-            return scenario
-        random = Random(f"errors {name} {draw}")
-        return replace(
-            scenario,
-            misjudged=tuple(self._misjudged(job, random, of.demands) for job in scenario.jobs),
-        )
+        if self.error:
+            random = Random(f"errors {name} {draw}")
+            misjudged = [self._misjudged(job, random, drawn.demands) for job in scenario.jobs]
+            scenario = replace(scenario, misjudged=tuple(misjudged))
+        return scenario
 
-    def _misjudged(self, job: Job, random: Random, demands: Mapping[str, Demand]) -> Job:
-        computing, sizes = (
-            Fraction(random.uniform(-self.error, self.error)).limit_denominator(1000) for _ in "ab"
-        )
-        known = with_profile_error(job, computing)
-        flows = tuple(
-            replace(flow, size_bytes=max(1, round(flow.size_bytes * (1 + sizes))))
-            for flow in known.flows
-        )
-        return _starting(replace(known, flows=flows), random.random(), demands)
+    def _misjudged(
+        self,
+        job: Job,
+        random: Random,
+        demands: Mapping[str, Demand],
+    ) -> Job:
+        computing = self._draw_error(random)
+        sizes = self._draw_error(random)
+        believed = with_profile_error(job, computing)
+        flows = []
+        for flow in believed.flows:
+            size_bytes = round(flow.size_bytes * (1 + sizes))
+            flows.append(replace(flow, size_bytes=max(1, size_bytes)))
+        return _starting(replace(believed, flows=tuple(flows)), random.random(), demands)
+
+    def _draw_error(self, random: Random) -> Fraction:
+        # Short fractions keep exact runs fast.
+        return Fraction(random.uniform(-self.error, self.error)).limit_denominator(1000)
 
 
-def _starting(job: Job, phase: float, demands: Mapping[str, Demand]) -> Job:
-    return replace(job, start_s=Fraction(phase).limit_denominator(1000) * demands[job.name].alone_s)
+def _starting(
+    job: Job,
+    phase: float,
+    demands: Mapping[str, Demand],
+) -> Job:
+    part = Fraction(phase).limit_denominator(1000)
+    return replace(job, start_s=part * demands[job.name].alone_s)
 
 
 def slowdowns(
@@ -141,57 +157,73 @@ def slowdowns(
     iterations: int,
     knowledge: Knowledge = Knowledge(),
 ) -> dict[str, Any]:
-    """Run a scenario for as long as its slowest job needs alone for so many iterations, in each
-    draw.
+    """Run a scenario in each draw, as long as its slowest job alone needs for these iterations.
 
     Return, for JSON, ``slowdowns`` by job, as `slowdown` has them, in the mean over the draws, and
     ``packets``, how many of them were ``dropped``, ``reordered`` and ``retransmitted`` (only from
     packets); or ``error``: why there are none.
     """
-    of = prepared(origin)
-    end_s = iterations * max(needed.alone_s for needed in of.demands.values())
+    scenario = prepared(origin)
+    end_s = iterations * max(demand.alone_s for demand in scenario.demands.values())
     make = partial(make_policy, choice.name, **dict(choice.parameters))
     try:
-        runs = [
-            _run(mode, knowledge.scenario(origin, draw), choice.label, make, end_s)
-            for draw in range(knowledge.draws)
-        ]
+        runs = []
+        for draw in range(knowledge.draws):
+            runs.append(_run(mode, knowledge.scenario(origin, draw), choice.label, make, end_s))
     except (RunError, PlanError, LoweringError) as error:
         return {"error": str(error)}
     except Exception as error:
         # A policy may come from anywhere, and one of its faults must not end the runs of all
         # others.
         return {"error": f"{type(error).__name__}: {error}"}
-    measured: dict[str, Any] = {
-        "slowdowns": {
-            job: round(
-                fmean(slowdown(run.records[job], float(end_s), float(least_s)) for run in runs),
-                _DIGITS,
-            )
-            for job, least_s in of.least_s.items()
-        }
-    }
+
+    means = {}
+    for job, least_s in scenario.least_s.items():
+        each = [slowdown(run.records[job], float(end_s), float(least_s)) for run in runs]
+        means[job] = round(fmean(each), _DIGITS)
+    measured: dict[str, Any] = {"slowdowns": means}
     if mode == "packets":
-        measured["packets"] = {
-            "dropped": sum(
-                switch.packets_dropped for run in runs for switch in run.switches.values()
-            ),
-            "reordered": sum(sum(run.reordered.values()) for run in runs),
-            "retransmitted": sum(sum(run.retransmitted.values()) for run in runs),
-        }
+        measured["packets"] = _astray(runs)
     return measured
 
 
+def _astray(runs: Sequence[PolicyRun]) -> dict[str, int]:
+    dropped = reordered = retransmitted = 0
+    for run in runs:
+        dropped += sum(switch.packets_dropped for switch in run.switches.values())
+        reordered += sum(run.reordered.values())
+        retransmitted += sum(run.retransmitted.values())
+    return {"dropped": dropped, "reordered": reordered, "retransmitted": retransmitted}
+
+
 def _run(
-    mode: Mode, scenario: Scenario, label: str, make: Callable[[], Policy], end_s: Fraction
+    mode: Mode,
+    scenario: Scenario,
+    label: str,
+    make: Callable[[], Policy],
+    end_s: Fraction,
 ) -> PolicyRun:
     if mode == "packets":
         from echelon_lab.virtual.run import run as run_packets
 
-        return run_packets(scenario, label, make, _quiet, target=DEFAULT_TARGET, end_s=end_s)
+        return run_packets(
+            scenario,
+            label,
+            make,
+            _quiet,
+            target=DEFAULT_TARGET,
+            end_s=end_s,
+        )
     from echelon_lab.virtual.fluid_run import run as run_fluid
 
-    return run_fluid(scenario, label, make, _quiet, ideal=mode == "ideal", end_s=end_s)
+    return run_fluid(
+        scenario,
+        label,
+        make,
+        _quiet,
+        ideal=mode == "ideal",
+        end_s=end_s,
+    )
 
 
 def _quiet(_job: str, _iteration: int) -> None:

@@ -1,6 +1,4 @@
-"""The report of an evaluation: tables as CSV, pictures, worst cases as scenario files, and a
-summary in Markdown.
-"""
+"""The report of an evaluation: tables, pictures, worst cases as scenario files, and a summary."""
 
 from __future__ import annotations
 
@@ -27,8 +25,9 @@ WORST = "worst"
 _ERRORS_SHOWN = 10
 _PICTURES, _CASES = "pictures", "cases"
 _PICTURES_S, _CASE_S = 3.0, 0.1
-"""What tables with pictures, and a scenario file, take a processor, which draws that scenario
-again.
+"""What tables with pictures, and a scenario file, take a processor.
+
+It draws the scenario of the file again.
 """
 
 
@@ -36,12 +35,8 @@ def phases(evaluation: Evaluation, worst: int) -> Iterator[Phase]:
     """Yield the phases of `write`."""
     yield Phase(_PICTURES, expected_s=_PICTURES_S)
     if not evaluation.files:
-        most = (
-            2
-            * len(evaluation.modes(0))
-            * len(evaluation.policies)
-            * min(worst, evaluation.scenarios)
-        )
+        kinds = 2 * len(evaluation.modes(0)) * len(evaluation.policies)
+        most = kinds * min(worst, evaluation.scenarios)
         yield Phase(_CASES, expected_s=most * _CASE_S)
 
 
@@ -52,39 +47,49 @@ def write(
     out: Path,
     progress: CommandProgress = UNSEEN,
 ) -> list[Path]:
-    """Write the report into the directory `out`, with the `worst` worst cases of each policy, mode
-    and measure.
+    """Write the report into the directory `out`, and return the files, the summary first.
 
-    Return the files, the summary first. `progress` is told of the phases. Raise `OSError`.
+    `worst` is how many worst cases of each policy, mode and measure it keeps. `progress` is told of
+    the phases. Raise `OSError`.
     """
     progress.begin(_PICTURES)
     progress.stage("writing the report")
     compared = compare(evaluation, results)
-    shown = tables.tables(compared)
-    files = [
-        table.write(out)
-        for table in (*shown, tables.all_kinds(compared), tables.scenarios(compared))
-    ]
+    shown_tables = tables.tables(compared)
+    all_tables = [*shown_tables, tables.all_kinds(compared), tables.scenarios(compared)]
+    files = [table.write(out) for table in all_tables]
     pictures = draw_pictures(compared, out)
-    if evaluation.files:
-        cases = []
-    else:
+
+    # A scenario of a file has its file already.
+    cases = []
+    if not evaluation.files:
         cases = tables.worst_cases(compared, worst)
-    directory = out / WORST
+    scenarios = _write_cases(evaluation, cases, out / WORST, progress)
+    summary = out / SUMMARY
+    text = _summary(evaluation, compared, shown_tables, pictures, cases)
+    summary.write_text(text, encoding="utf-8")
+    return [summary, *files, *pictures, *scenarios]
+
+
+def _write_cases(
+    evaluation: Evaluation,
+    cases: Sequence[Case],
+    directory: Path,
+    progress: CommandProgress,
+) -> list[Path]:
     directory.mkdir(exist_ok=True)
+    # Those of an earlier evaluation would look like this one's.
     for old in directory.glob("*.yaml"):
         old.unlink()
     choices = {choice.label: choice for choice in evaluation.policies}
     progress.begin(_CASES)
     progress.stage("writing the worst cases", len(cases), "files")
-    scenarios = []
+    files = []
     for number, case in enumerate(cases, start=1):
-        scenarios.append(_write_case(case, choices[case.policy], evaluation.iterations, directory))
+        files.append(_write_case(case, choices[case.policy], evaluation.iterations, directory))
         progress.share(number / len(cases))
         progress.done()
-    summary = out / SUMMARY
-    summary.write_text(_summary(evaluation, compared, shown, pictures, cases), encoding="utf-8")
-    return [summary, *files, *pictures, *scenarios]
+    return files
 
 
 def compare(evaluation: Evaluation, results: Sequence[ScenarioResult]) -> Compared:
@@ -92,7 +97,12 @@ def compare(evaluation: Evaluation, results: Sequence[ScenarioResult]) -> Compar
     return Compared(results, [choice.label for choice in evaluation.policies], BASELINE.label)
 
 
-def _write_case(case: Case, choice: PolicyChoice, iterations: int, directory: Path) -> Path:
+def _write_case(
+    case: Case,
+    choice: PolicyChoice,
+    iterations: int,
+    directory: Path,
+) -> Path:
     assert isinstance(case.result.origin, int)
     drawn = draw(case.result.origin)
     if choice.parameters:
@@ -105,7 +115,12 @@ def _write_case(case: Case, choice: PolicyChoice, iterations: int, directory: Pa
     )
     path = directory / f"{case.name}.yaml"
     path.write_text(
-        yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=120),
+        yaml.safe_dump(
+            document,
+            sort_keys=False,
+            default_flow_style=None,
+            width=120,
+        ),
         encoding="utf-8",
     )
     return path
@@ -114,74 +129,72 @@ def _write_case(case: Case, choice: PolicyChoice, iterations: int, directory: Pa
 def _summary(
     evaluation: Evaluation,
     compared: Compared,
-    shown: Sequence[Table],
+    shown_tables: Sequence[Table],
     pictures: Sequence[Path],
     cases: Sequence[Case],
 ) -> str:
-    equal = f"{EQUAL:.0%}"
-    which = (
-        f"the first {evaluation.scenarios} of the half `{evaluation.half}` (seeds "
-        f"{evaluation.origins[0]} to {evaluation.origins[-1]})"
-    )
+    origin = "random"
     if evaluation.files:
-        which = ", ".join(f"`{name}`" for name in evaluation.files)
-    what = (
-        f"The scenarios are {which}. A run lasts as long as {evaluation.iterations} iterations of"
-        " the scenario's slowest job alone; its first third is warm-up. A slowdown is the mean"
-        " time of a job's iterations over the time alone; a scenario has a mean over its jobs and"
-        " a worst job."
-    )
-    known = evaluation.knowledge
-    if known.draws > 1:
-        what += f" It is the mean of {known.draws} runs, each with phases of its own."
-    if known.error:
-        what += (
-            " Policies misjudge the sizes and the computing of each job by up to"
-            f" {known.error:.0%}, and do not know when jobs start."
-        )
-    ratios = (
-        "Ratios are means over the scenarios, of the slowdown under the policy over that under"
-        f" `{compared.baseline}` in the same mode, or over the physical limit. *Won* and *lost* are"
-        f" scenarios in which a policy is more than {equal} better or worse than"
-        f" `{compared.baseline}`; *not lost* is the share of the others, *best* the share in which"
-        f" no policy is more than {equal} better."
-    )
+        origin = "given"
     parts = [
-        (
-            f"# Evaluation on {len(evaluation.origins)} {'given' if evaluation.files else 'random'}"
-            " scenarios"
-        ),
-        what,
-        ratios,
-        *(table.markdown() for table in shown),
-        *(f"![{picture.stem}]({picture.name})" for picture in pictures),
-        _cases(cases).markdown() if cases else "",
-        _errors(compared),
+        f"# Evaluation on {len(evaluation.origins)} {origin} scenarios",
+        _what_ran(evaluation),
+        _how_to_read(compared.baseline),
     ]
+    parts += [table.markdown() for table in shown_tables]
+    parts += [f"![{picture.stem}]({picture.name})" for picture in pictures]
+    if cases:
+        parts.append(_cases(cases).markdown())
+    parts.append(_errors(compared))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _cases(cases: Sequence[Case]) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            *(
-                case.policy,
-                case.mode,
-                case.measure,
-                f"{case.ratio:.3f}",
-                case.result.origin,
-                case.result.kind.fabric,
-            ),
-            *(
-                case.result.kind.shape,
-                case.result.kind.periods,
-                case.result.kind.jobs,
-                case.result.load,
-            ),
-            f"`{WORST}/{case.name}.yaml`",
+def _what_ran(evaluation: Evaluation) -> str:
+    origins = evaluation.origins
+    if evaluation.files:
+        scenarios = ", ".join(f"`{name}`" for name in evaluation.files)
+    else:
+        scenarios = (
+            f"the first {evaluation.scenarios} of the half `{evaluation.half}`"
+            f" (seeds {origins[0]} to {origins[-1]})"
         )
-        for case in cases
-    ]
+    text = (
+        f"The scenarios are {scenarios}. A run lasts as long as {evaluation.iterations} iterations"
+        " of the scenario's slowest job alone; its first third is warm-up. A slowdown is the mean"
+        " time of a job's iterations over the time alone; a scenario has a mean over its jobs and"
+        " a worst job."
+    )
+    knowledge = evaluation.knowledge
+    if knowledge.draws > 1:
+        text += f" It is the mean of {knowledge.draws} runs, each with phases of its own."
+    if knowledge.error:
+        text += (
+            " Policies misjudge the sizes and the computing of each job by up to"
+            f" {knowledge.error:.0%}, and do not know when jobs start."
+        )
+    return text
+
+
+def _how_to_read(baseline: str) -> str:
+    equal = f"{EQUAL:.0%}"
+    return (
+        "Ratios are means over the scenarios, of the slowdown under the policy over that under"
+        f" `{baseline}` in the same mode, or over the physical limit. *Won* and *lost* are"
+        f" scenarios in which a policy is more than {equal} better or worse than"
+        f" `{baseline}`; *not lost* is the share of the others, *best* the share in which"
+        f" no policy is more than {equal} better."
+    )
+
+
+def _cases(cases: Sequence[Case]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for case in cases:
+        result = case.result
+        kind = result.kind
+        about = (result.origin, kind.fabric, kind.shape, kind.periods, kind.jobs, result.load)
+        ratio = f"{case.ratio:.3f}"
+        file = f"`{WORST}/{case.name}.yaml`"
+        rows.append((case.policy, case.mode, case.measure, ratio, *about, file))
     columns = (
         "policy",
         "mode",
@@ -193,20 +206,23 @@ def _cases(cases: Sequence[Case]) -> Table:
         "periods",
         "jobs",
         "load",
+        "file",
     )
-    return Table("worst", "The worst cases (run them with `echelon run`)", (*columns, "file"), rows)
+    return Table("worst", "The worst cases (run them with `echelon run`)", columns, rows)
 
 
 def _errors(compared: Compared) -> str:
-    counts = Counter(
-        f"{policy}, {mode}: {error}"
-        for result in compared.results
-        for (policy, mode), error in result.errors.items()
-    )  # fmt: skip
+    counts: Counter[str] = Counter()
+    for result in compared.results:
+        counts.update(
+            f"{policy}, {mode}: {error}" for (policy, mode), error in result.errors.items()
+        )
     if not counts:
         return ""
-    lines = [f"- {count} × {error}" for error, count in counts.most_common(_ERRORS_SHOWN)]
-    more = len(counts) - len(lines)
-    return "\n".join(
-        ["**Runs that failed**", "", *lines, *([f"- and {more} more"] if more else [])]
-    )
+    most_common = counts.most_common(_ERRORS_SHOWN)
+    lines = ["**Runs that failed**", ""]
+    lines += [f"- {count} × {error}" for error, count in most_common]
+    more = len(counts) - len(most_common)
+    if more:
+        lines.append(f"- and {more} more")
+    return "\n".join(lines)

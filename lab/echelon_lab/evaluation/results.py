@@ -27,9 +27,11 @@ class Score:
     mean: float
     worst: float
 
-    def of(self, measure: Measure) -> float:
+    def by_measure(self, measure: Measure) -> float:
         """Return the slowdown by that measure."""
-        return self.mean if measure == "mean" else self.worst
+        if measure == "mean":
+            return self.mean
+        return self.worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,34 +57,44 @@ class ScenarioResult:
         baseline: str,
         baseline_mode: Mode | None = None,
     ) -> float | None:
-        """Return the slowdown under `policy` over that under `baseline`; None if either failed or
-        was not run.
+        """Return the slowdown under `policy` over that under `baseline`.
 
-        The baseline is run in the same mode unless `baseline_mode` says otherwise.
+        It is None if either failed or was not run. The baseline is run in the same mode unless
+        `baseline_mode` says otherwise.
         """
         ours = self.scores.get((policy, mode))
         theirs = self.scores.get((baseline, baseline_mode or mode))
         if ours is None or theirs is None:
             return None
-        return ours.of(measure) / theirs.of(measure)
+        return ours.by_measure(measure) / theirs.by_measure(measure)
 
-    def to_limit(self, policy: str, mode: Mode, measure: Measure) -> float | None:
+    def to_limit(
+        self,
+        policy: str,
+        mode: Mode,
+        measure: Measure,
+    ) -> float | None:
         """Return the slowdown under `policy` over the physical limit; None if the run failed."""
         ours = self.scores.get((policy, mode))
         if ours is None:
             return None
-        return ours.of(measure) / self.limit.of(measure)
+        return ours.by_measure(measure) / self.limit.by_measure(measure)
 
-    def to_best(self, policy: str, mode: Mode, measure: Measure) -> float | None:
-        """Return the slowdown under `policy` over that under the best policy; None if the run
-        failed.
-        """
+    def to_best(
+        self,
+        policy: str,
+        mode: Mode,
+        measure: Measure,
+    ) -> float | None:
+        """Return the slowdown under `policy` over the best policy's; None if the run failed."""
         ours = self.scores.get((policy, mode))
-        best = min(
-            (score.of(measure) for (_, other), score in self.scores.items() if other == mode),
-            default=1.0,
-        )
-        return None if ours is None else ours.of(measure) / best
+        if ours is None:
+            return None
+        slowdowns = []
+        for (_, run_mode), score in self.scores.items():
+            if run_mode == mode:
+                slowdowns.append(score.by_measure(measure))
+        return ours.by_measure(measure) / min(slowdowns)
 
 
 def scored(
@@ -92,17 +104,25 @@ def scored(
 ) -> ScenarioResult:
     """Return the result of a scenario from what `echelon_lab.evaluation.measure` gives."""
     limit = Limit(**description["limit"])
-    slowdowns = {
-        key: [*run["slowdowns"].values()] for key, run in runs.items() if "slowdowns" in run
-    }
+    scores = {}
+    errors = {}
+    packets = {}
+    for (policy, mode), run in runs.items():
+        if "slowdowns" in run:
+            slowdowns = run["slowdowns"].values()
+            scores[policy, mode] = Score(fmean(slowdowns), max(slowdowns))
+        if "error" in run:
+            errors[policy, mode] = str(run["error"])
+        if "packets" in run:
+            packets[policy] = run["packets"]
     return ScenarioResult(
         origin,
-        Kind(**description["kind"]),
-        float(description["load"]),
-        Score(limit.mean, limit.worst),
-        {key: Score(fmean(of_jobs), max(of_jobs)) for key, of_jobs in slowdowns.items()},
-        {key: str(run["error"]) for key, run in runs.items() if "error" in run},
-        {policy: run["packets"] for (policy, _), run in runs.items() if "packets" in run},
+        kind=Kind(**description["kind"]),
+        load=float(description["load"]),
+        limit=Score(limit.mean, limit.worst),
+        scores=scores,
+        errors=errors,
+        packets=packets,
     )
 
 
@@ -116,14 +136,14 @@ class Tally:
     mean: float
 
     @classmethod
-    def of(cls, ratios: Iterable[float | None]) -> Tally | None:
+    def count_ratios(cls, ratios: Iterable[float | None]) -> Tally | None:
         """Count the ratios that there are; None if there are none."""
-        given = [ratio for ratio in ratios if ratio is not None]
-        if not given:
+        measured = [ratio for ratio in ratios if ratio is not None]
+        if not measured:
             return None
-        won = sum(ratio < 1 - EQUAL for ratio in given)
-        lost = sum(ratio > 1 + EQUAL for ratio in given)
-        return cls(won, len(given) - won - lost, lost, fmean(given))
+        won = sum(ratio < 1 - EQUAL for ratio in measured)
+        lost = sum(ratio > 1 + EQUAL for ratio in measured)
+        return cls(won, len(measured) - won - lost, lost, fmean(measured))
 
     @property
     def count(self) -> int:
@@ -152,13 +172,15 @@ def grouped(
     """Return the results by their kinds under these `GROUPINGS`, sorted."""
     groups: dict[tuple[str, ...], list[ScenarioResult]] = {}
     for result in results:
-        groups.setdefault(tuple(GROUPINGS[grouping](result) for grouping in groupings), []).append(
-            result
-        )
+        kinds = tuple(GROUPINGS[grouping](result) for grouping in groupings)
+        groups.setdefault(kinds, []).append(result)
     return dict(sorted(groups.items()))
 
 
 def _band(load: float) -> str:
     width = (GREATEST_LOAD - LEAST_LOAD) / _BANDS
-    band = min(_BANDS - 1, max(0, int((load - LEAST_LOAD) / width)))
-    return f"{LEAST_LOAD + band * width:.1f} to {LEAST_LOAD + (band + 1) * width:.1f}"
+    band = int((load - LEAST_LOAD) / width)
+    band = min(max(band, 0), _BANDS - 1)
+    low = LEAST_LOAD + band * width
+    high = LEAST_LOAD + (band + 1) * width
+    return f"{low:.1f} to {high:.1f}"

@@ -1,5 +1,4 @@
-"""Run an evaluation into a directory: measure what is missing, record the machine, write the
-report.
+"""Run an evaluation into a directory: measure what is missing, and write the report.
 
 DIRECTORY/results.jsonl       a line for each scenario and each run (`echelon_lab.points.lines`)
 DIRECTORY/machine.json        the machine, the versions and the command
@@ -56,9 +55,9 @@ def evaluate_into(
     files: Sequence[Path] = (),
     progress: CommandProgress = UNSEEN,
 ) -> Report:
-    """Run an evaluation into the directory `out`, which may hold a part of it. The arguments are
-    those of `Evaluation`.
+    """Run an evaluation into the directory `out`, which may hold a part of it.
 
+    The arguments are those of `Evaluation`.
     `worst` is the number of worst cases to keep of each policy, mode and measure, `workers` that of
     processes (0: this one). With `files`, these scenarios run instead of drawn ones. Raise
     `DocumentError` for a half that there is not or for a file, `SweepError`, and `OSError` if
@@ -67,14 +66,14 @@ def evaluate_into(
     if half not in HALVES:
         raise DocumentError("--half", "", f"unknown half '{half}' ({suggestion(half, HALVES)})")
     evaluation = Evaluation(
-        "tune" if half == "tune" else "report",
-        scenarios,
-        policies,
-        iterations,
-        min(packets, scenarios),
-        ideal,
-        Knowledge(draws, error),
-        tuple(map(str, files)),
+        half="tune" if half == "tune" else "report",
+        scenarios=scenarios,
+        policies=policies,
+        iterations=iterations,
+        packets=min(packets, scenarios),
+        ideal=ideal,
+        knowledge=Knowledge(draws, error),
+        files=tuple(str(file) for file in files),
     )
     for file in evaluation.files:
         prepared(file)
@@ -86,8 +85,7 @@ def evaluate_into(
     progress.begin(_MEASURING)
     results = evaluate(evaluation, store, workers, progress)
     record["took_s"] = round(time.monotonic() - began, 1)
-    (out / MACHINE).write_text(
-        json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8"
-    )
+    text = json.dumps(record, indent=2, sort_keys=True)
+    (out / MACHINE).write_text(f"{text}\n", encoding="utf-8")
     files = report.write(evaluation, results, worst, out, progress)
     return Report(files, tables.overview(report.compare(evaluation, results)))

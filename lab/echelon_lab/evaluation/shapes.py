@@ -1,6 +1,4 @@
-"""The shapes of jobs that scenarios draw from: an iteration with its structure, but without
-durations and sizes.
-"""
+"""The shapes of jobs that scenarios draw from: iterations without durations and sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class JobShape:
     """A drawn iteration.
 
     `section` has `DrawnCompute` and `Sending` in place of durations and sizes.
@@ -42,28 +40,32 @@ class Shape:
     section: Mapping[str, object]
 
     def document(
-        self, name: str, compute_s: Fraction, sent_bytes: Fraction, start_s: Fraction
+        self,
+        name: str,
+        compute_s: Fraction,
+        sent_bytes: Fraction,
+        start_s: Fraction,
     ) -> dict[str, Any]:
         """Return the job as its file has it, with these totals.
 
         Durations are rounded to microseconds.
         """
-
-        def filled(value: object) -> object:
+        section: dict[str, object] = {}
+        for key, value in self.section.items():
             match value:
                 case DrawnCompute(part):
-                    return _duration(part * compute_s)
+                    section[key] = _duration(part * compute_s)
                 case Sending(part):
-                    return size_text(max(_LEAST_BYTES, round(part * sent_bytes)))
+                    size_bytes = round(part * sent_bytes)
+                    section[key] = size_text(max(_LEAST_BYTES, size_bytes))
                 case _:
-                    return value
-
+                    section[key] = value
         return {
             "job": name,
             "parallelism": self.parallelism,
             "workers": list(self.workers),
             "start": _duration(start_s),
-            self.parallelism: {key: filled(value) for key, value in self.section.items()},
+            self.parallelism: section,
         }
 
 
@@ -72,53 +74,59 @@ _LEAST_BYTES = 64
 
 
 def _duration(seconds: Fraction) -> str:
-    return duration_text(max(1, round(seconds / _TICK_S)) * _TICK_S)
+    ticks = max(1, round(seconds / _TICK_S))
+    return duration_text(ticks * _TICK_S)
 
 
-def _data(random: Random, hosts: Sequence[str]) -> Shape:
-    section = {"compute": DrawnCompute(Fraction(1)), "gradient": Sending(Fraction(1))}
-    return Shape("data", tuple(hosts), section | _collective(random, hosts))
+def _data(random: Random, hosts: Sequence[str]) -> JobShape:
+    section = {
+        "compute": DrawnCompute(Fraction(1)),
+        "gradient": Sending(Fraction(1)),
+        "collective": _collective(random, hosts),
+    }
+    return JobShape("data", tuple(hosts), section)
 
 
-def _buckets(random: Random, hosts: Sequence[str]) -> Shape:
+def _buckets(random: Random, hosts: Sequence[str]) -> JobShape:
     section = {
         "forward": DrawnCompute(Fraction(1, 3)),
         "backward": DrawnCompute(Fraction(2, 3)),
         "buckets": random.choice((2, 4)),
         "gradient": Sending(Fraction(1)),
+        "collective": _collective(random, hosts),
     }
-    return Shape("data", tuple(hosts), section | _collective(random, hosts))
+    return JobShape("data", tuple(hosts), section)
 
 
-def _collective(random: Random, hosts: Sequence[str]) -> dict[str, object]:
+def _collective(random: Random, hosts: Sequence[str]) -> str:
+    choices = ["ring", "ring", "tree"]
     # Halving-doubling needs a power of two.
-    choices = (
-        ("ring", "ring", "tree", "halving-doubling")
-        if len(hosts) in (2, 4, 8)
-        else ("ring", "ring", "tree")
-    )
-    return {"collective": random.choice(choices)}
+    if len(hosts) in (2, 4, 8):
+        choices.append("halving-doubling")
+    return random.choice(choices)
 
 
-def _parameter_server(_random: Random, hosts: Sequence[str]) -> Shape:
+def _parameter_server(_random: Random, hosts: Sequence[str]) -> JobShape:
     server, *workers = hosts
     gradient = Sending(Fraction(1, len(workers)))
     section = {"server": server, "compute": DrawnCompute(Fraction(1)), "gradient": gradient}
-    return Shape("parameter_server", tuple(workers), section)
+    return JobShape("parameter_server", tuple(workers), section)
 
 
-def _pipeline(schedule: str, backward: bool) -> Callable[[Random, Sequence[str]], Shape]:
-    def draw(random: Random, hosts: Sequence[str]) -> Shape:
+def _pipeline(schedule: str, backward: bool) -> Callable[[Random, Sequence[str]], JobShape]:
+    def draw(random: Random, hosts: Sequence[str]) -> JobShape:
         micro_batches = random.choice((3, 4, 6, 8))
-        section: dict[str, object] = {
-            "schedule": schedule,
-            "micro_batches": micro_batches,
-            "forward": DrawnCompute(Fraction(1, (3 if backward else 1) * micro_batches)),
-            "activation": Sending(Fraction(1, (2 if backward else 1) * micro_batches)),
-        }
+        section: dict[str, object] = {"schedule": schedule, "micro_batches": micro_batches}
+        # As in `_buckets`, the backward pass computes twice as long as the forward one. Each
+        # boundary of stages carries as much back as forth.
         if backward:
+            section["forward"] = DrawnCompute(Fraction(1, 3 * micro_batches))
+            section["activation"] = Sending(Fraction(1, 2 * micro_batches))
             section["backward"] = DrawnCompute(Fraction(2, 3 * micro_batches))
-        return Shape("pipeline", tuple(hosts), section)
+        else:
+            section["forward"] = DrawnCompute(Fraction(1, micro_batches))
+            section["activation"] = Sending(Fraction(1, micro_batches))
+        return JobShape("pipeline", tuple(hosts), section)
 
     return draw
 
@@ -127,7 +135,7 @@ def _pipeline(schedule: str, backward: bool) -> Callable[[Random, Sequence[str]]
 class ShapeKind:
     """A row of `SHAPES`."""
 
-    draw: Callable[[Random, Sequence[str]], Shape]
+    draw: Callable[[Random, Sequence[str]], JobShape]
     """Draws a shape on the given hosts, which are all that the job uses."""
     hosts: tuple[int, ...]
     """Numbers of hosts to choose from."""

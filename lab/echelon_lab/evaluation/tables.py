@@ -25,9 +25,7 @@ MODE_TITLES = {
 }
 
 COSTS: Sequence[tuple[Mode, Mode]] = (("packets", "ideal"), ("plan", "ideal"), ("packets", "plan"))
-"""Pairs of a mode and one that leaves more out, by which the costs of levels and of packets are
-told apart.
-"""
+"""Pairs of a mode and one that leaves more out: the costs of levels, and of packets."""
 
 MEASURE_TITLES = {"mean": "Mean of the jobs", "worst": "Worst job"}
 
@@ -41,126 +39,168 @@ class Compared:
     baseline: str
 
     @property
-    def others(self) -> Sequence[str]:
+    def challengers(self) -> Sequence[str]:
         """Return the policies without the baseline."""
         return [policy for policy in self.policies if policy != self.baseline]
 
     @property
     def modes(self) -> Sequence[Mode]:
         """Return the modes in which anything was run."""
-        run = {mode for result in self.results for _, mode in (*result.scores, *result.errors)}
+        run: set[Mode] = set()
+        for result in self.results:
+            run.update(mode for _, mode in result.scores)
+            run.update(mode for _, mode in result.errors)
         return [mode for mode in MODES if mode in run]
 
     def ratios(
-        self, policy: str, mode: Mode, measure: Measure, of: Iterable[ScenarioResult] | None = None
+        self,
+        policy: str,
+        mode: Mode,
+        measure: Measure,
+        results: Iterable[ScenarioResult] | None = None,
     ) -> list[float]:
-        """Return the ratios of a policy to the baseline."""
-        results = self.results if of is None else of
-        ratios = (result.ratio(policy, mode, measure, self.baseline) for result in results)
+        """Return the ratios of a policy to the baseline, of some results or of all."""
+        if results is None:
+            results = self.results
+        ratios = [result.ratio(policy, mode, measure, self.baseline) for result in results]
         return [ratio for ratio in ratios if ratio is not None]
 
 
 def overview(compared: Compared) -> list[Table]:
-    """Return the tables that compare policies over all scenarios, and, if any ran from packets,
-    their costs.
+    """Return the tables that compare policies over all scenarios.
+
+    If any ran from packets, their costs follow.
     """
-    out = _overall(compared)
+    chosen = _overall(compared)
     if "packets" in compared.modes:
-        out += [*_costs(compared, "mean"), astray(compared)]
-    return out
+        chosen += [*_costs(compared, "mean"), astray(compared)]
+    return chosen
 
 
 def tables(compared: Compared) -> list[Table]:
     """Return the tables of the report, in its order."""
-    out = _overall(compared)
+    chosen = _overall(compared)
     for mode in compared.modes:
-        out += [kinds(compared, mode, measure) for measure in MEASURES]
+        chosen += [kinds(compared, mode, measure) for measure in MEASURES]
     for measure in MEASURES:
-        out += _costs(compared, measure)
+        chosen += _costs(compared, measure)
     if "packets" in compared.modes:
-        out.append(astray(compared))
-    return out
+        chosen.append(astray(compared))
+    return chosen
 
 
 def _overall(compared: Compared) -> list[Table]:
-    return [policies(compared, mode, measure) for mode in compared.modes for measure in MEASURES]
+    tables = []
+    for mode in compared.modes:
+        for measure in MEASURES:
+            tables.append(policies(compared, mode, measure))
+    return tables
 
 
 def _costs(compared: Compared, measure: Measure) -> list[Table]:
-    modes = compared.modes
-    return [
-        cost(compared, mode, base, measure)
-        for mode, base in COSTS
-        if mode in modes and base in modes
-    ]
+    costs = []
+    for mode, base in COSTS:
+        if mode in compared.modes and base in compared.modes:
+            costs.append(cost(compared, mode, base, measure))
+    return costs
 
 
-def policies(compared: Compared, mode: Mode, measure: Measure) -> Table:
-    """Return a row for each policy: how slow jobs are, against the baseline, the limit and the best
-    policy.
+def policies(
+    compared: Compared,
+    mode: Mode,
+    measure: Measure,
+) -> Table:
+    """Return a row for each policy: how slow jobs are.
+
+    It is compared with the baseline, the limit and the best policy.
     """
-    baseline = compared.baseline
     # Plans share queues between flows, so that the baseline's differs from what it means to be.
     against_ideal = mode != "ideal" and "ideal" in compared.modes
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for policy in compared.policies:
-        scores = [
-            result.scores[policy, mode]
-            for result in compared.results
-            if (policy, mode) in result.scores
-        ]
-        failed = sum((policy, mode) in result.errors for result in compared.results)
-        against = Tally.of(compared.ratios(policy, mode, measure))
-        to_best = Tally.of(result.to_best(policy, mode, measure) for result in compared.results)
-        rows.append(
-            (
-                *(policy, len(scores), failed),
-                _mean(score.of(measure) for score in scores),
-                _ratio(against.mean) if against else None,
-                *(
-                    [
-                        _mean(
-                            result.ratio(policy, mode, measure, baseline, "ideal")
-                            for result in compared.results
-                        )
-                    ]
-                    if against_ideal
-                    else []
-                ),
-                _mean(result.to_limit(policy, mode, measure) for result in compared.results),
-                against.won if against else None,
-                against.lost if against else None,
-                _percent(against.not_lost) if against else None,
-                _percent(to_best.not_lost) if to_best else None,
-            )
-        )
-    columns = ["policy", "scenarios", "failed", "slowdown", f"/ {baseline}"]
-    columns += [f"/ ideal {baseline}"] if against_ideal else []
+        rows.append(_policy_row(compared, policy, mode, measure, against_ideal))
+    columns = ["policy", "scenarios", "failed", "slowdown", f"/ {compared.baseline}"]
+    if against_ideal:
+        columns.append(f"/ ideal {compared.baseline}")
     columns += ["/ limit", "won", "lost", "not lost %", "best %"]
     title = f"{MEASURE_TITLES[measure]}: {MODE_TITLES[mode]}"
     return Table(f"policies-{mode}-{measure}", title, tuple(columns), rows)
 
 
-def kinds(compared: Compared, mode: Mode, measure: Measure) -> Table:
-    """Return a row for each kind of scenario: ratio to the baseline, scenarios won and lost, for
-    each policy.
+def _policy_row(
+    compared: Compared,
+    policy: str,
+    mode: Mode,
+    measure: Measure,
+    against_ideal: bool,
+) -> tuple[Cell, ...]:
+    results = compared.results
+    scores = []
+    for result in results:
+        if (policy, mode) in result.scores:
+            scores.append(result.scores[policy, mode])
+    failed = sum((policy, mode) in result.errors for result in results)
+    slowdown = _mean(score.by_measure(measure) for score in scores)
+    to_limit = _mean(result.to_limit(policy, mode, measure) for result in results)
+
+    against_baseline: Cell = None
+    won: Cell = None
+    lost: Cell = None
+    not_lost: Cell = None
+    tally = Tally.count_ratios(compared.ratios(policy, mode, measure))
+    if tally is not None:
+        against_baseline = _ratio(tally.mean)
+        won = tally.won
+        lost = tally.lost
+        not_lost = _percent(tally.not_lost)
+    best: Cell = None
+    to_best = Tally.count_ratios(result.to_best(policy, mode, measure) for result in results)
+    if to_best is not None:
+        best = _percent(to_best.not_lost)
+
+    row: list[Cell] = [policy, len(scores), failed, slowdown, against_baseline]
+    if against_ideal:
+        ratios = []
+        for result in results:
+            ratios.append(result.ratio(policy, mode, measure, compared.baseline, "ideal"))
+        row.append(_mean(ratios))
+    row += [to_limit, won, lost, not_lost, best]
+    return tuple(row)
+
+
+def kinds(
+    compared: Compared,
+    mode: Mode,
+    measure: Measure,
+) -> Table:
+    """Return a row for each kind of scenario, and in it for each policy how it fares.
+
+    That is the ratio to the baseline, and the numbers of scenarios won and lost.
     """
     rows: list[tuple[Cell, ...]] = []
-    results = [
-        result for result in compared.results if any(run == mode for _, run in result.scores)
-    ]
+    results = _run_in(compared, {mode})
     for grouping in GROUPINGS:
         for (kind,), group in grouped(results, grouping).items():
-            tallies = [
-                Tally.of(compared.ratios(policy, mode, measure, group))
-                for policy in compared.others
-            ]
-            rows.append((kind, len(group), *(_counted(tally) for tally in tallies)))
+            row: list[Cell] = [kind, len(group)]
+            for policy in compared.challengers:
+                ratios = compared.ratios(policy, mode, measure, group)
+                row.append(_counted(Tally.count_ratios(ratios)))
+            rows.append(tuple(row))
     title = (
         f"{MEASURE_TITLES[measure]}, slowdown / {compared.baseline} (won, lost) by kind:"
         f" {MODE_TITLES[mode]}"
     )
-    return Table(f"kinds-{mode}-{measure}", title, ("kind", "scenarios", *compared.others), rows)
+    columns = ("kind", "scenarios", *compared.challengers)
+    return Table(f"kinds-{mode}-{measure}", title, columns, rows)
+
+
+def _run_in(compared: Compared, modes: set[Mode]) -> list[ScenarioResult]:
+    """Return the results of the scenarios that ran in all of these modes."""
+    complete = []
+    for result in compared.results:
+        if modes <= {mode for _, mode in result.scores}:
+            complete.append(result)
+    return complete
 
 
 def all_kinds(compared: Compared) -> Table:
@@ -169,24 +209,19 @@ def all_kinds(compared: Compared) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for mode in compared.modes:
         for kind, group in grouped(compared.results, *groupings).items():
-            for policy in compared.others:
-                tallies = [
-                    Tally.of(compared.ratios(policy, mode, measure, group)) for measure in MEASURES
-                ]
-                cells = [(t.mean, t.won, t.even, t.lost) for t in tallies if t is not None]
+            for policy in compared.challengers:
+                cells: list[Cell] = []
+                for measure in MEASURES:
+                    ratios = compared.ratios(policy, mode, measure, group)
+                    tally = Tally.count_ratios(ratios)
+                    if tally is not None:
+                        cells += [tally.mean, tally.won, tally.even, tally.lost]
                 if cells:
-                    rows.append(
-                        (
-                            mode,
-                            policy,
-                            *kind,
-                            *(cell for of_measure in cells for cell in of_measure),
-                        )
-                    )
-    columns = [
-        f"{measure} {what}" for measure in MEASURES for what in ("ratio", "won", "even", "lost")
-    ]
-    return Table("kinds", "All kinds", ("mode", "policy", *groupings, *columns), rows)
+                    rows.append((mode, policy, *kind, *cells))
+    columns = ["mode", "policy", *groupings]
+    for measure in MEASURES:
+        columns += [f"{measure} {count}" for count in ("ratio", "won", "even", "lost")]
+    return Table("kinds", "All kinds", tuple(columns), rows)
 
 
 def scenarios(compared: Compared) -> Table:
@@ -194,17 +229,13 @@ def scenarios(compared: Compared) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for result in compared.results:
         kind = result.kind
+        limit = result.limit
+        about = (kind.fabric, kind.shape, kind.periods, kind.jobs, result.load)
         for (policy, mode), score in result.scores.items():
-            rows.append(
-                (
-                    *(result.origin, kind.fabric, kind.shape, kind.periods, kind.jobs, result.load),
-                    *(result.limit.mean, result.limit.worst, policy, mode, score.mean, score.worst),
-                    *(
-                        result.ratio(policy, mode, measure, compared.baseline)
-                        for measure in MEASURES
-                    ),
-                )
-            )
+            row: list[Cell] = [result.origin, *about, limit.mean, limit.worst, policy, mode]
+            row += [score.mean, score.worst]
+            row += [result.ratio(policy, mode, measure, compared.baseline) for measure in MEASURES]
+            rows.append(tuple(row))
     columns = [
         "scenario",
         "fabric",
@@ -217,36 +248,35 @@ def scenarios(compared: Compared) -> Table:
         "policy",
         "mode",
     ]
-    columns += [*MEASURES, *(f"{measure} / {compared.baseline}" for measure in MEASURES)]
+    columns += MEASURES
+    columns += [f"{measure} / {compared.baseline}" for measure in MEASURES]
     return Table("scenarios", "All runs", tuple(columns), rows)
 
 
-def cost(compared: Compared, mode: Mode, base: Mode, measure: Measure) -> Table:
+def cost(
+    compared: Compared,
+    mode: Mode,
+    base: Mode,
+    measure: Measure,
+) -> Table:
     """Return how much slower jobs are in one mode than in another, by fabric and policy."""
-    results = [
-        result for result in compared.results if {mode, base} <= {run for _, run in result.scores}
-    ]
-    groups = [
-        ("all", results),
-        *((kind, group) for (kind,), group in grouped(results, "fabric").items()),
-    ]
+    results = _run_in(compared, {mode, base})
+    groups = {"all": results}
+    for (fabric,), group in grouped(results, "fabric").items():
+        groups[fabric] = group
+
     rows: list[tuple[Cell, ...]] = []
-    for kind, group in groups:
-        means = (
-            _mean(
-                result.scores[policy, mode].of(measure) / result.scores[policy, base].of(measure)
-                for result in group
-                if (policy, mode) in result.scores and (policy, base) in result.scores
-            )
-            for policy in compared.policies
-        )
-        rows.append((kind, len(group), *means))
+    for fabric, group in groups.items():
+        row: list[Cell] = [fabric, len(group)]
+        for policy in compared.policies:
+            ratios = (result.ratio(policy, mode, measure, policy, base) for result in group)
+            row.append(_mean(ratios))
+        rows.append(tuple(row))
     title = (
         f"{MEASURE_TITLES[measure]}, slowdown with {MODE_TITLES[mode]} / with {MODE_TITLES[base]}"
     )
-    return Table(
-        f"cost-{mode}-{base}-{measure}", title, ("fabric", "scenarios", *compared.policies), rows
-    )
+    columns = ("fabric", "scenarios", *compared.policies)
+    return Table(f"cost-{mode}-{base}-{measure}", title, columns, rows)
 
 
 def astray(compared: Compared) -> Table:
@@ -254,10 +284,12 @@ def astray(compared: Compared) -> Table:
     columns = ("dropped", "reordered", "retransmitted")
     rows: list[tuple[Cell, ...]] = []
     for policy in compared.policies:
-        counts = [result.packets[policy] for result in compared.results if policy in result.packets]
-        rows.append(
-            (policy, len(counts), *(sum(of[column] for of in counts) for column in columns))
-        )
+        runs = []
+        for result in compared.results:
+            if policy in result.packets:
+                runs.append(result.packets[policy])
+        sums = [sum(counts[column] for counts in runs) for column in columns]
+        rows.append((policy, len(runs), *sums))
     return Table("astray", "Packets that went astray", ("policy", "runs", *columns), rows)
 
 
@@ -279,26 +311,29 @@ class Case:
 
 
 def worst_cases(compared: Compared, count: int) -> list[Case]:
-    """Return, for each policy, mode and measure, so many scenarios with the greatest ratios above 1
-    + `EQUAL`.
+    """Return so many of the worst scenarios for each policy, mode and measure.
+
+    Their ratios are above 1 + `EQUAL`.
     """
-    out: list[Case] = []
-    for policy in compared.others:
+    worst: list[Case] = []
+    for policy in compared.challengers:
         for mode in compared.modes:
             for measure in MEASURES:
-                cases = [
-                    Case(result, policy, mode, measure, ratio)
-                    for result in compared.results
-                    if (ratio := result.ratio(policy, mode, measure, compared.baseline)) is not None
-                    and ratio > 1 + EQUAL
-                ]
-                out += sorted(cases, key=lambda case: -case.ratio)[:count]
-    return out
+                cases = []
+                for result in compared.results:
+                    ratio = result.ratio(policy, mode, measure, compared.baseline)
+                    if ratio is not None and ratio > 1 + EQUAL:
+                        cases.append(Case(result, policy, mode, measure, ratio))
+                cases.sort(key=lambda case: -case.ratio)
+                worst += cases[:count]
+    return worst
 
 
 def _mean(ratios: Iterable[float | None]) -> Cell:
-    given = [ratio for ratio in ratios if ratio is not None]
-    return _ratio(fmean(given)) if given else None
+    measured = [ratio for ratio in ratios if ratio is not None]
+    if measured:
+        return _ratio(fmean(measured))
+    return None
 
 
 def _ratio(ratio: float) -> str:

@@ -22,9 +22,7 @@ _SOURCES = tuple(
 )
 """The modules here that determine a measurement."""
 Half = Literal["tune", "report"]
-"""The half of the seeds: even ones, to choose between variants, or odd ones, to report what was
-chosen.
-"""
+"""The half of the seeds: even ones to choose between variants, odd ones to report the choice."""
 HALVES: tuple[Half, ...] = get_args(Half)
 BASELINE = PolicyChoice("fair")
 """The policy that all others are compared with."""
@@ -63,11 +61,12 @@ class Evaluation:
 
     def modes(self, place: int) -> tuple[Mode, ...]:
         """Return the modes in which scenario number `place`, from 0, runs."""
-        return (
-            "plan",
-            *(("ideal",) if self.ideal else ()),
-            *(("packets",) if place < self.packets else ()),
-        )
+        modes: list[Mode] = ["plan"]
+        if self.ideal:
+            modes.append("ideal")
+        if place < self.packets:
+            modes.append("packets")
+        return tuple(modes)
 
     def identity(self) -> dict[str, Any]:
         """Return the evaluation as JSON."""
@@ -83,28 +82,26 @@ class Evaluation:
 
 
 def evaluate(
-    evaluation: Evaluation, store: ResultStore, workers: int, progress: CommandProgress = UNSEEN
+    evaluation: Evaluation,
+    store: ResultStore,
+    workers: int,
+    progress: CommandProgress = UNSEEN,
 ) -> list[ScenarioResult]:
-    """Measure what `store` does not have in `workers` processes (0: in this one), and return all
-    scenarios' results.
+    """Return all scenarios' results, of which it measures what `store` does not have.
 
-    Raise `SweepError` if a process ends
+    This is done in `workers` processes (0: in this one). Raise `SweepError` if a process ends
     unexpectedly, and `OSError` if nothing can be written.
     """
     tasks = _tasks(evaluation)
-    found = sweep(tasks, store, workers, progress)
-    return [
-        scored(
-            origin,
-            found[_name(origin)].result,
-            {
-                (choice.label, mode): found[_name(origin, choice, mode)].result
-                for choice in evaluation.policies
-                for mode in evaluation.modes(place)
-            },
-        )
-        for place, origin in enumerate(evaluation.origins)
-    ]
+    points = sweep(tasks, store, workers, progress)
+    results = []
+    for place, origin in enumerate(evaluation.origins):
+        runs = {}
+        for choice in evaluation.policies:
+            for mode in evaluation.modes(place):
+                runs[choice.label, mode] = points[_name(origin, choice, mode)].result
+        results.append(scored(origin, points[_name(origin)].result, runs))
+    return results
 
 
 def measured(
@@ -116,51 +113,58 @@ def measured(
     workers: int,
     progress: CommandProgress = UNSEEN,
 ) -> list[Mapping[str, Mapping[str, Any]]]:
-    """Return what `slowdowns` measures of plans for the scenario in `file` with each knowledge, by
-    policy. What people are shown of it is the policy and the key of `knowledge`. Errors are those
-    of `evaluate`."""
+    """Return what `slowdowns` measures of plans for the scenario in `file`, by policy.
+
+    There is an item for each knowledge. What people are shown of it is the policy and the key of
+    `knowledge`. Errors are those of `evaluate`.
+    """
     code = code_digest(*_SOURCES, packets=False)
-    names = {
-        (choice.label, about): Task(
-            f"{choice.label}{about}",
-            {
+    tasks = []
+    for suffix, knows in knowledge.items():
+        for choice in policies:
+            identity = {
                 "file": file,
                 "policy": choice.label,
                 "iterations": iterations,
                 "code": code,
-                **asdict(known),
-            },
-            partial(slowdowns, file, choice, "plan", iterations, known),
-            # First what the policies take, so that the long ones of the rest begin first.
-            cost=-known.draws,
-            kind=choice.label,
-            work=known.draws,
-        )
-        for about, known in knowledge.items()
-        for choice in policies
-    }
-    found = sweep(list(names.values()), store, workers, progress, unit="runs")
+                **asdict(knows),
+            }
+            task = Task(
+                f"{choice.label}{suffix}",
+                identity,
+                partial(slowdowns, file, choice, "plan", iterations, knows),
+                # First what the policies take, so that the long ones of the rest begin first.
+                cost=-knows.draws,
+                kind=choice.label,
+                work=knows.draws,
+            )
+            tasks.append(task)
+
+    points = sweep(tasks, store, workers, progress, unit="runs")
     return [
-        {of.label: found[names[of.label, about].name].result for of in policies}
-        for about in knowledge
+        {choice.label: points[f"{choice.label}{suffix}"].result for choice in policies}
+        for suffix in knowledge
     ]
 
 
 def _tasks(evaluation: Evaluation) -> list[Task]:
+    knowledge = asdict(evaluation.knowledge)
     tasks: list[Task] = []
 
     def add(
-        name: str, mode: Mode | None, identity: Mapping[str, Any], measure: Measurement, kind: str
+        name: str,
+        mode: Mode | None,
+        identity: Mapping[str, Any],
+        measure: Measurement,
+        kind: str,
     ) -> None:
+        code = code_digest(*_SOURCES, packets=mode == "packets")
+        identity = {**identity, "mode": mode, "code": code}
         # Scenario after scenario, because a process keeps the last ones that it has drawn.
         tasks.append(
             Task(
                 name,
-                {
-                    **identity,
-                    "mode": mode,
-                    "code": code_digest(*_SOURCES, packets=mode == "packets"),
-                },
+                identity,
                 measure,
                 cost=-len(tasks),
                 kind=kind,
@@ -169,23 +173,28 @@ def _tasks(evaluation: Evaluation) -> list[Task]:
 
     iterations = evaluation.iterations
     for place, origin in enumerate(evaluation.origins):
-        of = (
-            {"scenario": scenario_digest(prepared(origin).scenario)}
-            if isinstance(origin, str)
-            else {"seed": origin}
-        )
-        add(_name(origin), None, of, partial(describe, origin), "")
+        if isinstance(origin, str):
+            scenario: dict[str, Any] = {"scenario": scenario_digest(prepared(origin).scenario)}
+        else:
+            scenario = {"seed": origin}
+        add(_name(origin), None, scenario, partial(describe, origin), "")
         for mode in evaluation.modes(place):
             for choice in evaluation.policies:
-                known = evaluation.knowledge
-                identity = {**of, "policy": choice.label, "iterations": iterations, **asdict(known)}
-                measure = partial(slowdowns, origin, choice, mode, iterations, known)
-                add(_name(origin, choice, mode), mode, identity, measure, f"{choice.label}, {mode}")
+                run = {"policy": choice.label, "iterations": iterations, **knowledge}
+                measure = partial(slowdowns, origin, choice, mode, iterations, evaluation.knowledge)
+                name = _name(origin, choice, mode)
+                add(name, mode, {**scenario, **run}, measure, f"{choice.label}, {mode}")
     return tasks
 
 
-def _name(origin: Origin, choice: PolicyChoice | None = None, mode: Mode = "plan") -> str:
-    name = origin if isinstance(origin, str) else f"seed {origin}"
+def _name(
+    origin: Origin,
+    choice: PolicyChoice | None = None,
+    mode: Mode = "plan",
+) -> str:
+    name = f"seed {origin}"
+    if isinstance(origin, str):
+        name = origin
     if choice is None:
         return name
     return f"{name}, {choice.label}, {mode}"

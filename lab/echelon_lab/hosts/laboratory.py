@@ -22,7 +22,7 @@ import socketserver
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -94,7 +94,9 @@ class Laboratory:
         # be ended.
         group = None if on_terminal else 0
         process = subprocess.Popen(
-            [*dies_with_this("HUP"), *command], env=self.environment, process_group=group
+            [*dies_with_this("HUP"), *command],
+            env=self.environment,
+            process_group=group,
         )
         try:
             status = process.wait()
@@ -102,7 +104,9 @@ class Laboratory:
             _hang_up(process, whole_group=not on_terminal)
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
                 signal.signal(signal.SIGINT, before)
-        return status if status >= 0 else _BY_SIGNAL - status
+        if status >= 0:
+            return status
+        return _BY_SIGNAL - status
 
 
 @contextmanager
@@ -133,14 +137,23 @@ def laboratory(
             api = directory / _API
         progress.stage(f"starting {counted(len(fabric.switches), 'switch', 'switches')}")
         dies = dies_with_this()
+        interfaces: Callable[[str], Mapping[int, str]] = partial(_sockets, fabric, directory)
         if hosts is not None:
             stack.enter_context(hosts)
             _write_command(directory / "host", fabric, hosts)
-        interfaces = partial(_sockets, fabric, directory) if hosts is None else hosts.interfaces
+            interfaces = hosts.interfaces
         switches = start_switches(stack, fabric, launcher, interfaces, directory, dies)
         entries = {name: switch.entry for name, switch in switches.items()}
         service = ServiceProcess(
-            Controller(directory, fabric, policy, entries, api, before=dies, service="lab")
+            Controller(
+                directory,
+                fabric,
+                policy,
+                entries,
+                api,
+                before=dies,
+                service="lab",
+            )
         )
         stack.enter_context(service)
         for running in switches.values():
@@ -150,18 +163,26 @@ def laboratory(
         yield Laboratory(directory, service, switches)
 
 
-def _sockets(fabric: Fabric, directory: Path, switch: str) -> Mapping[int, str]:
+def _sockets(
+    fabric: Fabric,
+    directory: Path,
+    switch: str,
+) -> Mapping[int, str]:
     """Return the sockets at the ports of a switch, and join them with those of its neighbours."""
     for other in fabric.ports[switch].values():
         if other in fabric.switches:
             (directory / f"{switch}-{other}.peer").symlink_to(f"{other}-{switch}")
-    return {
-        port: f"unix:{directory / f'{switch}-{other}'}"
-        for port, other in fabric.ports[switch].items()
-    }
+    sockets = {}
+    for port, other in fabric.ports[switch].items():
+        sockets[port] = f"unix:{directory / f'{switch}-{other}'}"
+    return sockets
 
 
-def _write_command(path: Path, fabric: Fabric, hosts: HostFabric) -> None:
+def _write_command(
+    path: Path,
+    fabric: Fabric,
+    hosts: HostFabric,
+) -> None:
     """Write the command `host`."""
     cases = [f'{name}) in="{" ".join(hosts.in_host(name))}" ;;' for name in fabric.hosts]
     unknown = f"there is no host '$1' (there are {', '.join(fabric.hosts)})"
@@ -198,7 +219,10 @@ def outside() -> Iterator[None]:
             "ECHELON_LAB": directory,
             _PAGE: f"http://127.0.0.1:{door.server_address[1]}",
         }
-        threading.Thread(target=door.serve_forever, daemon=True).start()
+        threading.Thread(
+            target=door.serve_forever,
+            daemon=True,
+        ).start()
         try:
             yield
         finally:
@@ -230,7 +254,10 @@ class _Relay(socketserver.BaseRequestHandler):
 def _ended_by_signals() -> Iterator[None]:
     # Who starts it under nohup wants it to survive its terminal.
     before = {number: signal.getsignal(number) for number in _ENDING}
-    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    handled = []
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            handled.append(number)
     try:
         for number in handled:
             signal.signal(number, _end)
@@ -242,8 +269,8 @@ def _ended_by_signals() -> Iterator[None]:
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:
     # Another signal must not interrupt the end.
-    for one in _ENDING:
-        signal.signal(one, signal.SIG_IGN)
+    for ending in _ENDING:
+        signal.signal(ending, signal.SIG_IGN)
     raise SystemExit(_BY_SIGNAL + number)
 
 
@@ -251,7 +278,9 @@ def _hang_up(process: subprocess.Popen[bytes], whole_group: bool) -> None:
     """End what is left of a command: as a terminal that is closed does, and what stays
     nevertheless, by SIGKILL.
     """
-    send = os.killpg if whole_group else os.kill
+    send = os.kill
+    if whole_group:
+        send = os.killpg
     if process.poll() is None or whole_group:
         with suppress(ProcessLookupError):
             send(process.pid, signal.SIGHUP)

@@ -41,7 +41,13 @@ class RealTimeLoop:
     def now_ns(self) -> int:
         return time.monotonic_ns()
 
-    def at(self, time_ns: int, callback: Callable[..., object], /, *args: object) -> None:
+    def call_at(
+        self,
+        time_ns: int,
+        callback: Callable[..., object],
+        /,
+        *args: object,
+    ) -> None:
         """Call at that time, or as soon as possible if it has passed."""
         self._scheduled += 1
         heapq.heappush(self._calls, (time_ns, self._scheduled, callback, args))
@@ -102,7 +108,9 @@ class RealTimeLoop:
 
 
 def _register(
-    callbacks: dict[int, Callable[[], object]], fd: int, callback: Callable[[], object] | None
+    callbacks: dict[int, Callable[[], object]],
+    fd: int,
+    callback: Callable[[], object] | None,
 ) -> None:
     if callback is None:
         callbacks.pop(fd, None)
@@ -110,7 +118,11 @@ def _register(
         callbacks[fd] = callback
 
 
-def watch_end(loop: RealTimeLoop, pid: int, ended: Callable[[], None]) -> Callable[[], None]:
+def watch_end(
+    loop: RealTimeLoop,
+    pid: int,
+    ended: Callable[[], None],
+) -> Callable[[], None]:
     """Call `ended` once in `loop` when a child process has ended.
 
     Return a function that cancels this.

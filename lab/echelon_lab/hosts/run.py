@@ -1,8 +1,7 @@
-"""A scenario on real hosts: sockets and switches in network namespaces, and the daemon as operators
-start it.
+"""A scenario on real hosts: sockets and switches in network namespaces, and the daemon.
 
-It runs inside `echelon_lab.hosts.sandbox`, which makes sure that nothing outlives the run, whatever
-ends it. The steps:
+The daemon is started as operators start it. It all runs inside `echelon_lab.hosts.sandbox`, which
+makes sure that nothing outlives the run, whatever ends it. The steps:
 
 - interfaces (backends), switch processes, `echelon serve`
 - jobs registered and installed
@@ -47,7 +46,7 @@ from echelon_lab.hosts.workers.coordinator import (
     mtu_bytes,
     participants,
 )
-from echelon_lab.hosts.workers.others import MakeWorkers, OtherWorkers, Surroundings, maker_of
+from echelon_lab.hosts.workers.plug_in import MakeWorkers, OtherWorkers, Surroundings, maker_of
 from echelon_lab.scenarios.results import PolicyRun, SwitchStats
 from echelon_lab.scenarios.scenario import PolicyChoice, Scenario
 
@@ -85,64 +84,92 @@ def run(
     target: str,
     watch: Watch | None = None,
     observe: Callable[[Standing], None] | None = None,
-    shown: CommandProgress = UNSEEN,
+    listener: CommandProgress = UNSEEN,
 ) -> PolicyRun:
-    """Run `scenario` under the policy of that label, on the hosts of `backend` and switches of
-    `target`.
+    """Run `scenario` under the policy of that label, on real hosts.
 
-    `watch(url)`, of the service's API, is entered when the jobs are installed and left when they
-    are done. `observe` is called once before it. `progress(job, iteration)` is called for each
-    finished iteration; `shown` is told what is being done.
+    They are those of `backend`, with switches of `target`. `watch(url)`, of the service's API, is
+    entered when the jobs are installed and left when they are done. `observe` is called once before
+    it. `progress(job, iteration)` is called for each finished iteration; `listener` is told what is
+    being done.
 
     Raises `PlanError` for what the policy cannot plan, `RunError` for a run that is impossible or
     that broke.
     """
     check(scenario)
     launcher = _launcher(target)
-    others = maker_of(scenario)
+    programs = maker_of(scenario)
     policy = _choice(scenario, label)
+    # The service plans for itself. This plan says only by how much the jobs' own steps wait.
     plan = make().plan(scenario.believed_jobs, scenario.fabric)
     scenario = replace(scenario, jobs=plan.delayed(scenario.jobs))
     with ExitStack() as stack:
-        shown.doing(
-            f"{label}: starting {counted(len(scenario.fabric.switches), 'switch', 'switches')}"
+        count = counted(len(scenario.fabric.switches), "switch", "switches")
+        listener.doing(f"{label}: starting {count}")
+        temporary = TemporaryDirectory(
+            prefix="run-",
+            dir=sandbox.scratch(),
         )
-        directory = Path(
-            stack.enter_context(TemporaryDirectory(prefix="run-", dir=sandbox.scratch()))
-        )
+        directory = Path(stack.enter_context(temporary))
         hosts = stack.enter_context(BACKENDS[backend](scenario.fabric, mtu_bytes(scenario)))
         switches = _launch(stack, scenario, launcher, hosts, directory)
         entries = {name: switch.entry for name, switch in switches.items()}
         controller = Controller(directory, scenario.fabric, policy, entries, directory / "api")
         service = stack.enter_context(ServiceProcess(controller))
         workers = stack.enter_context(WorkerProcesses(hosts, participants(scenario), directory))
-        traffic = stack.enter_context(
-            HostTraffic(scenario, hosts, directory / FABRIC_FILE, directory)
-        )
+        traffic = HostTraffic(scenario, hosts, directory / FABRIC_FILE, directory)
+        stack.enter_context(traffic)
         for switch in switches.values():
             switch.wait_ready()
-        shown.doing(f"{label}: starting the controller")
+        listener.doing(f"{label}: starting the controller")
         service.wait_settled()
         traffic.wait_ready()
-        shown.doing(f"{label}: installing {counted(len(scenario.jobs), 'job')}")
+        listener.doing(f"{label}: installing {counted(len(scenario.jobs), 'job')}")
         numbers = _register(service, scenario)
         paths = service.paths()
         plans = service.plans()
         rules = None
         if not TARGETS[target].ranks:
-            rules = marking.emulated(
-                service.ranked_at_hosts(job.name for job in emulated(scenario))
-            )
+            ranked = service.ranked_at_hosts(job.name for job in emulated(scenario))
+            rules = marking.emulated(ranked)
         if observe is not None:
             observe(Standing(directory, service, switches, workers.pids))
-        running = _Run(scenario, progress, hosts, switches, service, workers, traffic, shown, label)
+        running = _Run(
+            scenario, progress, hosts, switches, service, workers, traffic, listener, label
+        )
         with nullcontext() if watch is None else watch(service.url):
-            measured = running.run(directory, numbers, paths, others, rules)
-        return replace(measured, paths=_with_observed(paths, measured), plans=plans)
+            measured = running.run(directory, numbers, paths, programs, rules)
+        return replace(
+            measured,
+            paths=_with_observed(paths, measured),
+            plans=plans,
+        )
 
 
 def check(scenario: Scenario) -> None:
     """Raise `RunError` for what real hosts cannot do."""
+    _check_settings(scenario)
+    for host in scenario.fabric.hosts:
+        links = len(scenario.fabric.ports[host])
+        if links > 1:
+            raise RunError(
+                f"fabric {scenario.fabric.name}: host {host} has {links} links, but real hosts have"
+                " one interface here (run it in virtual time, or make each of its NICs a host, as"
+                " echelon fabric rail-optimised does)"
+            )
+    for job in scenario.jobs:
+        _check_job(scenario, job.name)
+    if scenario.traffic and not entry_points(
+        group="echelon.commands",
+        name="traffic.send",
+    ):
+        raise RunError(
+            f"traffic {scenario.traffic[0].name}: {plug_in('echelon.commands', 'traffic.send')}"
+        )
+    check_senders(scenario)
+
+
+def _check_settings(scenario: Scenario) -> None:
     if scenario.control_latency_s:
         raise RunError(
             "control_latency: cannot be set on real hosts, where the controller has its own latency"
@@ -157,30 +184,20 @@ def check(scenario: Scenario) -> None:
             "ecn_threshold: cannot be set on real switches, which have their target's own (remove"
             " the key)"
         )
-    for host in scenario.fabric.hosts:
-        if (links := len(scenario.fabric.ports[host])) > 1:
-            raise RunError(
-                f"fabric {scenario.fabric.name}: host {host} has {links} links, but real hosts have"
-                " one interface here (run it in virtual time, or make each of its NICs a host, as"
-                " echelon fabric rail-optimised does)"
-            )
-    for job in scenario.jobs:
-        if job.name not in scenario.specs:
-            raise RunError(
-                f"job {job.name} has no job file to register with the controller (give its"
-                " specification)"
-            )
-        if scenario.specs[job.name].recognition.by == "agent" and job.name not in scenario.commands:
-            raise RunError(
-                f"job {job.name} is a program ('recognition: {{by: agent}}'), and nothing says"
-                " which (give its command in 'commands' of the scenario, or run it on fluid or in"
-                " virtual time)"
-            )
-    if scenario.traffic and not entry_points(group="echelon.commands", name="traffic.send"):
+
+
+def _check_job(scenario: Scenario, name: str) -> None:
+    if name not in scenario.specs:
         raise RunError(
-            f"traffic {scenario.traffic[0].name}: {plug_in('echelon.commands', 'traffic.send')}"
+            f"job {name} has no job file to register with the controller (give its specification)"
         )
-    check_senders(scenario)
+    is_program = scenario.specs[name].recognition.by == "agent"
+    if is_program and name not in scenario.commands:
+        raise RunError(
+            f"job {name} is a program ('recognition: {{by: agent}}'), and nothing says"
+            " which (give its command in 'commands' of the scenario, or run it on fluid or in"
+            " virtual time)"
+        )
 
 
 def _choice(scenario: Scenario, label: str) -> PolicyChoice:
@@ -221,29 +238,36 @@ def _launch(
 
 
 def _register(service: ServiceProcess, scenario: Scenario) -> Numbers:
-    specs = [
-        scenario.specs[job.name].with_profile_error(scenario.profile_error) for job in scenario.jobs
-    ]
-    registered = service.register(specs)
-    return {
-        job.name: (job.number, {flow.name: flow.number for flow in job.flows}) for job in registered
-    }
+    specs = []
+    for job in scenario.jobs:
+        spec = scenario.specs[job.name]
+        specs.append(spec.with_profile_error(scenario.profile_error))
+    numbers = {}
+    for registered in service.register(specs):
+        flows = {flow.name: flow.number for flow in registered.flows}
+        numbers[registered.name] = (registered.number, flows)
+    return numbers
 
 
 def _with_observed(
     paths: Mapping[str, Mapping[str, tuple[str, ...]]], run: PolicyRun
 ) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-    """Return the paths of the plan's flows, and of the operations that ranks have told, which take
-    those between their hosts."""
-    out = dict(paths)
+    """Return the paths of the plan's flows, and of the operations that ranks have told.
+
+    These take the paths of the flows between their hosts.
+    """
+    all_paths = dict(paths)
     for job, observed in run.observed.items():
-        between = {(path[0], path[-1]): path for path in paths.get(job, {}).values()}
-        out[job] = {
-            one.name: between[one.src, one.dst]
-            for one in observed.operations
-            if (one.src, one.dst) in between
-        }
-    return out
+        between = {}
+        for path in paths.get(job, {}).values():
+            between[path[0], path[-1]] = path
+        job_paths = {}
+        for operation in observed.operations:
+            ends = operation.src, operation.dst
+            if ends in between:
+                job_paths[operation.name] = between[ends]
+        all_paths[job] = job_paths
+    return all_paths
 
 
 class _Run:
@@ -258,7 +282,7 @@ class _Run:
         service: ServiceProcess,
         workers: WorkerProcesses,
         traffic: HostTraffic,
-        shown: CommandProgress,
+        listener: CommandProgress,
         label: str,
     ) -> None:
         self._scenario = scenario
@@ -268,15 +292,17 @@ class _Run:
         self._service = service
         self._workers = workers
         self._traffic = traffic
-        self._shown = shown
+        self._shown = listener
         self._label = label
         self._loop = RealTimeLoop()
         self._completion = Completion(
             (job.name for job in scenario.jobs), scenario.iterations, scenario.until
         )
         self._coordination = Coordination(emulated(scenario), self._completion, self._on_iteration)
-        self._awaited = {"workers"} | ({"programs"} if scenario.commands else set())
+        self._awaited = {"workers"}
         """What is not ready to begin yet."""
+        if scenario.commands:
+            self._awaited.add("programs")
         self._holdings: Mapping[str, tuple[int, int]] | None = None
 
     def run(
@@ -292,6 +318,7 @@ class _Run:
         The workers' coordinator listens in `directory`; by `rules`, hosts rank.
         """
         control = directory / "workers"
+        # Packets of the preparations are not the run's.
         before = self._packets()
         hosts = participants(self._scenario)
         coordinator = Coordinator(
@@ -300,11 +327,11 @@ class _Run:
             hosts,
             self._coordination,
             lead_s=self._traffic.lead_s,
-            on_connected=lambda: self._ready("workers", coordinator, others),
-            on_start=lambda origin_ns: self._started(origin_ns, others),
+            on_connected=lambda: self._ready("workers", coordinator, programs),
+            on_start=lambda origin_ns: self._started(origin_ns, programs),
             on_stopped=self._loop.stop,
         )
-        others = make_others(
+        programs = make_others(
             Surroundings(
                 self._scenario,
                 self._hosts,
@@ -313,74 +340,90 @@ class _Run:
                 self._loop,
                 self._completion,
                 self._on_iteration,
-                on_ready=lambda: self._ready("programs", coordinator, others),
-                on_step=lambda: self._stop_if_done(coordinator, others),
+                on_ready=lambda: self._ready("programs", coordinator, programs),
+                on_step=lambda: self._stop_if_done(coordinator, programs),
             )
         )
         with ExitStack() as stack:
             stack.callback(coordinator.close)
-            stack.enter_context(others)
-            stack.enter_context(others.watched())
+            stack.enter_context(programs)
+            stack.enter_context(programs.watched())
             for switch in self._switches.values():
                 stack.callback(watch_end(self._loop, switch.pid, switch.check))
             if self._service.pid is not None:
                 stack.callback(watch_end(self._loop, self._service.pid, self._service.check))
             self._workers.assign(assign(self._scenario, numbers, paths, control, rules))
             stack.enter_context(self._workers.watched(self._loop))
-            self._loop.at(self._loop.now_ns + round(OPENING_S * 1e9), _check_opened, coordinator)
-            self._loop.at(self._loop.now_ns + round(PROGRAMS_S * 1e9), self._check_programs, others)
+            self._loop.call_at(
+                self._loop.now_ns + round(OPENING_S * 1e9), _check_opened, coordinator
+            )
+            self._loop.call_at(
+                self._loop.now_ns + round(PROGRAMS_S * 1e9), self._check_programs, programs
+            )
+            # Of programs alone, no worker will report that it is connected.
             if not hosts:
-                self._ready("workers", coordinator, others)
+                self._ready("workers", coordinator, programs)
             self._loop.run()
         self._workers.wait()
-        flows = self._traffic.stop(max(self._coordination.end_s, others.end_s))
-        if self._holdings is None:
-            holdings = self._service.holdings()
-        else:
-            holdings = self._holdings
-        after = self._quiet_packets()
+        flows = self._traffic.stop(max(self._coordination.end_s, programs.end_s))
         return PolicyRun(
-            {**self._coordination.records, **others.records},
-            {
-                name: SwitchStats(
-                    packets_in=after[name][0] - before[name][0],
-                    packets_out=after[name][1] - before[name][1],
-                    packets_dropped=max(
-                        0, after[name][0] - before[name][0] - after[name][1] + before[name][1]
-                    ),
-                    entries=holdings[name][0],
-                    digests=holdings[name][1],
-                )
-                for name in self._switches
-            },
+            {**self._coordination.records, **programs.records},
+            self._switch_stats(before),
             self._coordination.reordered,
             self._coordination.retransmitted,
             traffic_flows=flows,
-            observed=others.observed,
+            observed=programs.observed,
         )
 
-    def _ready(self, what: str, coordinator: Coordinator, others: OtherWorkers) -> None:
-        self._awaited.discard(what)
+    def _switch_stats(self, before: Mapping[str, tuple[int, int]]) -> dict[str, SwitchStats]:
+        """Return what switches did since these counts of packets."""
+        # Where the controller was stopped on purpose, they were read just before.
+        holdings = self._holdings
+        if holdings is None:
+            holdings = self._service.holdings()
+        after = self._quiet_packets()
+        stats = {}
+        for name in self._switches:
+            packets_in = after[name][0] - before[name][0]
+            packets_out = after[name][1] - before[name][1]
+            entries, digests = holdings[name]
+            stats[name] = SwitchStats(
+                packets_in,
+                packets_out,
+                packets_dropped=max(0, packets_in - packets_out),
+                entries=entries,
+                digests=digests,
+            )
+        return stats
+
+    def _ready(
+        self,
+        part: str,
+        coordinator: Coordinator,
+        programs: OtherWorkers,
+    ) -> None:
+        self._awaited.discard(part)
         if self._awaited:
-            self._shown.doing(f"{self._label}: waiting for {', '.join(others.missing)} to train")
+            self._shown.doing(f"{self._label}: waiting for {', '.join(programs.missing)} to train")
         else:
             self._shown.doing(f"{self._label}: running {counted(len(self._scenario.jobs), 'job')}")
             coordinator.start()
 
-    def _started(self, origin_ns: int, others: OtherWorkers) -> None:
-        others.begin(origin_ns)
+    def _started(self, origin_ns: int, programs: OtherWorkers) -> None:
+        programs.begin(origin_ns)
         self._traffic.start(origin_ns)
 
-    def _stop_if_done(self, coordinator: Coordinator, others: OtherWorkers) -> None:
+    def _stop_if_done(self, coordinator: Coordinator, programs: OtherWorkers) -> None:
         if self._completion.reached:
-            others.stop()
+            programs.stop()
             coordinator.stop()
 
-    def _check_programs(self, others: OtherWorkers) -> None:
-        if missing := others.missing:
-            said = "; ".join(f"{job}: {others.said(job)}" for job in missing)
+    def _check_programs(self, programs: OtherWorkers) -> None:
+        missing = programs.missing
+        if missing:
+            words = "; ".join(f"{job}: {programs.last_words(job)}" for job in missing)
             raise RunError(
-                f"jobs {', '.join(missing)}: not all ranks train after {PROGRAMS_S:g} s: {said}"
+                f"jobs {', '.join(missing)}: not all ranks train after {PROGRAMS_S:g} s: {words}"
             )
 
     def _on_iteration(self, job: str, iteration: int) -> None:
@@ -389,7 +432,7 @@ class _Run:
         reached = self._completion.common_iterations
         if last is not None and self._holdings is None and reached >= last:
             # Only after the workers have been told to go on.
-            self._loop.at(self._loop.now_ns, self._stop_controller)
+            self._loop.call_at(self._loop.now_ns, self._stop_controller)
 
     def _stop_controller(self) -> None:
         if self._holdings is None:
@@ -398,18 +441,23 @@ class _Run:
 
     def _packets(self) -> Mapping[str, tuple[int, int]]:
         """Return the packets that went in and out, by switch, as its interfaces have counted
-        them.
-        """
+        them."""
         counts = _interface_packets()
-        out = {}
+        packets = {}
         for name in self._switches:
-            of_ports = [counts[interface] for interface in self._hosts.interfaces(name).values()]
-            out[name] = sum(received for received, _ in of_ports), sum(sent for _, sent in of_ports)
-        return out
+            received = 0
+            sent = 0
+            for interface in self._hosts.interfaces(name).values():
+                interface_received, interface_sent = counts[interface]
+                received += interface_received
+                sent += interface_sent
+            packets[name] = received, sent
+        return packets
 
     def _quiet_packets(self) -> Mapping[str, tuple[int, int]]:
-        """Return the counts once nothing moves any more, or after a short time: queued packets are
-        not drops.
+        """Return the counts once nothing moves any more, or after a short time.
+
+        Queued packets are not drops.
         """
         packets = self._packets()
         for _ in range(_QUIET_ATTEMPTS):
@@ -431,9 +479,10 @@ def _check_opened(coordinator: Coordinator) -> None:
 
 def _interface_packets() -> Mapping[str, tuple[int, int]]:
     """Return the packets received and sent, by interface of this network namespace."""
-    out = {}
-    for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines()[2:]:
+    packets = {}
+    text = Path("/proc/net/dev").read_text(encoding="ascii")
+    for line in text.splitlines()[2:]:
         name, _, numbers = line.partition(":")
         fields = numbers.split()
-        out[name.strip()] = int(fields[1]), int(fields[9])
-    return out
+        packets[name.strip()] = int(fields[1]), int(fields[9])
+    return packets

@@ -128,17 +128,27 @@ def missing() -> str | None:
     if os.geteuid() != 0:
         return "network namespaces and interfaces need root (run it with sudo)"
     probe = [*_UNSHARE, "ip", "link", "add", "probe0", "type", "veth", "peer", "name", "probe1"]
-    done = subprocess.run(probe, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        probe,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
-        said = " ".join(done.stderr.split()) or f"status {done.returncode}"
+        words = " ".join(done.stderr.split()) or f"status {done.returncode}"
         return (
-            f"this machine allows no namespaces with veth interfaces: {said} (a container may need"
+            f"this machine allows no namespaces with veth interfaces: {words} (a container may need"
             " --privileged)"
         )
     return None
 
 
-def run_inside(argv: Sequence[str], private: Sequence[str] = (), *, terminal: bool = False) -> int:
+def run_inside(
+    argv: Sequence[str],
+    private: Sequence[str] = (),
+    *,
+    terminal: bool = False,
+) -> int:
     """Run a command in a sandbox; return its exit status, 128 + N where signal N ended it.
 
     Standard streams, directory and environment are the caller's. SIGINT, SIGTERM and SIGHUP go to
@@ -173,9 +183,10 @@ def run_inside(argv: Sequence[str], private: Sequence[str] = (), *, terminal: bo
     try:
         # Before there is a process: an early signal waits in the pipe.
         if forwards:
-            wanted = [
-                number for number in _FORWARDED if signal.getsignal(number) is not signal.SIG_IGN
-            ]
+            wanted = []
+            for number in _FORWARDED:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    wanted.append(number)
             before = {number: signal.signal(number, _forward_to(held)) for number in wanted}
         process = subprocess.Popen(
             [*_UNSHARE, *script, *argv],
@@ -196,7 +207,9 @@ def run_inside(argv: Sequence[str], private: Sequence[str] = (), *, terminal: bo
         os.close(held)
         if life_line >= 0:
             os.close(life_line)
-    return status if status >= 0 else _BY_SIGNAL - status
+    if status >= 0:
+        return status
+    return _BY_SIGNAL - status
 
 
 def _forward_to(pipe: int) -> Callable[[int, object], None]:
@@ -227,7 +240,11 @@ def _die_with(parent: int) -> Callable[[], None]:
 # -- inside: the first process of its namespace ----------------------------------------------------
 
 
-def _first(life_line: int, private: Sequence[str], argv: Sequence[str]) -> int:
+def _first(
+    life_line: int,
+    private: Sequence[str],
+    argv: Sequence[str],
+) -> int:
     """Prepare the sandbox, run the command, and wait for its end, for signals, and for the caller's
     death.
     """
@@ -254,7 +271,11 @@ def _first(life_line: int, private: Sequence[str], argv: Sequence[str]) -> int:
     return _watch(command, life_line, wake)
 
 
-def _watch(command: int, life_line: int, wake: int) -> int:
+def _watch(
+    command: int,
+    life_line: int,
+    wake: int,
+) -> int:
     import select
 
     poll = select.poll()
@@ -297,7 +318,12 @@ def _furnish(private: Sequence[str]) -> None:
 
     libc = ctypes.CDLL(None, use_errno=True)
 
-    def mount(source: str, target: Path, kind: str | None, flags: int) -> None:
+    def mount(
+        source: str,
+        target: Path,
+        kind: str | None,
+        flags: int,
+    ) -> None:
         if libc.mount(source.encode(), bytes(target), kind and kind.encode(), flags, None):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), str(target))

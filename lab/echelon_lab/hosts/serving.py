@@ -18,14 +18,21 @@ from typing import Any, Self
 import yaml
 
 from echelon.controller.client import Client, ClientError
-from echelon.controller.service.api.jobs import JobResource
-from echelon.controller.service.api.status import StatusResource
+from echelon.controller.resources.jobs import JobResource
+from echelon.controller.resources.status import StatusResource
 from echelon.model.errors import RunError
-from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.model import CableLink, Fabric
 from echelon.model.jobs.spec import JobSpec
 from echelon.model.quantities import duration_text, rate_text
 from echelon.switches.lowering.at_hosts import HostRule
-from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, said, start
+from echelon.switches.processes import (
+    DIES_WITH_CALLER,
+    NICENESS,
+    free_port,
+    last_words,
+    preferred,
+    start,
+)
 from echelon.switches.targets.launching import Place, SwitchLauncher, SwitchProcess
 from echelon_lab.scenarios.results import ChosenPlan
 from echelon_lab.scenarios.scenario import PolicyChoice
@@ -62,18 +69,18 @@ class Controller:
     def configuration(self, listen: str) -> Path:
         """Write the configuration file, with the API at that address; return its path."""
         _write(self.directory / FABRIC_FILE, fabric_document(self.fabric))
-        return _write(
-            self.directory / "echelon.yaml",
-            {
-                "service": self.service,
-                "fabric": FABRIC_FILE,
-                "policy": {"name": self.policy.name, "parameters": dict(self.policy.parameters)},
-                "store": "sqlite:state.db",
-                "switches": {name: dict(entry) for name, entry in self.switches.items()},
-                "api": {"listen": listen},
-                "log": {"format": "json"},
-            },
-        )
+        policy = {"name": self.policy.name, "parameters": dict(self.policy.parameters)}
+        switches = {name: dict(entry) for name, entry in self.switches.items()}
+        configuration = {
+            "service": self.service,
+            "fabric": FABRIC_FILE,
+            "policy": policy,
+            "store": "sqlite:state.db",
+            "switches": switches,
+            "api": {"listen": listen},
+            "log": {"format": "json"},
+        }
+        return _write(self.directory / "echelon.yaml", configuration)
 
 
 class ServiceProcess:
@@ -105,7 +112,9 @@ class ServiceProcess:
     @property
     def pid(self) -> int | None:
         """The process id; None while the service is stopped."""
-        return None if self._process is None else self._process.pid
+        if self._process is None:
+            return None
+        return self._process.pid
 
     def start(self) -> None:
         """Start the process without waiting for it.
@@ -135,7 +144,7 @@ class ServiceProcess:
                 how = f"with status {status}"
             else:
                 how = f"by {signal.Signals(-status).name}"
-            raise RunError(f"the controller ended {how}: {said(self._log)}")
+            raise RunError(f"the controller ended {how}: {last_words(self._log)}")
 
     def wait_settled(self) -> StatusResource:
         """Wait until the service leads and every switch holds what it should. Raises `RunError`."""
@@ -160,7 +169,7 @@ class ServiceProcess:
                 time.sleep(_POLL_S)
         raise RunError(
             f"the controller is not ready after {READY_S:g} s: {problem}; it says:"
-            f" {said(self._log)}"
+            f" {last_words(self._log)}"
         )
 
     def register(self, specs: Sequence[JobSpec]) -> list[JobResource]:
@@ -176,6 +185,7 @@ class ServiceProcess:
                 except ClientError as error:
                     self.check()
                     raise RunError(f"the controller refuses job {spec.job}: {error}") from None
+            # Only now, so that the service plans for all of them together.
             for spec in specs:
                 try:
                     job = client.job(spec.job, wait_s=INSTALL_S)
@@ -189,7 +199,7 @@ class ServiceProcess:
                 if job.state != "installed":
                     raise RunError(
                         f"job {spec.job} is not on the switches after {INSTALL_S:g} s:"
-                        f" {said(self._log)}"
+                        f" {last_words(self._log)}"
                     )
                 registered.append(job)
         self._wait_searched()
@@ -237,7 +247,10 @@ class ServiceProcess:
             raise RunError(
                 f"the controller does not tell why its plan is as it is: {error.reason}"
             ) from None
-        return [ChosenPlan(choice.jobs, choice.plan, choice.slowdowns) for choice in why]
+        choices = []
+        for choice in why:
+            choices.append(ChosenPlan(choice.jobs, choice.plan, choice.slowdowns))
+        return choices
 
     def holdings(self) -> Mapping[str, tuple[int, int]]:
         """Return the table entries and the flow events reported, by switch. Raises `RunError`."""
@@ -248,7 +261,10 @@ class ServiceProcess:
         except ClientError as error:
             self.check()
             raise RunError(f"the controller does not answer at the end: {error.reason}") from None
-        return {name: (count, _digests(metrics, name)) for name, count in entries.items()}
+        counts = {}
+        for name, count in entries.items():
+            counts[name] = (count, _digests(metrics, name))
+        return counts
 
     def client(self) -> Client:
         return Client(self.url, timeout_s=ANSWER_S)
@@ -279,7 +295,9 @@ def start_switches(
     are those of a switch, by port; the rest is that of `SwitchLauncher` and `Place`."""
     switches: dict[str, SwitchProcess] = {}
     for name, switch in fabric.switches.items():
-        rates = {port: fabric.rate_bps[name, other] for port, other in fabric.ports[name].items()}
+        rates = {}
+        for port, other in fabric.ports[name].items():
+            rates[port] = fabric.rate_bps[name, other]
         place = Place(name, switch.device_id, interfaces(name), rates, queue_bytes)
         switches[name] = launcher.launch(place, directory, before=before)
         stack.callback(switches[name].kill)
@@ -295,39 +313,42 @@ def fabric_document(fabric: Fabric) -> dict[str, object]:
     """Return a fabric file with everything fixed, so that every reader finds the same names,
     addresses and ports.
     """
+    hosts = {}
+    for host in fabric.hosts.values():
+        hosts[host.name] = {"ipv4": host.ipv4, "mac": host.mac}
+    switches = {}
+    for switch in fabric.switches.values():
+        switches[switch.name] = {"device_id": switch.device_id}
+    links = [_link_document(fabric, cable) for cable in fabric.cables]
     return {
         "fabric": fabric.name,
         "paths": fabric.paths,
-        "hosts": {
-            host.name: {"ipv4": host.ipv4, "mac": host.mac} for host in fabric.hosts.values()
-        },
-        "switches": {
-            switch.name: {"device_id": switch.device_id} for switch in fabric.switches.values()
-        },
-        "links": [
-            {
-                "between": [cable.a.node, cable.b.node],
-                "rate": rate_text(cable.rate_bps),
-                "delay": duration_text(cable.delay_s),
-                "ports": {
-                    end.node: end.port for end in (cable.a, cable.b) if end.node in fabric.switches
-                },
-            }
-            for cable in fabric.cables
-        ],
+        "hosts": hosts,
+        "switches": switches,
+        "links": links,
+    }
+
+
+def _link_document(fabric: Fabric, cable: CableLink) -> dict[str, object]:
+    ports = {}
+    for end in (cable.a, cable.b):
+        # Only switches number their ports.
+        if end.node in fabric.switches:
+            ports[end.node] = end.port
+    return {
+        "between": [cable.a.node, cable.b.node],
+        "rate": rate_text(cable.rate_bps),
+        "delay": duration_text(cable.delay_s),
+        "ports": ports,
     }
 
 
 def _digests(metrics: str, switch: str) -> int:
     start = f'echelon_digests_total{{switch="{switch}"}} '
-    return next(
-        (
-            int(float(line.removeprefix(start)))
-            for line in metrics.splitlines()
-            if line.startswith(start)
-        ),
-        0,
-    )
+    for line in metrics.splitlines():
+        if line.startswith(start):
+            return int(float(line.removeprefix(start)))
+    return 0
 
 
 def _write(path: Path, content: Mapping[str, object]) -> Path:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from echelon.model.errors import RunError
-from echelon.switches.processes import DIES_WITH_CALLER, said, start
+from echelon.switches.processes import DIES_WITH_CALLER, last_words, start
 from echelon_lab.hosts.backends.base import HostFabric
 from echelon_lab.scenarios.results import alone_iterations_s
 from echelon_lab.scenarios.scenario import Scenario
@@ -26,6 +26,7 @@ from echelon_lab.scenarios.traffic_spec import TrafficSource
 from echelon_lab.traffic.outcome import FlowOutcome, read_outcomes
 from echelon_lab.traffic.schedule import Schedule, write_schedule
 
+# A run may take so many times as long as its slowest job alone.
 _ALLOWANCE = 10
 _LEAST_S = 30.0
 _SENDER_START_S = 2.5
@@ -54,7 +55,11 @@ class HostTraffic:
     """
 
     def __init__(
-        self, scenario: Scenario, hosts: HostFabric, fabric_file: Path, directory: Path
+        self,
+        scenario: Scenario,
+        hosts: HostFabric,
+        fabric_file: Path,
+        directory: Path,
     ) -> None:
         self._scenario = scenario
         self._hosts = hosts
@@ -70,12 +75,14 @@ class HostTraffic:
         sources = self._scenario.traffic
         if not sources:
             return self
+        # Once for each host, in an order that does not change from run to run.
         for host in dict.fromkeys(dst for source in sources for _, dst in source.pairs):
             self._start_receiver(host)
         for host in dict.fromkeys(
             src for source in sources if source.ecn for src, _ in source.pairs
         ):
             self._ask_for_ecn(host)
+        # Senders read their flows from files, which have to end after the run does.
         alone_s = max(alone_iterations_s(self._scenario).values())
         self._limit_s = _LEAST_S + _ALLOWANCE * self._scenario.iterations * float(alone_s)
         for source in sources:
@@ -106,7 +113,9 @@ class HostTraffic:
         for host, (process, log) in self._receivers.items():
             while _RECEIVES not in log.read_bytes():
                 if process.poll() is not None or time.monotonic() > give_up_at:
-                    raise RunError(f"host {host}: it cannot receive cross traffic: {said(log)}")
+                    raise RunError(
+                        f"host {host}: it cannot receive cross traffic: {last_words(log)}"
+                    )
                 time.sleep(_POLL_S)
 
     def start(self, origin_ns: int) -> None:
@@ -122,6 +131,7 @@ class HostTraffic:
         Raises `RunError` for a sender that broke, and for a run that took longer than there was
         traffic.
         """
+        # All first, so that none sends on while another one is awaited.
         for sender in self._senders:
             sender.process.send_signal(signal.SIGTERM)
         outcomes: dict[str, list[FlowOutcome]] = {
@@ -144,7 +154,12 @@ class HostTraffic:
         command = [*_TRAFFIC, "receive", "--listen", address, "--processes", "1"]
         self._receivers[host] = self._spawn(host, command, log), log
 
-    def _start_sender(self, source: TrafficSource, host: str, origin_ns: int) -> None:
+    def _start_sender(
+        self,
+        source: TrafficSource,
+        host: str,
+        origin_ns: int,
+    ) -> None:
         name = f"sender-{source.name}-{host}"
         log = self._directory / f"{name}.log"
         outcomes = self._directory / f"{name}.csv"
@@ -156,7 +171,12 @@ class HostTraffic:
         ]
         self._senders.append(_Sender(source.name, self._spawn(host, command, log), outcomes, log))
 
-    def _spawn(self, host: str, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    def _spawn(
+        self,
+        host: str,
+        command: Sequence[str],
+        log: Path,
+    ) -> subprocess.Popen[bytes]:
         return start([*self._hosts.in_host(host), *DIES_WITH_CALLER, *command], log)
 
     def _ask_for_ecn(self, host: str) -> None:
@@ -165,7 +185,9 @@ class HostTraffic:
         """
         setting = "echo 1 > /proc/sys/net/ipv4/tcp_ecn"
         done = subprocess.run(
-            [*self._hosts.in_host(host), "sh", "-c", setting], capture_output=True, text=True
+            [*self._hosts.in_host(host), "sh", "-c", setting],
+            capture_output=True,
+            text=True,
         )
         if done.returncode:
             raise RunError(f"host {host}: ECN cannot be enabled: {' '.join(done.stderr.split())}")
@@ -188,12 +210,12 @@ class HostTraffic:
             sender.process.wait(_END_S)
         except subprocess.TimeoutExpired:
             raise RunError(
-                f"traffic {sender.source}: its sender does not exit: {said(sender.log)}"
+                f"traffic {sender.source}: its sender does not exit: {last_words(sender.log)}"
             ) from None
         if not sender.outcomes.exists():
             status = sender.process.returncode
             raise RunError(
                 f"traffic {sender.source}: its sender ended with status {status}:"
-                f" {said(sender.log)}"
+                f" {last_words(sender.log)}"
             )
         return read_outcomes(sender.outcomes)

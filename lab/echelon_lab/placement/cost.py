@@ -58,34 +58,43 @@ class PlacementCost:
     @property
     def utilisation(self) -> float:
         """Return the computing of all jobs in a second, on all workers together."""
-        return sum(of.work_s / of.iteration_s for of in self.jobs.values() if of.iteration_s)
+        costs = self.jobs.values()
+        return sum(cost.work_s / cost.iteration_s for cost in costs if cost.iteration_s)
 
 
-def cost(jobs: tuple[Job, ...], fabric: Fabric, alone_runs: AloneRuns) -> PlacementCost:
-    """Return the predicted cost of jobs where they are. `alone_runs` keeps what several placements
-    have in common.
+def placement_cost(
+    jobs: tuple[Job, ...],
+    fabric: Fabric,
+    alone_runs: AloneRuns,
+) -> PlacementCost:
+    """Return the predicted cost of jobs where they are.
 
-    Raises `PlanError` if a worker cannot be reached.
+    `alone_runs` keeps what several placements have in common. Raises `PlanError` if a worker cannot
+    be reached.
     """
     paths = FlowPaths().update(jobs, fabric)
     alone = alone_runs.update(jobs, fabric)
     shifts = time_shifts(jobs, paths, fabric.capacity_Bps, alone)
-    excess: dict[Link, float] = {
-        link: 1 - (shifts.unrotated[link] if link in shifts.ignored else score)
-        for link, score in shifts.scores.items()
-    }
-    out = {}
+    excess: dict[Link, float] = {}
+    for link, score in shifts.scores.items():
+        if link in shifts.ignored:
+            score = shifts.unrotated[link]
+        excess[link] = 1 - score
+
+    costs = {}
     for job in jobs:
         load = load_of(job, paths[job.name], fabric.capacity_Bps, alone[job.name])
         worst = max((excess.get(link, 0.0) for link in _links(paths[job.name])), default=0.0)
-        out[job.name] = JobCost(
-            len({edge_switch(fabric, host) for host in job.workers}),
-            float(duration_s(alone[job.name])),
-            1 + max(0.0, worst),
-            float(load.intensity),
-            float(sum((unit.duration_s for unit in job.computes), Fraction(0))),
+        racks = {edge_switch(fabric, host) for host in job.workers}
+        work_s = sum((unit.duration_s for unit in job.computes), Fraction(0))
+        costs[job.name] = JobCost(
+            racks=len(racks),
+            alone_s=float(duration_s(alone[job.name])),
+            slowdown=1 + max(0.0, worst),
+            intensity=float(load.intensity),
+            work_s=float(work_s),
         )
-    return PlacementCost(out)
+    return PlacementCost(costs)
 
 
 def edge_switch(fabric: Fabric, host: str) -> str:
@@ -94,4 +103,7 @@ def edge_switch(fabric: Fabric, host: str) -> str:
 
 
 def _links(paths: Paths) -> set[Link]:
-    return {link for path in set(paths.values()) for link in links_of(path)}
+    links: set[Link] = set()
+    for path in set(paths.values()):
+        links.update(links_of(path))
+    return links

@@ -27,19 +27,21 @@ class Free:
 
     def refill(self, needed: int) -> None:
         """Begin another round if `needed` different hosts are not left."""
-        if sum(map(len, self.left)) < needed:
+        if sum(len(rack) for rack in self.left) < needed:
             self.left = [list(rack) for rack in self._racks]
 
 
 def packed(ranks: Ranks, racks: Racks) -> Placement:
-    """Place each job on as few racks as possible, larger jobs first: in the fullest rack that has
-    room for all of it, otherwise in the emptiest ones."""
+    """Place each job on as few racks as possible, larger jobs first.
+
+    That is the fullest rack that has room for all of it, otherwise the emptiest ones.
+    """
     free = Free(racks)
-    out: dict[str, tuple[str, ...]] = {}
+    placement: dict[str, tuple[str, ...]] = {}
     for job in sorted(ranks, key=lambda job: -ranks[job]):
         free.refill(ranks[job])
-        out[job] = _take(free, ranks[job])
-    return {job: out[job] for job in ranks}
+        placement[job] = _take(free, ranks[job])
+    return {job: placement[job] for job in ranks}
 
 
 def _take(free: Free, count: int) -> tuple[str, ...]:
@@ -59,39 +61,38 @@ def _take(free: Free, count: int) -> tuple[str, ...]:
 def spread(ranks: Ranks, racks: Racks) -> Placement:
     """Place consecutive ranks of each job in different racks, always the one with most room."""
     free = Free(racks)
-    out: dict[str, tuple[str, ...]] = {}
+    placement: dict[str, tuple[str, ...]] = {}
     for job, count in ranks.items():
         free.refill(count)
         hosts: list[str] = []
         used = [0] * len(racks)
         for _ in range(count):
             open_racks = [index for index, rack in enumerate(free.left) if rack]
-            at = min(open_racks, key=lambda index: (used[index], -len(free.left[index])))
-            hosts.append(free.left[at].pop(0))
-            used[at] += 1
-        out[job] = tuple(hosts)
-    return out
+            chosen = min(open_racks, key=lambda index: (used[index], -len(free.left[index])))
+            hosts.append(free.left[chosen].pop(0))
+            used[chosen] += 1
+        placement[job] = tuple(hosts)
+    return placement
 
 
 def rail_aligned(ranks: Ranks, racks: Racks) -> Placement:
-    """Place rank i of each job on rail i modulo the number of rails, so that ranks of the same
-    place in their servers share a rail; rails are edge switches."""
+    """Place rank i of each job on rail i modulo the number of rails.
+
+    Ranks of the same place in their servers then share a rail. Rails are edge switches.
+    """
     free = Free(racks)
-    out: dict[str, tuple[str, ...]] = {}
+    placement: dict[str, tuple[str, ...]] = {}
     for job, count in ranks.items():
         free.refill(count)
         hosts: list[str] = []
         for rank in range(count):
             rail = rank % len(racks)
-            # A rail that is full passes its ranks on to the next one.
-            at = next(
-                rail_at
-                for step in range(len(racks))
-                if free.left[rail_at := (rail + step) % len(racks)]
-            )
-            hosts.append(free.left[at].pop(0))
-        out[job] = tuple(hosts)
-    return out
+            # A rail that is full passes its ranks on to the next one. There is room somewhere.
+            while not free.left[rail]:
+                rail = (rail + 1) % len(racks)
+            hosts.append(free.left[rail].pop(0))
+        placement[job] = tuple(hosts)
+    return placement
 
 
 STRATEGIES: Mapping[str, Strategy] = {
@@ -102,11 +103,18 @@ STRATEGIES: Mapping[str, Strategy] = {
 """The strategies by name."""
 
 
-def drawn(ranks: Ranks, racks: Racks, count: int, seed: int) -> list[Placement]:
-    """Return `count` placements between packed and spread: each job, in a drawn order, takes runs
-    of drawn length from drawn racks."""
+def drawn(
+    ranks: Ranks,
+    racks: Racks,
+    count: int,
+    seed: int,
+) -> list[Placement]:
+    """Return `count` placements between packed and spread.
+
+    Each job, in a drawn order, takes runs of drawn length from drawn racks.
+    """
     random = Random(seed)
-    out: list[Placement] = []
+    placements: list[Placement] = []
     for _ in range(count):
         free = Free(racks)
         placed: dict[str, tuple[str, ...]] = {}
@@ -120,5 +128,5 @@ def drawn(ranks: Ranks, racks: Racks, count: int, seed: int) -> list[Placement]:
                 hosts += rack[:taken]
                 del rack[:taken]
             placed[job] = tuple(hosts)
-        out.append({job: placed[job] for job in ranks})
-    return out
+        placements.append({job: placed[job] for job in ranks})
+    return placements

@@ -49,11 +49,16 @@ class Panel:
     """Whether the horizontal axis counts."""
     x_words: Sequence[str] = ()
     """The words at 0, 1, 2... of the horizontal axis, as many as find room; none: numbers."""
-    one: str = ""
+    unit_line: str = ""
     """The axis, "x" or "y", at whose 1 there is a line."""
 
 
-def distribution(label: str, values: Sequence[float], look: int, dashes: Any = None) -> Curve:
+def distribution(
+    label: str,
+    values: Sequence[float],
+    look: int,
+    dashes: Any = None,
+) -> Curve:
     """Return the staircase of the shares of `values` that are at most so large."""
     ordered = sorted(values)
     shares = [place / len(ordered) for place in range(len(ordered) + 1)]
@@ -68,17 +73,23 @@ def chart(
     *,
     same_axes: bool = False,
 ) -> Figure:
-    """Draw panels: one below the other in a column, two beside each other in the text, with one
-    legend.
+    """Draw panels with one legend: one below the other in a column, two beside each other in text.
 
     Panels of the same axes have the same limits, and labels only at the edges of the picture.
     """
     columns = min(len(panels), 2 if style.width == "text" else 1)
     rows = -(-len(panels) // columns)
-    figure = style.figure(rows * (height_inches + (0.12 if panels[0].title else 0)), title)
-    axes = list(
-        figure.subplots(rows, columns, squeeze=False, sharex=same_axes, sharey=same_axes).flat
+    if panels[0].title:
+        height_inches += 0.12
+    figure = style.figure(rows * height_inches, title)
+    grid = figure.subplots(
+        rows,
+        columns,
+        squeeze=False,
+        sharex=same_axes,
+        sharey=same_axes,
     )
+    axes = list(grid.flat)
     for axis, panel in zip(axes, panels, strict=False):
         _draw(axis, panel, style.width_inches / columns)
         if same_axes:
@@ -89,45 +100,66 @@ def chart(
     return figure
 
 
-def _draw(axis: Axes, panel: Panel, inches: float) -> None:
+def _draw(
+    axis: Axes,
+    panel: Panel,
+    inches: float,
+) -> None:
     for curve in panel.curves:
-        if curve.dashes is None:
-            dashes = DASHES[curve.look // MOST * 2 % len(DASHES)]
-        else:
-            dashes = curve.dashes
-        look: dict[str, Any] = {
-            "color": colour(curve.look),
-            "linestyle": dashes,
-            "label": curve.label,
-        }
-        if curve.staircase:
-            axis.step(curve.xs, curve.ys, where="post", **look)
-        else:
-            axis.plot(curve.xs, curve.ys, marker=curve.marker, **look)
-        if curve.highs:
-            axis.vlines(curve.xs, curve.ys, curve.highs, color=look["color"], linewidth=0.6)
-    if panel.one:
-        (axis.axvline if panel.one == "x" else axis.axhline)(1.0, color=INK, linewidth=0.6)
-    for of in panel.logarithmic:
-        _logarithmic(axis, of)
-    axis.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+        _draw_curve(axis, curve)
+    if panel.unit_line == "x":
+        axis.axvline(1.0, color=INK, linewidth=0.6)
+    elif panel.unit_line:
+        axis.axhline(1.0, color=INK, linewidth=0.6)
+    for name in panel.logarithmic:
+        _logarithmic(axis, name)
+    axis.set(
+        title=panel.title,
+        xlabel=panel.x_label,
+        ylabel=panel.y_label,
+    )
     if panel.x_limits is not None:
         axis.set_xlim(*panel.x_limits)
     if panel.y_limits is not None:
         axis.set_ylim(*panel.y_limits)
     if panel.x_words:
-        every = -(-len(panel.x_words) // max(int(inches * _WORDS_PER_INCH), 1))
+        most = max(int(inches * _WORDS_PER_INCH), 1)
+        every = -(-len(panel.x_words) // most)
         axis.set_xticks(range(0, len(panel.x_words), every), panel.x_words[::every])
     if panel.counts:
         axis.locator_params(axis="x", integer=True)
 
 
-def _logarithmic(axis: Axes, of: str) -> None:
+def _draw_curve(axis: Axes, curve: Curve) -> None:
+    dashes = curve.dashes
+    if dashes is None:
+        # Beyond the palette, dashes tell colours apart that are close.
+        dashes = DASHES[curve.look // MOST * 2 % len(DASHES)]
+    look: dict[str, Any] = {
+        "color": colour(curve.look),
+        "linestyle": dashes,
+        "label": curve.label,
+    }
+    if curve.staircase:
+        axis.step(curve.xs, curve.ys, where="post", **look)
+    else:
+        axis.plot(curve.xs, curve.ys, marker=curve.marker, **look)
+    if curve.highs:
+        axis.vlines(
+            curve.xs,
+            curve.ys,
+            curve.highs,
+            color=look["color"],
+            linewidth=0.6,
+        )
+
+
+def _logarithmic(axis: Axes, name: str) -> None:
     """Make an axis logarithmic, with numbers as people write them."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axis.set(**{f"{of}scale": "log"})
-    scale = axis.xaxis if of == "x" else axis.yaxis
+    axis.set(**{f"{name}scale": "log"})
+    scale = axis.xaxis if name == "x" else axis.yaxis
     scale.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
     scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     scale.set_minor_formatter(NullFormatter())
@@ -144,76 +176,108 @@ class Bar:
     ideal_s: float | None = None
 
 
-def put(lanes: list[list[Bar]], bar: Bar, most: int | None = None) -> None:
+def put(
+    lanes: list[list[Bar]],
+    bar: Bar,
+    most: int | None = None,
+) -> None:
     """Put the bar into the first lane that is free by then, or the last of so many lanes."""
-    lane = next((lane for lane in lanes if lane[-1].finish_s <= bar.start_s + 1e-9), None)
-    if lane is None and len(lanes) == most:
-        lane = lanes[-1]
-    elif lane is None:
-        lanes.append(lane := [])
-    lane.append(bar)
+    for lane in lanes:
+        # Times that were rounded may overlap by as much.
+        if lane[-1].finish_s <= bar.start_s + 1e-9:
+            lane.append(bar)
+            return
+    if len(lanes) == most:
+        lanes[-1].append(bar)
+    else:
+        lanes.append([bar])
 
 
 def draw_bars(
-    axis: Axes, bars: Sequence[tuple[float, float]], rows: tuple[float, float], **look: Any
+    axis: Axes,
+    bars: Sequence[tuple[float, float]],
+    rows: tuple[float, float],
+    **look: Any,
 ) -> None:
-    """Draw horizontal bars: where each begins, and its length; `rows` are where all of them begin,
-    and their height.
+    """Draw horizontal bars: where each begins, and its length.
 
-    They are one shape. With a shape for each, as of matplotlib's `broken_barh`, hatching takes most
-    of the time.
+    `rows` are where all of them begin, and their height. They are one shape. With a shape for each,
+    as of matplotlib's `broken_barh`, hatching takes most of the time.
     """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
+    if not bars:
+        return
     low, height = rows
-    corners = [
-        corner
-        for begin, length in bars
-        for corner in (
-            (begin, low),
-            (begin + length, low),
-            (begin + length, low + height),
-            (begin, low + height),
-            (begin, low),
-        )
-    ]
+    high = low + height
+    corners = []
+    for begin, length in bars:
+        end = begin + length
+        corners += [(begin, low), (end, low), (end, high), (begin, high), (begin, low)]
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(bars)
-    if bars:
-        axis.add_patch(PathPatch(Path(corners, codes), **look))
-        axis.autoscale_view()
+    axis.add_patch(PathPatch(Path(corners, codes), **look))
+    axis.autoscale_view()
 
 
-def write_in(axis: Axes, bar: Bar, middle: float, inch_s: float, ink: str) -> None:
-    """Write the label of a bar into it, if it is wide enough; `inch_s` is the time that an inch
-    stands for.
+def write_in(
+    axis: Axes,
+    bar: Bar,
+    middle: float,
+    inch_s: float,
+    ink: str,
+) -> None:
+    """Write the label of a bar into it, if it is wide enough.
+
+    `inch_s` is the time that an inch stands for.
     """
-    if bar.label and bar.finish_s - bar.start_s > 0.07 * inch_s * (len(bar.label) + 0.6):
-        at = (bar.start_s + bar.finish_s) / 2, middle
-        axis.text(*at, bar.label, ha="center", va="center", size=5, color=ink)
+    # A character of this size is 0.07 inches wide.
+    needed_s = 0.07 * inch_s * (len(bar.label) + 0.6)
+    if bar.label and bar.finish_s - bar.start_s > needed_s:
+        centre_s = (bar.start_s + bar.finish_s) / 2
+        axis.text(
+            centre_s,
+            middle,
+            bar.label,
+            ha="center",
+            va="center",
+            size=5,
+            color=ink,
+        )
 
 
 def bars(
-    axis: Axes, groups: Sequence[str], heights: Mapping[str, Sequence[float]], numbers: str = ""
+    axis: Axes,
+    groups: Sequence[str],
+    heights: Mapping[str, Sequence[float]],
+    numbers: str = "",
 ) -> None:
-    """Draw a group of bars for each of `groups`, one for each of `heights`, with `numbers` in this
-    format.
+    """Draw a group of bars for each of `groups`, one for each of `heights`.
+
+    `numbers` is the format of numbers above them.
     """
     width = 0.8 / len(heights)
-    for at, (label, values) in enumerate(heights.items()):
-        xs = [place - 0.4 + (at + 0.5) * width for place in range(len(groups))]
+    for index, (label, values) in enumerate(heights.items()):
+        xs = []
+        for place in range(len(groups)):
+            xs.append(place - 0.4 + (index + 0.5) * width)
         drawn = axis.bar(
             xs,
             values,
             width,
-            color=colour(at),
-            hatch=hatch(at),
+            color=colour(index),
+            hatch=hatch(index),
             edgecolor="white",
             linewidth=0.3,
             label=label,
         )
         if numbers:
-            axis.bar_label(drawn, fmt=numbers, fontsize=6, padding=1.5)
+            axis.bar_label(
+                drawn,
+                fmt=numbers,
+                fontsize=6,
+                padding=1.5,
+            )
     axis.set_xticks(range(len(groups)), groups)
     axis.grid(axis="x", visible=False)
     if numbers:

@@ -1,6 +1,4 @@
-"""What pictures show: a `results.json`, the `network.json` beside it, and the part of them that is
-drawn.
-"""
+"""What pictures show: a `results.json`, its `network.json`, and the part of them that is drawn."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ class MeasuredRun:
     """The results by policy, the one to compare with first."""
 
     network: Mapping[str, Any] = field(default_factory=dict)
-    """The fabric and the paths of flows by policy, job and flow
-    (`echelon_lab.scenarios.results`).
-    """
+    """The fabric and the paths of flows, as `echelon_lab.scenarios.results` describes them."""
 
     @property
     def jobs(self) -> Sequence[str]:
@@ -40,18 +36,22 @@ class MeasuredRun:
     @property
     def ends(self) -> tuple[str, str]:
         """The policy to compare with, and the one that is compared: the first and the last."""
-        first, *others = self.policies
-        return first, others[-1] if others else first
+        policies = list(self.policies)
+        return policies[0], policies[-1]
 
-    def slowdowns(self, policy: str, job: str, selection: Excerpt) -> Mapping[int, float]:
+    def slowdowns(
+        self,
+        policy: str,
+        job: str,
+        selection: Excerpt,
+    ) -> Mapping[int, float]:
         """Return the time of each iteration that is drawn, over that of the job alone."""
-        of = self.policies[policy]["jobs"][job]
-        times = enumerate(of["iteration_times_s"], start=1)
-        return {
-            number: time_s / of["alone_iteration_s"]
-            for number, time_s in times
-            if selection.takes(number)
-        }
+        measured = self.policies[policy]["jobs"][job]
+        slowdowns = {}
+        for number, time_s in enumerate(measured["iteration_times_s"], start=1):
+            if selection.takes(number):
+                slowdowns[number] = time_s / measured["alone_iteration_s"]
+        return slowdowns
 
     def mean_slowdown(self, policy: str, selection: Excerpt) -> float:
         """Return the mean over the jobs, each counting once."""
@@ -62,9 +62,7 @@ class MeasuredRun:
         return f"{policy}: {self.mean_slowdown(policy, selection):.2f} times the time alone"
 
     def message(self, selection: Excerpt) -> str:
-        """Return in a sentence how iterations under the last policy compare with those under the
-        first.
-        """
+        """Return in a sentence how the last policy's iterations compare with the first's."""
         first, last = self.ends
         before = self.mean_slowdown(first, selection)
         after = self.mean_slowdown(last, selection)
@@ -72,36 +70,43 @@ class MeasuredRun:
             return f"Iterations under {self.headline(last, selection)}{selection.part}"
         return f"Under {last} iterations take {change(before, after)} under {first}{selection.part}"
 
-    def flows(self, policy: str, job: str, selection: Excerpt) -> Sequence[Mapping[str, Any]]:
+    def flows(
+        self,
+        policy: str,
+        job: str,
+        selection: Excerpt,
+    ) -> Sequence[Mapping[str, Any]]:
         """Return the flows of the iterations that are drawn."""
-        return [
-            flow
-            for flow in self.policies[policy]["jobs"][job]["flows"]
-            if selection.takes(flow["iteration"])
-        ]
+        flows = self.policies[policy]["jobs"][job]["flows"]
+        return [flow for flow in flows if selection.takes(flow["iteration"])]
 
     def shortest_s(self, selection: Excerpt) -> float:
-        """Return when the shortest run ends, up to which all can be compared; note it if others
-        take longer.
-        """
-        ends = [
-            max(
-                (
-                    flow["finish_s"]
-                    for job in self.jobs
-                    for flow in self.flows(policy, job, selection)
-                ),
-                default=0.0,
-            )
-            for policy in self.policies
-        ]
-        if max(ends) > min(ends):
-            selection.note(f"the first {min(ends):.4g} s, when the shortest run ends")
-        return min(ends) or 1.0
+        """Return when the shortest run ends, up to which all can be compared.
 
-    def links(self, policy: str, job: str, flow: str) -> Sequence[tuple[str, str]]:
-        """Return the links of a flow's path, each as the nodes at its ends; none if the path is not
-        known.
+        It is noted if others take longer.
+        """
+        ends_s = []
+        for policy in self.policies:
+            end_s = 0.0
+            for job in self.jobs:
+                for flow in self.flows(policy, job, selection):
+                    end_s = max(end_s, flow["finish_s"])
+            ends_s.append(end_s)
+        shortest_s = min(ends_s)
+        if max(ends_s) > shortest_s:
+            selection.note(f"the first {shortest_s:.4g} s, when the shortest run ends")
+        # An axis has a length even if nothing was sent.
+        return shortest_s or 1.0
+
+    def links(
+        self,
+        policy: str,
+        job: str,
+        flow: str,
+    ) -> Sequence[tuple[str, str]]:
+        """Return the links of a flow's path, each as the nodes at its ends.
+
+        There are none if the path is not known.
         """
         path = self.network.get("paths", {}).get(policy, {}).get(job, {}).get(flow, ())
         return links_of(path)
@@ -109,12 +114,11 @@ class MeasuredRun:
     @property
     def rates_bps(self) -> Mapping[tuple[str, str], int]:
         """The rate of each direction of each link."""
-        cables = self.network.get("links", ())
-        return {
-            ends: of["rate_bps"]
-            for of in cables
-            for ends in ((of["a"], of["b"]), (of["b"], of["a"]))
-        }
+        rates_bps = {}
+        for cable in self.network.get("links", ()):
+            rates_bps[cable["a"], cable["b"]] = cable["rate_bps"]
+            rates_bps[cable["b"], cable["a"]] = cable["rate_bps"]
+        return rates_bps
 
 
 def mean(slowdowns: Mapping[int, float]) -> float:
@@ -128,33 +132,40 @@ def mean(slowdowns: Mapping[int, float]) -> float:
 
 def change(before: float, after: float) -> str:
     """Return how `after` compares with `before`, as in "12 % less time than"."""
-    by = after / before - 1
-    if abs(by) < _UNCHANGED:
+    increase = after / before - 1
+    if abs(increase) < _UNCHANGED:
         return "as long as"
-    if by >= 1:
-        return f"{by + 1:.2g} times as long as"
-    return f"{100 * abs(by):.2g} % {'less' if by < 0 else 'more'} time than"
+    if increase >= 1:
+        return f"{increase + 1:.2g} times as long as"
+    direction = "more"
+    if increase < 0:
+        direction = "less"
+    return f"{100 * abs(increase):.2g} % {direction} time than"
 
 
 EVENLY = "a flow's bytes are spread evenly over its time"
-"""What pictures say of `loads_bps`: that several flows may seem to send more than a link
-carries.
-"""
+"""What pictures say of `loads_bps`: several flows may seem to send more than a link carries."""
 
 
 def within(uses: Sequence[float]) -> list[float]:
-    """Return the parts of a link's rate that are used in steps of time, none of them more than all:
-    what is more waits for the next step, and from the last on, for an earlier one."""
-    out = list(uses)
+    """Return the parts of a link's rate that are used in steps of time, none of them more than all.
+
+    What is more waits for the next step, and from the last on, for an earlier one.
+    """
+    parts = list(uses)
     more = 0.0
-    for place in (*range(len(out)), *range(len(out) - 1, -1, -1)):
-        more += out[place]
-        out[place] = min(more, 1.0)
-        more -= out[place]
-    return out
+    for place in (*range(len(parts)), *range(len(parts) - 1, -1, -1)):
+        more += parts[place]
+        parts[place] = min(more, 1.0)
+        more -= parts[place]
+    return parts
 
 
-def loads_bps(flows: Sequence[Mapping[str, Any]], end_s: float, bins: int) -> list[float]:
+def loads_bps(
+    flows: Sequence[Mapping[str, Any]],
+    end_s: float,
+    bins: int,
+) -> list[float]:
     """Return what flows send in each of so many equal parts of the time until `end_s`.
 
     The bytes of a flow are spread evenly between its start and its finish.
@@ -193,9 +204,9 @@ class Excerpt:
 
     def takes(self, iteration: int) -> bool:
         """Return whether an iteration is drawn."""
-        return (self.first is None or iteration >= self.first) and (
-            self.last is None or iteration <= self.last
-        )
+        if self.first is not None and iteration < self.first:
+            return False
+        return self.last is None or iteration <= self.last
 
     @property
     def part(self) -> str:
@@ -204,13 +215,17 @@ class Excerpt:
             return ""
         return f" (iterations {self.first or 1} to {self.last or 'the last'})"
 
-    def most(self, found: Sequence[str], what: str, option: str, limit: int) -> Sequence[str]:
-        """Return the first of what is found, as many as can be told apart, and note how many others
-        there are.
-        """
-        if len(found) > limit:
-            self.note(f"the first {limit} {what} of {len(found)} (choose with {option})")
-        return found[:limit]
+    def most(
+        self,
+        names: Sequence[str],
+        plural: str,
+        option: str,
+        limit: int,
+    ) -> Sequence[str]:
+        """Return the first names, as many as can be told apart, and note how many there are."""
+        if len(names) > limit:
+            self.note(f"the first {limit} {plural} of {len(names)} (choose with {option})")
+        return names[:limit]
 
 
 def load_whole(path: Path) -> MeasuredRun:
@@ -219,16 +234,11 @@ def load_whole(path: Path) -> MeasuredRun:
     Raise `DocumentError`.
     """
     run = load(path, Excerpt())
-    for policy, of in run.policies.items():
-        for job, measured in of["jobs"].items():
+    for policy, results in run.policies.items():
+        for job, measured in results["jobs"].items():
             where = f"results.{policy}.jobs.{job}"
             try:
-                mean(run.slowdowns(policy, job, Excerpt()))
-                loads_bps(measured["flows"], 1.0, 1)
-                _ = {
-                    (flow["name"], flow["iteration"], flow["src"], flow["dst"])
-                    for flow in measured["flows"]
-                }
+                _use_all(run, policy, job, measured)
             except DocumentError:
                 raise DocumentError(str(path), where, "has no iteration (run it again)") from None
             except (KeyError, TypeError, ZeroDivisionError) as error:
@@ -237,21 +247,69 @@ def load_whole(path: Path) -> MeasuredRun:
     return run
 
 
-def load(path: Path, selection: Excerpt, policies: Sequence[str] = ()) -> MeasuredRun:
-    """Return what a directory of `echelon run`, or its `results.json`, holds of `policies`, or of
-    all.
+def _use_all(
+    run: MeasuredRun,
+    policy: str,
+    job: str,
+    measured: Mapping[str, Any],
+) -> None:
+    """Read what pictures and tables read of a job, for the errors of damaged results."""
+    mean(run.slowdowns(policy, job, Excerpt()))
+    loads_bps(measured["flows"], 1.0, 1)
+    for flow in measured["flows"]:
+        _ = flow["name"], flow["iteration"], flow["src"], flow["dst"]
 
-    Raise `DocumentError`. A policy that was not run, or a job that a policy lacks, is a note.
+
+def load(
+    path: Path,
+    selection: Excerpt,
+    policies: Sequence[str] = (),
+) -> MeasuredRun:
+    """Return what a directory of `echelon run`, or its `results.json`, holds.
+
+    It is that of `policies`, or of all. Raise `DocumentError`. A policy that was not run, or a job
+    that a policy lacks, is a note.
     """
-    file = path / RESULTS if path.is_dir() else path
+    file = path
+    if path.is_dir():
+        file = path / RESULTS
+    results, network = _read(file)
+    missing = [policy for policy in policies if policy not in results]
+    if missing:
+        selection.note(
+            f"not run, and not drawn: {', '.join(missing)} (there is {', '.join(results)})"
+        )
+    chosen = {policy: results[policy] for policy in policies or results if policy in results}
+    if not chosen:
+        raise DocumentError(
+            str(file), "results", f"none of the policies was run (there is {', '.join(results)})"
+        )
+
+    wanted = selection.jobs or tuple(next(iter(chosen.values()))["jobs"])
+    common = []
+    for job in wanted:
+        if all(job in policy["jobs"] for policy in chosen.values()):
+            common.append(job)
+    absent = [job for job in wanted if job not in common]
+    if absent:
+        selection.note(f"not measured under every policy, and not drawn: {', '.join(absent)}")
+    if not common:
+        raise DocumentError(str(file), "results", "there is no job to draw (check --job)")
+    by_policy = {}
+    for name, policy in chosen.items():
+        by_policy[name] = {**policy, "jobs": {job: policy["jobs"][job] for job in common}}
+    return MeasuredRun(by_policy, network)
+
+
+def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the results by policy, and the network, which is empty if its file is missing."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
         results = dict(document["results"])
-        beside = file.with_name(NETWORK)
-        if beside.is_file():
-            network = dict(json.loads(beside.read_text(encoding="utf-8")))
-        else:
-            network = {}
+        network = {}
+        network_file = file.with_name(NETWORK)
+        if network_file.is_file():
+            network = dict(json.loads(network_file.read_text(encoding="utf-8")))
     except OSError as error:
         reason = f"{error.strerror or error} (name a directory that echelon run has written)"
         raise DocumentError(str(file), "", reason, code="unreadable-file") from None
@@ -259,26 +317,4 @@ def load(path: Path, selection: Excerpt, policies: Sequence[str] = ()) -> Measur
         raise DocumentError(
             str(file), "", "is not the results of a run (name what echelon run has written)"
         ) from None
-    missing = [policy for policy in policies if policy not in results]
-    if missing:
-        selection.note(
-            f"not run, and not drawn: {', '.join(missing)} (there is {', '.join(results)})"
-        )
-    shown = {policy: results[policy] for policy in policies or results if policy in results}
-    if not shown:
-        raise DocumentError(
-            str(file), "results", f"none of the policies was run (there is {', '.join(results)})"
-        )
-    wanted = selection.jobs or tuple(next(iter(shown.values()))["jobs"])
-    common = [job for job in wanted if all(job in of["jobs"] for of in shown.values())]
-    if absent := [job for job in wanted if job not in common]:
-        selection.note(f"not measured under every policy, and not drawn: {', '.join(absent)}")
-    if not common:
-        raise DocumentError(str(file), "results", "there is no job to draw (check --job)")
-    return MeasuredRun(
-        {
-            policy: {**of, "jobs": {job: of["jobs"][job] for job in common}}
-            for policy, of in shown.items()
-        },
-        network,
-    )
+    return results, network

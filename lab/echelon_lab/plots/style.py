@@ -1,8 +1,8 @@
-"""The look of all pictures: widths of a column and of the text, 8 pt, colours that everybody can
-tell apart.
+"""The look of all pictures: widths of a column and of the text, 8 pt, and colours.
 
-Lines differ by colour, dashes and markers, bars by colour and hatching, so that pictures stay
-readable in greyscale. Kinds of pictures are found here, drawn, and written in every format.
+Everybody can tell the colours apart. Lines differ by colour, dashes and markers, bars by colour and
+hatching, so that pictures stay readable in greyscale. Kinds of pictures are found here, drawn, and
+written in every format.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ MOST = len(PALETTE)
 """The number of curves that can be told apart."""
 _GOLDEN = 0.6180339887498949
 """Steps of this part of a circle come near no earlier one."""
+# Of titles, which are bold (`SHEET`).
 _CHARACTERS_PER_INCH = 15.5
 _LEGEND_INCHES = 0.14
 
@@ -71,7 +72,9 @@ SHEET: Any = {
     "errorbar.capsize": 0,
     "hatch.linewidth": 0.5,
     "savefig.dpi": 300,
+    # The same drawing has the same ids each time.
     "svg.hashsalt": "echelon",
+    # Text stays text, which can be searched and edited.
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
 }
@@ -94,9 +97,13 @@ class Style:
 
         layout = ConstrainedLayoutEngine(h_pad=0.03, w_pad=0.03)
         text = self.wrapped(title)
-        lines = text.count("\n") + 1 if title else 0
+        lines = 0
+        if title:
+            lines = text.count("\n") + 1
+        height_inches = height_inches + 0.35 + 0.14 * lines
         figure = Figure(
-            figsize=(self.width_inches, height_inches + 0.35 + 0.14 * lines), layout=layout
+            figsize=(self.width_inches, height_inches),
+            layout=layout,
         )
         if title:
             figure.suptitle(text, x=0.01, ha="left")
@@ -107,23 +114,37 @@ class Style:
         return fill(text, int(part * self.width_inches * _CHARACTERS_PER_INCH))
 
     def panels(
-        self, heights_inches: Sequence[float], title: str = "", **options: Any
+        self,
+        heights_inches: Sequence[float],
+        title: str = "",
+        **options: Any,
     ) -> tuple[Figure, Sequence[Axes]]:
         """Make a picture of panels, one below the other, each so high."""
         figure = self.figure(sum(heights_inches), title)
+        rows = len(heights_inches)
         axes = figure.subplots(
-            len(heights_inches), 1, squeeze=False, height_ratios=heights_inches, **options
+            rows,
+            1,
+            squeeze=False,
+            height_ratios=heights_inches,
+            **options,
         )
         return figure, list(axes[:, 0])
 
     def legend(self, figure: Figure, entries: Mapping[str, Any]) -> None:
         """Put the legend, handles by label, below all panels, in as many columns as find room."""
-        width = max(map(len, entries), default=0) + 7
-        columns = min(
-            max(1, int(self.width_inches * _CHARACTERS_PER_INCH * 1.15 / width)), len(entries) or 1
-        )
+        # A handle and the gaps around it are as wide as seven characters. The type is smaller than
+        # that of titles.
+        width = max((len(label) for label in entries), default=0) + 7
+        characters = self.width_inches * _CHARACTERS_PER_INCH * 1.15
+        columns = max(1, int(characters / width))
+        columns = min(columns, len(entries) or 1)
+        handles = list(entries.values())
         figure.legend(
-            list(entries.values()), list(entries), loc="outside lower left", ncols=columns
+            handles,
+            list(entries),
+            loc="outside lower left",
+            ncols=columns,
         )
         rows = -(-len(entries) // columns)
         figure.set_figheight(figure.get_figheight() + _LEGEND_INCHES * (rows - 1))
@@ -136,8 +157,9 @@ def colour(place: int) -> str:
     """
     if place < MOST:
         return PALETTE[place]
-    rgb = hls_to_rgb(place * _GOLDEN % 1, 0.3 + 0.12 * (place % 4), 0.55)
-    return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
+    lightness = 0.3 + 0.12 * (place % 4)
+    red, green, blue = hls_to_rgb(place * _GOLDEN % 1, lightness, 0.55)
+    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
 
 
 def hatch(place: int) -> str:
@@ -147,12 +169,11 @@ def hatch(place: int) -> str:
 
 def entries_of(*axes: Axes) -> dict[str, Any]:
     """Return what a legend shows of panels, each label once."""
-    found = [axis.get_legend_handles_labels() for axis in axes]
-    return {
-        label: handle
-        for handles, labels in found
-        for handle, label in zip(handles, labels, strict=True)
-    }
+    entries: dict[str, Any] = {}
+    for axis in axes:
+        handles, labels = axis.get_legend_handles_labels()
+        entries |= zip(labels, handles, strict=True)
+    return entries
 
 
 GROUP = "echelon.plots"
@@ -172,22 +193,26 @@ def _registered() -> Mapping[str, EntryPoint]:
 
 
 def kind_names(subject: str = "") -> tuple[str, ...]:
-    """Return the names of the kinds of pictures of a subject, in alphabetical order; "" is a
-    finished run.
+    """Return the names of the kinds of pictures of a subject, in alphabetical order.
+
+    The subject "" is a finished run.
     """
-    return tuple(
-        name for of, _, name in (entry.rpartition(".") for entry in _registered()) if of == subject
-    )
+    names = []
+    for entry in _registered():
+        entry_subject, _, name = entry.rpartition(".")
+        if entry_subject == subject:
+            names.append(name)
+    return tuple(names)
 
 
 def subject_of(results: Path) -> str:
-    """Return the subject whose document, such as `sweep.json`, is in the directory; "": it is a
-    finished run.
+    """Return the subject whose document, such as `sweep.json`, is in the directory.
 
-    Raise `DocumentError` if that subject's kinds of pictures are not installed.
+    The subject "" is a finished run. Raise `DocumentError` if that subject's kinds of pictures are
+    not installed.
     """
     for entry in {**PLUG_INS[GROUP], **_registered()}:
-        subject = entry.rpartition(".")[0]
+        subject, _, _ = entry.rpartition(".")
         if subject and (results / f"{subject}.json").is_file():
             if entry not in _registered():
                 raise DocumentError(str(results), "", f"{plug_in(GROUP, entry)}")
@@ -224,8 +249,9 @@ def draw(
     formats: Sequence[str] = ("png",),
     width: str = "column",
 ) -> list[Path]:
-    """Write a kind of picture of `run` into the directory `out`, in each format, and return the
-    files.
+    """Write a kind of picture of `run` into the directory `out`, in each format.
+
+    Return the files.
 
     Raise `DocumentError` for an unknown kind, format or width, or if a job has none of the
     iterations, and `OSError`.
@@ -242,8 +268,9 @@ def write_into(
     formats: Sequence[str],
     width: str,
 ) -> list[Path]:
-    """Write what `draw_pages` returns into the directory `out`, in each format, and return the
-    files.
+    """Write what `draw_pages` returns into the directory `out`, in each format.
+
+    Return the files.
 
     Raise `DocumentError` for an unknown format or width, and `OSError`.
     """
@@ -255,7 +282,9 @@ def write_into(
 
 
 def write_file(
-    draw_pages: Callable[[Style], Sequence[Figure]], file: Path, width: str = "text"
+    draw_pages: Callable[[Style], Sequence[Figure]],
+    file: Path,
+    width: str = "text",
 ) -> list[Path]:
     """Write what `draw_pages` returns to `file`, whose suffix is the format, and return the files.
 
@@ -288,17 +317,26 @@ def write(
     with rc_context(SHEET):
         pages = draw_pages(Style(width))
         for number, figure in enumerate(pages, start=1):
-            page = f"-{number}" if len(pages) > 1 else ""
+            page = ""
+            if len(pages) > 1:
+                page = f"-{number}"
             for word in formats:
                 file = stem.with_name(f"{stem.name}{page}.{word}")
+                form = word.lower()
                 figure.savefig(
-                    file, format=word.lower(), metadata={**_UNDATED[word.lower()], **metadata}
+                    file,
+                    format=form,
+                    metadata={**_UNDATED[form], **metadata},
                 )
                 files.append(file)
     return files
 
 
-def _check(option: str, word: str, words: Sequence[str]) -> None:
+def _check(
+    option: str,
+    word: str,
+    words: Sequence[str],
+) -> None:
     if word not in words:
         raise DocumentError(
             option, "", f"unknown {option[2:]} '{word}' ({suggestion(word, words)})"

@@ -49,7 +49,11 @@ class DaskCluster:
         from distributed import Client, KilledWorker, as_completed
 
         try:
-            client = Client(self.address, timeout=_PATIENCE, set_as_default=False)  # type: ignore[no-untyped-call]
+            client = Client(
+                self.address,
+                timeout=_PATIENCE,
+                set_as_default=False,
+            )  # type: ignore[no-untyped-call]
         except (OSError, TimeoutError) as error:
             reason = (
                 f"no Dask scheduler answers at {self.address}: {error} (start one there: dask"
@@ -62,7 +66,11 @@ class DaskCluster:
             # its result.
             futures = {
                 client.submit(
-                    _measured_there, task.measure, digest, pure=False, priority=-number
+                    _measured_there,
+                    task.measure,
+                    digest,
+                    pure=False,
+                    priority=-number,
                 ): task
                 for number, task in enumerate(tasks)
             }

@@ -24,7 +24,10 @@ class LineStore:
         self._file = file
         self._points: dict[str, Stored] = {}
         try:
-            text = file.read_text(encoding="utf-8", errors="replace")
+            text = file.read_text(
+                encoding="utf-8",
+                errors="replace",
+            )
         except FileNotFoundError:
             text = ""
         self._torn = not text.endswith("\n") and bool(text)
@@ -42,7 +45,10 @@ class LineStore:
 
     def put(self, name: str, stored: Stored) -> None:
         """Append the point and wait until it is on the disk. Raise `OSError`."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.parent.mkdir(
+            parents=True,
+            exist_ok=True,
+        )
         with self._file.open("a", encoding="utf-8") as file:
             # The rest of a line that was cut off must not spoil this one.
             file.write("\n" + stored.text() if self._torn else stored.text())

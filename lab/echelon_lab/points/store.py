@@ -1,5 +1,4 @@
-"""The store of measured points: one file for each, so that an interrupted sweep continues where it
-was.
+"""The store of measured points: one file for each, so that an interrupted sweep continues.
 
     DIRECTORY/points/NAME-DIGEST.json    {"identity": {...}, "result": {...}, "wall_s": SECONDS}
 
@@ -58,30 +57,32 @@ _PACKETS = ("controller/machine", "model", "planning", "switches")
 
 
 @cache
-def code_digest(*others: Path, packets: bool = False) -> str:
-    """Return a digest of the sources that a measurement runs through, with or without packets, and
-    of `others`.
+def code_digest(*sources: Path, packets: bool = False) -> str:
+    """Return a digest of the sources that a measurement runs through, and of `sources`.
+
+    A measurement on packets runs through more of them.
     """
-    files = [*(_CORE / name for name in _FLUID), *(_LAB / name for name in _FLUID_LAB)]
     if packets:
         files = [*(_CORE / name for name in _PACKETS), _LAB, program().binary]
         softswitch = find_spec("softswitch")
-        files += (
-            [Path(place) for place in softswitch.submodule_search_locations or ()]
-            if softswitch
-            else []
-        )
+        if softswitch is not None:
+            files += [Path(place) for place in softswitch.submodule_search_locations or ()]
+    else:
+        files = [*(_CORE / name for name in _FLUID), *(_LAB / name for name in _FLUID_LAB)]
     digest = hashlib.sha256()
-    for path in sorted(_sources([*files, *others])):
+    for path in sorted(_sources([*files, *sources])):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
-def _sources(files: Iterable[Path]) -> Iterable[Path]:
+def _sources(files: Iterable[Path]) -> Iterator[Path]:
     for path in files:
-        yield from (
-            (of for of in path.rglob("*.*") if of.suffix in _SOURCES) if path.is_dir() else [path]
-        )
+        if path.is_dir():
+            for file in path.rglob("*.*"):
+                if file.suffix in _SOURCES:
+                    yield file
+        else:
+            yield path
 
 
 _DIGEST_DIGITS = 12
@@ -99,7 +100,14 @@ class Stored:
     def text(self) -> str:
         """Return the point as one line of JSON."""
         document = {"identity": self.identity, "result": self.result, "wall_s": self.wall_s}
-        return json.dumps(document, sort_keys=True, allow_nan=False) + "\n"
+        return (
+            json.dumps(
+                document,
+                sort_keys=True,
+                allow_nan=False,
+            )
+            + "\n"
+        )
 
     @classmethod
     def parsed(cls, text: str) -> Stored | None:
@@ -111,11 +119,9 @@ class Stored:
             wall_s = document["wall_s"]
         except (ValueError, TypeError, KeyError):
             return None
-        if (
-            not isinstance(identity, dict)
-            or not isinstance(result, dict)
-            or not isinstance(wall_s, int | float)
-        ):
+        if not isinstance(identity, dict) or not isinstance(result, dict):
+            return None
+        if not isinstance(wall_s, int | float):
             return None
         return cls(identity, result, float(wall_s))
 
@@ -170,7 +176,12 @@ def _read(path: Path) -> Stored | None:
 
 def canonical(identity: Mapping[str, Any]) -> str:
     """Return the text by which identities are compared."""
-    return json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return json.dumps(
+        identity,
+        sort_keys=True,
+        separators=(",", ":"),
+        allow_nan=False,
+    )
 
 
 def run_to_json(run: PolicyRun) -> dict[str, Any]:
@@ -185,37 +196,65 @@ def run_to_json(run: PolicyRun) -> dict[str, Any]:
 def run_from_json(document: Mapping[str, Any]) -> PolicyRun:
     """Return the run from which `run_to_json` made `document`."""
     run = _read_back(document)
+    paths = {}
+    for job, job_paths in run["paths"].items():
+        paths[job] = {flow: tuple(path) for flow, path in job_paths.items()}
+    traffic_flows = {}
+    for source, flows in run["traffic_flows"].items():
+        traffic_flows[source] = [_outcome(flow) for flow in flows]
+    plans = []
+    for plan in run["plans"]:
+        plans.append(ChosenPlan(tuple(plan["jobs"]), plan["plan"], plan["slowdowns"]))
     return PolicyRun(
-        {
-            name: JobRecord(name, [_iteration(of) for of in record["iterations"]])
-            for name, record in run["records"].items()
-        },
-        {name: SwitchStats(**stats) for name, stats in run["switches"].items()},
-        run["reordered"],
-        run["retransmitted"],
-        {
-            job: {flow: tuple(path) for flow, path in flows.items()}
-            for job, flows in run["paths"].items()
-        },
-        {name: [_outcome(flow) for flow in flows] for name, flows in run["traffic_flows"].items()},
-        {
-            job: Observed(
-                tuple(ObservedOperation(**row) for row in of["operations"]),
-                tuple(ObservedComputing(**row) for row in of["computing"]),
-            )
-            for job, of in run["observed"].items()
-        },
-        [ChosenPlan(tuple(plan["jobs"]), plan["plan"], plan["slowdowns"]) for plan in run["plans"]],
+        records={name: _record(name, record) for name, record in run["records"].items()},
+        switches={name: SwitchStats(**stats) for name, stats in run["switches"].items()},
+        reordered=run["reordered"],
+        retransmitted=run["retransmitted"],
+        paths=paths,
+        traffic_flows=traffic_flows,
+        observed={job: _observed(rows) for job, rows in run["observed"].items()},
+        plans=plans,
     )
+
+
+def _record(name: str, record: Mapping[str, Any]) -> JobRecord[Number]:
+    return JobRecord(name, [_iteration(iteration) for iteration in record["iterations"]])
+
+
+def _iteration(iteration: Mapping[str, Any]) -> IterationRecord[Number]:
+    return IterationRecord(
+        iteration["iteration"],
+        iteration["start"],
+        iteration["finish"],
+        flows={name: Span(**span) for name, span in iteration["flows"].items()},
+        computes={name: Span(**span) for name, span in iteration["computes"].items()},
+        references=iteration["references"],
+    )
+
+
+def _outcome(outcome: Mapping[str, Any]) -> FlowOutcome:
+    flow = outcome["flow"]
+    kind = PacedFlow if "rate_bps" in flow else ScheduledFlow
+    received = outcome["received"]
+    # JSON has made a list of it.
+    if received is not None:
+        received = tuple(received)
+    return FlowOutcome(**{**outcome, "flow": kind(**flow), "received": received})
+
+
+def _observed(rows: Mapping[str, Any]) -> Observed:
+    operations = [ObservedOperation(**row) for row in rows["operations"]]
+    computing = [ObservedComputing(**row) for row in rows["computing"]]
+    return Observed(tuple(operations), tuple(computing))
 
 
 def _written(value: object) -> object:
     if isinstance(value, Fraction):
         return {"/": [value.numerator, value.denominator]}
     if isinstance(value, Mapping):
-        return {name: _written(of) for name, of in value.items()}
+        return {name: _written(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_written(of) for of in value]
+        return [_written(item) for item in value]
     return value
 
 
@@ -223,22 +262,7 @@ def _read_back(value: Any) -> Any:
     if isinstance(value, Mapping):
         if value.keys() == {"/"}:
             return Fraction(*value["/"])
-        return {name: _read_back(of) for name, of in value.items()}
+        return {name: _read_back(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_read_back(of) for of in value]
+        return [_read_back(item) for item in value]
     return value
-
-
-def _iteration(of: Mapping[str, Any]) -> IterationRecord[Number]:
-    flows, computes = (
-        {name: Span(**span) for name, span in of[spans].items()} for spans in ("flows", "computes")
-    )
-    return IterationRecord(
-        of["iteration"], of["start"], of["finish"], flows, computes, of["references"]
-    )
-
-
-def _outcome(of: Mapping[str, Any]) -> FlowOutcome:
-    kind = PacedFlow if "rate_bps" in of["flow"] else ScheduledFlow
-    received = None if of["received"] is None else tuple(of["received"])
-    return FlowOutcome(**{**of, "flow": kind(**of["flow"]), "received": received})

@@ -26,6 +26,8 @@ from echelon_lab.points.store import Stored
 _PR_SET_PDEATHSIG = 1
 _TRIES_ALONE = 2
 """Number of times that a task is measured in a process of its own before it counts as failed."""
+_REPORT_S = 1.0
+"""The longest time between two reports of how far tasks are. People see one every ten seconds."""
 
 
 class ResultStore(Protocol):
@@ -52,8 +54,10 @@ class Task:
     cost: float = 0.0
     """Expected duration in any unit: the longest begin first, so that none remains for the end."""
     kind: str = ""
-    """Tasks of a kind take times in proportion to their `work`. Of those of the same cost the
-    longest begin first, by what others of their kinds took."""
+    """Tasks of a kind take times in proportion to their `work`.
+
+    Of those of the same cost the longest begin first, by what others of their kinds took.
+    """
     work: float = 1.0
 
 
@@ -102,61 +106,86 @@ def sweep(
     task that fails does not stop the others. Raise `SweepError` in the end if one did, and
     `OSError` if nothing can be written.
     """
-    out: dict[str, Stored] = {}
+    results: dict[str, Stored] = {}
     missing: list[Task] = []
     for task in tasks:
         stored = store.get(task.name, task.identity)
         if stored is None:
             missing.append(task)
         else:
-            out[task.name] = stored
-    progress.stage(doing, len(tasks), unit, kept=len(out))
+            results[task.name] = stored
+    progress.stage(doing, len(tasks), unit, kept=len(results))
     missing.sort(key=lambda task: -task.cost)
-    times = _Times(missing)
+    processes = None
+    if isinstance(workers, int):
+        processes = max(1, min(workers, len(missing)))
+    times = _Times(missing, processes)
     failures: list[str] = []
 
     def begin(task: Task) -> None:
         progress.doing(f"{doing} {task.name}")
+        times.begin(task)
 
     def keep(task: Task, outcome: MeasuredTask) -> None:
+        times.end(task)
         if outcome.error is not None:
             failures.append(f"{task.name}: {outcome.error}")
             return
         stored = Stored(task.identity, outcome.result, round(outcome.wall_s, 3))
         store.put(task.name, stored)
-        out[task.name] = stored
+        results[task.name] = stored
         times.add(task, outcome.wall_s)
         progress.done()
-        progress.share(times.share)
+        report()
+
+    def report() -> None:
+        share = times.share
+        if share:
+            progress.share(share)
 
     if workers == 0:
         for task in missing:
             begin(task)
             keep(task, measured(task.measure))
-    elif missing and isinstance(workers, int):
-        _in_processes(missing, min(workers, len(missing)), begin, keep, times)
+    elif missing and processes is not None:
+        pool = _Pool(processes, times, begin, keep, report)
+        pool.measure(missing)
     elif missing and not isinstance(workers, int):
         workers.measure(missing, keep)
     if failures:
+        more = ""
         if len(failures) > 1:
             more = f" (and {len(failures) - 1} more)"
-        else:
-            more = ""
         raise SweepError(
             f"{failures[0]}{more}; measured points are kept, run the same command again to continue"
         )
-    return out
+    return results
 
 
 class _Times:
-    """What tasks take, by their kinds."""
+    """What tasks take, by their kinds.
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
+    `processes` is how many measure at a time; None: nobody knows.
+    """
+
+    def __init__(self, tasks: Sequence[Task], processes: int | None) -> None:
+        self._processes = processes
+        self._start_s = time.perf_counter()
         self._work: dict[str, float] = defaultdict(float)
         for task in tasks:
             self._work[task.kind] += task.work
         self._done: dict[str, float] = defaultdict(float)
         self._took_s: dict[str, float] = defaultdict(float)
+        self._began_s: dict[str, tuple[Task, float]] = {}
+        """The tasks that are being measured, and when each began, by name."""
+
+    def begin(self, task: Task) -> None:
+        """Count a task as being measured."""
+        self._began_s[task.name] = task, time.perf_counter()
+
+    def end(self, task: Task) -> None:
+        """Count a task as no longer being measured."""
+        self._began_s.pop(task.name, None)
 
     def add(self, task: Task, took_s: float) -> None:
         """Count a task that is done."""
@@ -172,18 +201,41 @@ class _Times:
 
     @property
     def share(self) -> float:
-        """Return the share of the tasks' time that is over.
+        """Return the share of the tasks' time that is over; 0: there is no telling.
 
-        Kinds of which nothing is known are as the mean.
+        Kinds of which nothing is known are as the mean. Tasks that are being measured count with
+        the time that they have taken.
         """
-        paces = {kind: self._took_s[kind] / done for kind, done in self._done.items() if done}
+        paces = {}
+        for kind, done in self._done.items():
+            if done:
+                paces[kind] = self._took_s[kind] / done
         if not paces:
             return 0
+        now_s = time.perf_counter()
         mean = fmean(paces.values())
-        whole_s = fsum(work * paces.get(kind, mean) for kind, work in self._work.items())
-        if whole_s:
-            return min(fsum(self._took_s.values()) / whole_s, 1)
-        return 0
+        over_s = fsum(self._took_s.values())
+        longest_s = 0.0
+        for task, began_s in self._began_s.values():
+            lasts_s = now_s - began_s
+            if task.kind not in self._done:
+                # The first of a kind takes at least as long as it has taken. Without anything
+                # better, it is half done: a search may take a hundred times as long as the rest.
+                pace = paces.get(task.kind, mean)
+                paces[task.kind] = max(pace, 2 * lasts_s / task.work)
+            expected_s = task.work * paces[task.kind]
+            over_s += min(lasts_s, expected_s)
+            longest_s = max(longest_s, expected_s - lasts_s)
+
+        total_s = fsum(work * paces.get(kind, mean) for kind, work in self._work.items())
+        if not total_s:
+            return 0
+        if self._processes is None:
+            return min(over_s / total_s, 1)
+        # In wall time: processes take long to start, and say nothing about the tasks by that.
+        left_s = max((total_s - over_s) / self._processes, longest_s, 0)
+        elapsed_s = now_s - self._start_s
+        return elapsed_s / (elapsed_s + left_s)
 
     def take(self, waiting: list[Task]) -> Task:
         """Remove the task from the list that is to begin next."""
@@ -197,63 +249,88 @@ class _Times:
         return waiting.pop(longest)
 
 
-def _in_processes(
-    tasks: Sequence[Task], workers: int, begin: Begin, keep: Keep, times: _Times
-) -> None:
-    """Measure in processes of this computer. Tasks that were under way when a process died are
-    measured again, each in a process of its own, so that only the task at fault fails."""
-    waiting = list(reversed(tasks))
-    while waiting:
-        for task in _in_pool(waiting, workers, begin, keep, times):
-            for _ in range(_TRIES_ALONE):
-                if not _in_pool([task], 1, begin, keep, times):
-                    break
-            else:
-                keep(task, MeasuredTask({}, 0.0, "its process ended unexpectedly (out of memory?)"))
+class _Pool:
+    """Processes of this computer that measure.
 
+    `begin` and `keep` are called as tasks begin and end, and `report` from time to time.
+    """
 
-def _in_pool(
-    waiting: list[Task], workers: int, begin: Begin, keep: Keep, times: _Times
-) -> list[Task]:
-    """Measure the tasks of `waiting`, in the order of `times`, and remove them from it. If a
-    process dies, stop and return those that were under way."""
-    # gRPC has threads, so processes are not forked.
-    pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_depend_on_parent
-    )
-    running: dict[Future[MeasuredTask], Task] = {}
-    outcomes: list[tuple[Task, MeasuredTask]] = []
-    broken = False
-    try:
-        while not broken and (waiting or running):
-            # No more than can run: an interrupt then waits only for those.
-            while waiting and len(running) < workers and not broken:
-                task = times.take(waiting)
-                begin(task)
-                try:
-                    with _signals_held_back():
-                        running[pool.submit(measured, task.measure)] = task
-                except BrokenProcessPool:
-                    waiting.append(task)
-                    broken = True
-            # Only now, so that no process waits for the disk.
+    def __init__(
+        self,
+        workers: int,
+        times: _Times,
+        begin: Begin,
+        keep: Keep,
+        report: Callable[[], None],
+    ) -> None:
+        self._workers = workers
+        self._times = times
+        self._begin = begin
+        self._keep = keep
+        self._report = report
+
+    def measure(self, tasks: Sequence[Task]) -> None:
+        """Measure all tasks.
+
+        Those that were under way when a process died are measured again, each in a process of its
+        own, so that only the task at fault fails.
+        """
+        waiting = list(reversed(tasks))
+        while waiting:
+            for task in self._measure_until_death(waiting, self._workers):
+                self._measure_alone(task)
+
+    def _measure_alone(self, task: Task) -> None:
+        for _ in range(_TRIES_ALONE):
+            if not self._measure_until_death([task], 1):
+                return
+        error = "its process ended unexpectedly (out of memory?)"
+        self._keep(task, MeasuredTask({}, 0.0, error))
+
+    def _measure_until_death(self, waiting: list[Task], workers: int) -> list[Task]:
+        """Measure the tasks of `waiting`, in the order of their times, and remove them from it.
+
+        If a process dies, stop and return those that were under way.
+        """
+        # gRPC has threads, so processes are not forked.
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(workers, context, initializer=_depend_on_parent)
+        running: dict[Future[MeasuredTask], Task] = {}
+        outcomes: list[tuple[Task, MeasuredTask]] = []
+        is_broken = False
+        try:
+            while not is_broken and (waiting or running):
+                # No more than can run: an interrupt then waits only for those.
+                while waiting and len(running) < workers and not is_broken:
+                    task = self._times.take(waiting)
+                    self._begin(task)
+                    try:
+                        with _signals_held_back():
+                            running[pool.submit(measured, task.measure)] = task
+                    except BrokenProcessPool:
+                        waiting.append(task)
+                        is_broken = True
+                # Only now, so that no process waits for the disk.
+                for outcome in outcomes:
+                    self._keep(*outcome)
+                outcomes = []
+                ended = wait(running, _REPORT_S, return_when=FIRST_COMPLETED).done
+                for future in ended:
+                    if isinstance(future.exception(), BrokenProcessPool):
+                        is_broken = True
+                    else:
+                        outcomes.append((running.pop(future), future.result()))
+                if not ended:
+                    self._report()
             for outcome in outcomes:
-                keep(*outcome)
-            outcomes = []
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                if isinstance(future.exception(), BrokenProcessPool):
-                    broken = True
-                else:
-                    outcomes.append((running.pop(future), future.result()))
-        for outcome in outcomes:
-            keep(*outcome)
-        return list(running.values())
-    except BaseException:
-        for process in multiprocessing.active_children():
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+                self._keep(*outcome)
+            return list(running.values())
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager
@@ -267,9 +344,13 @@ def _signals_held_back() -> Iterator[None]:
         yield
         return
     received: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, lambda number, _frame: received.append(number))
+
+    def hold_back(number: int, _frame: object) -> None:
+        received.append(number)
+
+    before = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, hold_back)
     try:
         yield
     finally:

@@ -1,20 +1,23 @@
-"""report.md: what was run, the results, what every job gained or lost, and what the figures leave
-out.
-"""
+"""report.md: what was run, the results, and what the figures leave out."""
 
 from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeAlias
 
 from echelon_lab.scenarios.results import PolicyRun, Results
 from echelon_lab.scenarios.scenario import Scenario
 from echelon_lab.scenarios.traffic_spec import TrafficSource
 from echelon_lab.traffic.schedule import Schedule
+
+Row: TypeAlias = tuple[str, str]
+"""A setting and its value."""
+JobChange: TypeAlias = tuple[str, float]
+"""A job and by how many percent its iterations take longer."""
 
 _UNCHANGED_PERCENT = 0.05
 """Smallest change shown, in percent; smaller ones would be shown as 0.0 %."""
@@ -48,14 +51,11 @@ def write(
         "## Tardiness",
         _tardiness(scenario, by_policy, labels),
         "## Pictures",
-        *(f"![{name}]({name})" for name in pictures),
-        "\n".join(f"- {note}" for note in notes),
-        (
-            ""
-            if pictures
-            else "Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`)."
-        ),
     ]
+    parts += [f"![{name}]({name})" for name in pictures]
+    parts.append("\n".join(f"- {note}" for note in notes))
+    if not pictures:
+        parts.append("Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`).")
     if scenario.traffic:
         parts += ["## Cross traffic", _cross_traffic(scenario, by_policy, labels)]
     if any(by_policy[label]["switches"] for label in labels):
@@ -74,98 +74,115 @@ def change_percent(before: float, after: float) -> float:
     return (after / before - 1) * 100
 
 
-def _what_ran(scenario: Scenario, target: str, runs: Mapping[str, PolicyRun]) -> str:
-    fabric = scenario.fabric
-    transport = scenario.transport
-    lasting = {
-        "all-done": f"every job until the slowest has done {scenario.iterations}",
-        "exactly": f"{scenario.iterations} of each job",
-    }
-    rows = [
-        ("scenario file", f"`{scenario.file.name}`"),
-        ("target", target),
-        ("policies", ", ".join(runs)),
-        ("jobs", ", ".join(job.name for job in scenario.jobs)),
-        ("iterations", lasting[scenario.until]),
-        ("fabric", f"{fabric.name}: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches"),
-        ("transport", f"packets of {transport.packet_bytes} B, window {transport.window_packets}"),
-        (
-            "retransmission",
-            f"after {_number(float(transport.retransmit_after_s))} s without acknowledgement",
-        ),
-        ("seed", str(scenario.seed)),
-        ("version", f"echelon-p4 {_version()}, Python {platform.python_version()}"),
-    ]
-    if scenario.control_latency_s:
-        rows.append(("control latency", f"{_number(float(scenario.control_latency_s))} s"))
-    if scenario.stop_controller_after_iteration is not None:
-        rows.append(
-            (
-                "controller",
-                f"stopped after iteration {scenario.stop_controller_after_iteration} of every job",
-            )
-        )
-    if scenario.profile_error:
-        rows.append(
-            (
-                "profile error",
-                f"{float(scenario.profile_error * 100):+.4g} % on what the controller believes",
-            )
-        )
-    rows += [
-        (
-            "delay",
-            (
-                f"job {d.job}, worker {d.worker}, iteration {d.iteration}:"
-                f" {_number(float(d.delay_s))} s longer"
-            ),
-        )
-        for d in scenario.delays
-    ]
-    rows += [
-        (
-            "background",
-            (
-                f"{b.name}: {b.src} to {b.dst}, {_number(b.rate_bps / 1e6)} Mbit/s, packets of"
-                f" {b.packet_bytes} B"
-            ),
-        )
-        for b in scenario.background
-    ]
-    tcp = (
-        f"segments of up to {transport.packet_bytes} B, time-out at least"
-        f" {_number(float(transport.min_rto_s))} s"
-    )
-    by_bytes = {
-        name: spec.recognition
-        for name, spec in scenario.specs.items()
-        if spec.recognition.by == "bytes"
-    }
-    if over_tcp := [name for name, of in by_bytes.items() if of.mtu is None]:
-        rows.append(("jobs over TCP", f"{', '.join(over_tcp)}: {tcp}"))
-    rows += [
-        ("jobs over RoCE", f"{name}: MTU {of.mtu} B, messages of {transport.message_bytes} B")
-        for name, of in by_bytes.items()
-        if of.mtu is not None
-    ]
-    observed = {job for run in runs.values() for job in run.observed}
-    rows += [
-        ("program", f"{name}: `{shlex.join(words)}`")
-        for name, words in scenario.commands.items()
-        if name in observed
-    ]
-    rows += [
-        (
-            "cross traffic",
-            f"{source.name}: {_source(source)}, TCP{' with ECN' if source.ecn else ''}, {tcp}",
-        )
-        for source in scenario.traffic
-    ]
+def _what_ran(
+    scenario: Scenario,
+    target: str,
+    runs: Mapping[str, PolicyRun],
+) -> str:
+    rows = _main_settings(scenario, target, list(runs))
+    rows += _disturbances(scenario)
+    rows += _recognised_jobs(scenario)
+    rows += _programs(scenario, runs)
+    rows += _cross_traffic_settings(scenario)
     if scenario.queue_bytes is not None:
         rows.append(("queues", f"{scenario.queue_bytes} B each"))
     if scenario.ecn_threshold_packets is not None:
         rows.append(("ECN marks", f"from {scenario.ecn_threshold_packets} packets in a queue"))
     return _table(("", ""), rows)
+
+
+def _main_settings(
+    scenario: Scenario,
+    target: str,
+    labels: Sequence[str],
+) -> list[Row]:
+    fabric = scenario.fabric
+    transport = scenario.transport
+    if scenario.until == "exactly":
+        lasting = f"{scenario.iterations} of each job"
+    else:
+        lasting = f"every job until the slowest has done {scenario.iterations}"
+    retransmit_after = _number(float(transport.retransmit_after_s))
+    return [
+        ("scenario file", f"`{scenario.file.name}`"),
+        ("target", target),
+        ("policies", ", ".join(labels)),
+        ("jobs", ", ".join(job.name for job in scenario.jobs)),
+        ("iterations", lasting),
+        ("fabric", f"{fabric.name}: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches"),
+        ("transport", f"packets of {transport.packet_bytes} B, window {transport.window_packets}"),
+        ("retransmission", f"after {retransmit_after} s without acknowledgement"),
+        ("seed", str(scenario.seed)),
+        ("version", f"echelon-p4 {_version()}, Python {platform.python_version()}"),
+    ]
+
+
+def _disturbances(scenario: Scenario) -> list[Row]:
+    """Return the rows of what makes the run worse: a slow or wrong controller, delays, traffic."""
+    rows = []
+    if scenario.control_latency_s:
+        rows.append(("control latency", f"{_number(float(scenario.control_latency_s))} s"))
+    stop_after = scenario.stop_controller_after_iteration
+    if stop_after is not None:
+        rows.append(("controller", f"stopped after iteration {stop_after} of every job"))
+    if scenario.profile_error:
+        percent = float(scenario.profile_error * 100)
+        rows.append(("profile error", f"{percent:+.4g} % on what the controller believes"))
+    for delay in scenario.delays:
+        place = f"job {delay.job}, worker {delay.worker}, iteration {delay.iteration}"
+        rows.append(("delay", f"{place}: {_number(float(delay.delay_s))} s longer"))
+    for background in scenario.background:
+        ends = f"{background.src} to {background.dst}"
+        rate = f"{_number(background.rate_bps / 1e6)} Mbit/s"
+        packets = f"packets of {background.packet_bytes} B"
+        rows.append(("background", f"{background.name}: {ends}, {rate}, {packets}"))
+    return rows
+
+
+def _recognised_jobs(scenario: Scenario) -> list[Row]:
+    """Return the rows of the jobs that switches recognise by bytes, over TCP and over RoCE."""
+    over_tcp = []
+    over_roce = []
+    for name, spec in scenario.specs.items():
+        recognition = spec.recognition
+        if recognition.by != "bytes":
+            continue
+        if recognition.mtu is None:
+            over_tcp.append(name)
+        else:
+            messages = f"messages of {scenario.transport.message_bytes} B"
+            over_roce.append(("jobs over RoCE", f"{name}: MTU {recognition.mtu} B, {messages}"))
+
+    rows = []
+    if over_tcp:
+        rows.append(("jobs over TCP", f"{', '.join(over_tcp)}: {_tcp(scenario)}"))
+    return rows + over_roce
+
+
+def _programs(scenario: Scenario, runs: Mapping[str, PolicyRun]) -> list[Row]:
+    observed = {job for run in runs.values() for job in run.observed}
+    programs = []
+    for name, words in scenario.commands.items():
+        if name in observed:
+            programs.append(("program", f"{name}: `{shlex.join(words)}`"))
+    return programs
+
+
+def _cross_traffic_settings(scenario: Scenario) -> list[Row]:
+    rows = []
+    for source in scenario.traffic:
+        protocol = "TCP"
+        if source.ecn:
+            protocol = "TCP with ECN"
+        text = f"{source.name}: {_source(source)}, {protocol}, {_tcp(scenario)}"
+        rows.append(("cross traffic", text))
+    return rows
+
+
+def _tcp(scenario: Scenario) -> str:
+    transport = scenario.transport
+    min_rto = _number(float(transport.min_rto_s))
+    return f"segments of up to {transport.packet_bytes} B, time-out at least {min_rto} s"
 
 
 def _policies(
@@ -187,107 +204,128 @@ def _policies(
     )
     rows = []
     for label in labels:
-        jobs = by_policy[label]["jobs"]
-        switches = by_policy[label]["switches"]
-        slowdowns = [job["mean_slowdown"] for job in jobs.values()]
-        tardiness = [
-            value
-            for job in jobs.values()
-            for of in job["echelonflows"].values()
-            for value in of["tardiness_s"]
-        ]
-        finishes = [
-            job["compute_finish_s"] for job in jobs.values() if job["compute_finish_s"] is not None
-        ]
-        rows.append(
-            (
-                label,
-                _mean(finishes),
-                _mean([_mean_iteration_s(job) for job in jobs.values()]),
-                _measured(fmean(slowdowns)),
-                _measured(max(slowdowns)),
-                _mean(tardiness),
-                _measured(max(tardiness)) if tardiness else _NONE,
-                (
-                    str(sum(stats["packets_dropped"] for stats in switches.values()))
-                    if switches
-                    else _NONE
-                ),
-                str(sum(runs[label].reordered.values())) if switches else _NONE,
-            )
-        )
-    if len(scenario.jobs) == 1:
-        of_jobs = ""
-    else:
-        of_jobs = "Times are means over the jobs, each job counting once. "
-    return (
-        _table(header, rows)
-        + f"\n\n{of_jobs}Slowdown is a job's mean iteration time divided by the least that it can"
+        rows.append(_policy_row(label, by_policy[label], runs[label]))
+    explanation = (
+        "Slowdown is a job's mean iteration time divided by the least that it can"
         " take alone on its hosts, whatever the policy and the paths (fluid model). Tardiness is"
         " that of EchelonFlows, over all iterations; it is negative when every flow came before"
         " its ideal finish time."
     )
+    if len(scenario.jobs) > 1:
+        explanation = f"Times are means over the jobs, each job counting once. {explanation}"
+    return f"{_table(header, rows)}\n\n{explanation}"
 
 
-def _jobs(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
-    first, *others = labels
+def _policy_row(
+    label: str,
+    policy: Mapping[str, Any],
+    run: PolicyRun,
+) -> tuple[str, ...]:
+    jobs = policy["jobs"].values()
+    switches = policy["switches"].values()
+    slowdowns = [job["mean_slowdown"] for job in jobs]
+    finishes_s = [job["compute_finish_s"] for job in jobs if job["compute_finish_s"] is not None]
+    tardiness: list[float] = []
+    for job in jobs:
+        for echelonflow in job["echelonflows"].values():
+            tardiness += echelonflow["tardiness_s"]
+
+    dropped = reordered = _NONE
+    if switches:
+        dropped = str(sum(stats["packets_dropped"] for stats in switches))
+        reordered = str(sum(run.reordered.values()))
+    return (
+        label,
+        _mean(finishes_s),
+        _mean([_mean_iteration_s(job) for job in jobs]),
+        _measured(fmean(slowdowns)),
+        _measured(max(slowdowns)),
+        _mean(tardiness),
+        _measured(max(tardiness)) if tardiness else _NONE,
+        dropped,
+        reordered,
+    )
+
+
+def _jobs(
+    scenario: Scenario,
+    by_policy: Mapping[str, Any],
+    labels: Sequence[str],
+) -> str:
+    first, *compared = labels
     header = ["job", "alone (s)", f"{first} (s)"]
-    for label in others:
+    for label in compared:
         header += [f"{label} (s)", f"against {first}"]
+
     rows = []
-    changes: dict[str, list[tuple[str, float]]] = {label: [] for label in others}
+    changes: dict[str, list[JobChange]] = {label: [] for label in compared}
     for job in scenario.jobs:
-        before = _mean_iteration_s(by_policy[first]["jobs"][job.name])
-        row = [
-            job.name,
-            _measured(by_policy[first]["jobs"][job.name]["alone_iteration_s"]),
-            _measured(before),
-        ]
-        for label in others:
-            after = _mean_iteration_s(by_policy[label]["jobs"][job.name])
-            changes[label].append((job.name, change_percent(before, after)))
-            row += [_measured(after), _change(changes[label][-1][1])]
+        measured = by_policy[first]["jobs"][job.name]
+        before_s = _mean_iteration_s(measured)
+        row = [job.name, _measured(measured["alone_iteration_s"]), _measured(before_s)]
+        for label in compared:
+            after_s = _mean_iteration_s(by_policy[label]["jobs"][job.name])
+            percent = change_percent(before_s, after_s)
+            changes[label].append((job.name, percent))
+            row += [_measured(after_s), _change(percent)]
         rows.append(row)
-    sentences = [_verdict(label, first, changes[label]) for label in others]
-    return "\n".join(
-        [
-            _table(header, rows),
-            "\nMean time of an iteration.\n",
-            *(f"- {text}" for text in sentences),
-        ]
-    ).rstrip()
+
+    text = f"{_table(header, rows)}\n\nMean time of an iteration.\n"
+    for label in compared:
+        text += f"\n- {_verdict(label, first, changes[label])}"
+    return text.rstrip()
 
 
-def _verdict(label: str, first: str, changes: Sequence[tuple[str, float]]) -> str:
-    faster = [(name, by) for name, by in changes if by < -_UNCHANGED_PERCENT]
-    slower = [(name, by) for name, by in changes if by > _UNCHANGED_PERCENT]
-
-    def listed(some: Iterable[tuple[str, float]], key: Callable[[tuple[str, float]], float]) -> str:
-        return ", ".join(f"{name} ({_change(by)})" for name, by in sorted(some, key=key))
-
+def _verdict(
+    label: str,
+    first: str,
+    changes: Sequence[JobChange],
+) -> str:
+    by_percent = sorted(changes, key=_percent)
+    faster = [change for change in by_percent if _percent(change) < -_UNCHANGED_PERCENT]
+    slower = [change for change in by_percent if _percent(change) > _UNCHANGED_PERCENT]
+    unchanged = len(changes) - len(faster) - len(slower)
     parts = []
     if faster:
-        parts.append(f"faster: {listed(faster, lambda c: c[1])}")
+        parts.append(f"faster: {_listed(faster)}")
     if slower:
-        parts.append(f"**slower: {listed(slower, lambda c: -c[1])}**")
-    same = len(changes) - len(faster) - len(slower)
-    if same:
-        parts.append(f"unchanged: {same}")
+        # The job that loses most stands first; jobs that lose the same stay in their order.
+        worst_first = sorted(slower, key=_percent, reverse=True)
+        parts.append(f"**slower: {_listed(worst_first)}**")
+    if unchanged:
+        parts.append(f"unchanged: {unchanged}")
     return f"{label} against {first}: {'; '.join(parts)}."
 
 
-def _tardiness(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
+def _percent(change: JobChange) -> float:
+    _, percent = change
+    return percent
+
+
+def _listed(changes: Iterable[JobChange]) -> str:
+    return ", ".join(f"{name} ({_change(percent)})" for name, percent in changes)
+
+
+def _tardiness(
+    scenario: Scenario,
+    by_policy: Mapping[str, Any],
+    labels: Sequence[str],
+) -> str:
     header = ["job", "EchelonFlow"]
     for label in labels:
         header += [f"{label}: mean (s)", "max. (s)"]
     rows = []
     for job in scenario.jobs:
-        # Ranks of programs tell when their operations end, not when flows do.
-        of_job = {label: by_policy[label]["jobs"][job.name]["echelonflows"] for label in labels}
-        for h in (h for h in job.echelonflows if all(h.name in of_job[label] for label in labels)):
+        measured = []
+        for label in labels:
+            measured.append(by_policy[label]["jobs"][job.name]["echelonflows"])
+        for h in job.echelonflows:
+            # Ranks of programs tell when their operations end, not when flows do.
+            if not all(h.name in echelonflows for echelonflows in measured):
+                continue
             row = [job.name, h.name]
-            for label in labels:
-                values = of_job[label][h.name]["tardiness_s"]
+            for echelonflows in measured:
+                values = echelonflows[h.name]["tardiness_s"]
                 row += [_mean(values), _measured(max(values))]
             rows.append(row)
     if rows:
@@ -295,40 +333,43 @@ def _tardiness(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequenc
     return "No job has an EchelonFlow whose flows were measured."
 
 
-def _packets(scenario: Scenario, labels: Sequence[str], runs: Mapping[str, PolicyRun]) -> str:
-    rows = [
-        (
-            label,
-            job.name,
-            str(runs[label].reordered.get(job.name, 0)),
-            str(runs[label].retransmitted.get(job.name, 0)),
-        )
-        for label in labels
-        for job in scenario.jobs
-    ]
+def _packets(
+    scenario: Scenario,
+    labels: Sequence[str],
+    runs: Mapping[str, PolicyRun],
+) -> str:
+    rows = []
+    for label in labels:
+        run = runs[label]
+        for job in scenario.jobs:
+            reordered = run.reordered.get(job.name, 0)
+            retransmitted = run.retransmitted.get(job.name, 0)
+            rows.append((label, job.name, str(reordered), str(retransmitted)))
+    table = _table(("policy", "job", "reordered", "retransmitted"), rows)
     return (
-        _table(("policy", "job", "reordered", "retransmitted"), rows)
-        + "\n\nReordered: arrived after a packet of the same flow that was sent later,"
+        f"{table}\n\nReordered: arrived after a packet of the same flow that was sent later,"
         " retransmissions apart."
     )
 
 
 def _source(source: TrafficSource) -> str:
     flows = source.flows
-    pairs = source.pairs
     if isinstance(flows, Schedule):
-        what = f"{len(flows.flows)} scheduled flows"
+        sent = f"{len(flows.flows)} scheduled flows"
     else:
-        what = f"{flows.name}, {_number(flows.load_bps / 1e6)} Mbit/s"
+        sent = f"{flows.name}, {_number(flows.load_bps / 1e6)} Mbit/s"
+    pairs = source.pairs
     ways = ", ".join(f"{src} to {dst}" for src, dst in pairs[:_SHOWN_PAIRS])
     if len(pairs) > _SHOWN_PAIRS:
-        more = f" and {len(pairs) - _SHOWN_PAIRS} more pairs"
-    else:
-        more = ""
-    return f"{what}, {ways}{more}"
+        ways += f" and {len(pairs) - _SHOWN_PAIRS} more pairs"
+    return f"{sent}, {ways}"
 
 
-def _cross_traffic(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
+def _cross_traffic(
+    scenario: Scenario,
+    by_policy: Mapping[str, Any],
+    labels: Sequence[str],
+) -> str:
     header = (
         "source",
         "policy",
@@ -341,26 +382,12 @@ def _cross_traffic(scenario: Scenario, by_policy: Mapping[str, Any], labels: Seq
         "median (s)",
         "99 % (s)",
     )
-
-    def completion(summary: Mapping[str, Any], which: str) -> str:
-        value = summary[f"{which}_completion_s"]
-        return _NONE if value is None else _measured(value)
-
     rows = []
     for source in scenario.traffic:
         for label in labels:
             summary = by_policy[label]["traffic"].get(source.name)
-            if summary is None:
-                continue
-            rows.append(
-                (
-                    source.name,
-                    label,
-                    *(str(summary[key]) for key in ("flows", "unfinished", "failed")),
-                    *(_measured(summary[f"{key}_bps"] / 1e6) for key in ("offered", "achieved")),
-                    *(completion(summary, which) for which in ("mean", "p50", "p99")),
-                )
-            )
+            if summary is not None:
+                rows.append([source.name, label, *_traffic_cells(summary)])
     return (
         _table(header, rows)
         + f"\n\nAll policies are compared over the same time: {_window(by_policy)}. Loads are of"
@@ -369,27 +396,39 @@ def _cross_traffic(scenario: Scenario, by_policy: Mapping[str, Any], labels: Seq
     )
 
 
+def _traffic_cells(summary: Mapping[str, Any]) -> list[str]:
+    cells = [str(summary[key]) for key in ("flows", "unfinished", "failed")]
+    cells += [_measured(summary[f"{load}_bps"] / 1e6) for load in ("offered", "achieved")]
+    for statistic in ("mean", "p50", "p99"):
+        completion_s = summary[f"{statistic}_completion_s"]
+        cells.append(_NONE if completion_s is None else _measured(completion_s))
+    return cells
+
+
 def _window(by_policy: Mapping[str, Any]) -> str:
     """Return the time over which cross traffic is compared, in words."""
-    summaries = [summary for of in by_policy.values() for summary in of["traffic"].values()]
-    if not summaries:
-        return "none"
-    begin, end = (_measured(summaries[0][key]) for key in ("from_s", "to_s"))
-    return f"from {begin} to {end} s, the end of the shortest run"
+    for policy in by_policy.values():
+        # All summaries are of the same time.
+        for summary in policy["traffic"].values():
+            begin, end = _measured(summary["from_s"]), _measured(summary["to_s"])
+            return f"from {begin} to {end} s, the end of the shortest run"
+    return "none"
 
 
 def _switches(by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
     columns = ("packets_in", "packets_out", "packets_dropped", "entries", "digests")
-    rows = [
-        (label, switch, *(str(stats[column]) for column in columns))
-        for label in labels
-        for switch, stats in sorted(by_policy[label]["switches"].items())
-    ]
-    return _table(("policy", "switch", *(column.replace("_", " ") for column in columns)), rows)
+    rows = []
+    for label in labels:
+        for switch, stats in sorted(by_policy[label]["switches"].items()):
+            rows.append([label, switch, *(str(stats[column]) for column in columns)])
+    titles = [column.replace("_", " ") for column in columns]
+    return _table(["policy", "switch", *titles], rows)
 
 
 def _reading(
-    scenario: Scenario, by_policy: Mapping[str, Any], runs: Mapping[str, PolicyRun]
+    scenario: Scenario,
+    by_policy: Mapping[str, Any],
+    runs: Mapping[str, PolicyRun],
 ) -> str:
     labels = list(runs)
     points = [
@@ -403,11 +442,7 @@ def _reading(
         ),
     ]
     if scenario.until == "all-done":
-        counts = "; ".join(
-            f"{label}"
-            f" {', '.join(str(len(job['iteration_times_s'])) for job in _in_order(scenario, by_policy[label]))}"
-            for label in labels
-        )
+        counts = "; ".join(_iteration_counts(scenario, label, by_policy[label]) for label in labels)
         points.append(
             "Faster jobs go on until the slowest is done, so a job may do more iterations under"
             f" one policy than under another. Iterations by job: {counts}."
@@ -432,8 +467,14 @@ def _reading(
     return "\n".join(f"- {point}" for point in points)
 
 
-def _in_order(scenario: Scenario, policy: Mapping[str, Any]) -> list[Any]:
-    return [policy["jobs"][job.name] for job in scenario.jobs]
+def _iteration_counts(
+    scenario: Scenario,
+    label: str,
+    policy: Mapping[str, Any],
+) -> str:
+    jobs = [policy["jobs"][job.name] for job in scenario.jobs]
+    counts = ", ".join(str(len(job["iteration_times_s"])) for job in jobs)
+    return f"{label} {counts}"
 
 
 def _mean_iteration_s(job: Mapping[str, Any]) -> float:
@@ -441,7 +482,9 @@ def _mean_iteration_s(job: Mapping[str, Any]) -> float:
 
 
 def _mean(values: Sequence[float]) -> str:
-    return _measured(fmean(values)) if values else _NONE
+    if values:
+        return _measured(fmean(values))
+    return _NONE
 
 
 def _number(value: float) -> str:
@@ -450,8 +493,9 @@ def _number(value: float) -> str:
 
 
 def _measured(value: float) -> str:
-    """Return four significant digits, zeros at the end included, but all digits before the
-    point.
+    """Return four significant digits, zeros at the end included.
+
+    Of larger numbers all digits before the point stay.
     """
     if value == 0:
         return "0"
@@ -467,10 +511,14 @@ def _change(percent: float) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    lines = [_table_line(header), "|" + " --- |" * len(header)]
+    lines += [_table_line(row) for row in rows]
+    return "\n".join(lines)
 
-    return "\n".join([line(header), "|" + " --- |" * len(header), *(line(row) for row in rows)])
+
+def _table_line(cells: Sequence[str]) -> str:
+    escaped = [cell.replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
 
 
 def _version() -> str:

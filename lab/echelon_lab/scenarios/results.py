@@ -41,9 +41,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from echelon.model.errors import RunError
 from echelon.model.fabric.routing import narrowest_bps
-from echelon.model.jobs.graph import Job
+from echelon.model.jobs.graph import ComputeUnit, Flow, Job
 from echelon.planning.allocation import Number
-from echelon.planning.execution import IterationRecord, JobRecord, tardiness_s
+from echelon.planning.execution import IterationRecord, JobRecord, Span, tardiness_s
 from echelon.planning.policies.base import Choice, Labelled
 from echelon_lab.traffic.outcome import FlowOutcome, TrafficSummary, until
 from echelon_lab.traffic.outcome import summary as summary_of
@@ -81,15 +81,22 @@ class ChosenPlan:
     """The simulated mean iteration time over that alone, by job; empty: it was not simulated."""
 
     @classmethod
-    def of(cls, jobs: Iterable[str], plan: str, choice: Choice[Labelled] | None) -> Self:
+    def from_choice(
+        cls,
+        jobs: Iterable[str],
+        plan: str,
+        choice: Choice[Labelled] | None,
+    ) -> Self:
         """Return the plan of these jobs, with what the search for it foresaw."""
-        return cls(tuple(sorted(jobs)), plan, choice.best.slowdowns if choice else {})
+        slowdowns = choice.best.slowdowns if choice else {}
+        return cls(tuple(sorted(jobs)), plan, slowdowns)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRun:
-    """The measurements of a target under one policy; times in seconds from the beginning of the
-    run.
+    """The measurements of a target under one policy.
+
+    Times are seconds from the beginning of the run.
     """
 
     records: Mapping[str, JobRecord[Number]]
@@ -132,75 +139,86 @@ def assemble(
     """
     if alone_s is None:
         alone_s = alone_iterations_s(scenario)
-    jobs = {
-        label: {job.name: _job(job, label, run, alone_s[job.name]) for job in scenario.jobs}
-        for label, run in runs.items()
-    }
+    flows = {label: run.traffic_flows for label, run in runs.items()}
     end_s = common_end_s(scenario, runs.values())
-    traffic = compared(scenario, {label: run.traffic_flows for label, run in runs.items()}, end_s)
-    results = {
-        label: {
-            "jobs": jobs[label],
+    traffic = compared(scenario, flows, end_s)
+
+    results: dict[str, Any] = {}
+    for label, run in runs.items():
+        jobs = {}
+        for job in scenario.jobs:
+            jobs[job.name] = _job_document(job, label, run, alone_s[job.name])
+        sources = {}
+        for name, summary in traffic[label].items():
+            sources[name] = _rounded_fields({**asdict(summary), "from_s": 0.0, "to_s": end_s})
+        results[label] = {
+            "jobs": jobs,
             "switches": {name: asdict(stats) for name, stats in run.switches.items()},
-            "plans": [
-                {"jobs": list(of.jobs), "plan": of.plan, "slowdowns": _rounded_fields(of.slowdowns)}
-                for of in run.plans
-            ],
-            "traffic": {
-                name: _rounded_fields({**asdict(summary), "from_s": 0.0, "to_s": end_s})
-                for name, summary in traffic[label].items()
-            },
+            "plans": [_plan_document(plan) for plan in run.plans],
+            "traffic": sources,
         }
-        for label, run in runs.items()
-    }
     return {"scenario": scenario.name, "target": target, "results": results}
 
 
+def _plan_document(plan: ChosenPlan) -> dict[str, object]:
+    slowdowns = _rounded_fields(plan.slowdowns)
+    return {"jobs": list(plan.jobs), "plan": plan.plan, "slowdowns": slowdowns}
+
+
 def common_end_s(scenario: Scenario, runs: Iterable[PolicyRun]) -> float:
-    """Return the time until which all runs lasted, in seconds from the beginning of each. A run
-    lasts until each of its jobs has finished the iterations that were asked for."""
-    return min(
-        max(
-            (
-                float(of.finished[: scenario.iterations][-1].finish or 0)
-                for of in run.records.values()
-                if of.finished
-            ),
-            default=0.0,
-        )
-        for run in runs
-    )
+    """Return the time until which all runs lasted, in seconds from the beginning of each.
+
+    A run lasts until each of its jobs has finished the iterations that were asked for.
+    """
+    return min(_end_s(run, scenario.iterations) for run in runs)
+
+
+def _end_s(run: PolicyRun, iterations: int) -> float:
+    """Return when the last job has finished `iterations`, or all that it did finish."""
+    end_s = 0.0
+    for record in run.records.values():
+        asked_for = record.finished[:iterations]
+        if asked_for:
+            end_s = max(end_s, float(asked_for[-1].finish or 0))
+    return end_s
 
 
 def alone_iterations_s(scenario: Scenario) -> dict[str, Fraction]:
-    """Return how many seconds an iteration of each job takes at least, under any policy and on any
-    paths, by job (`echelon.planning.fluid.least`). Raises `PlanError`."""
+    """Return how many seconds an iteration of each job takes at least, by job.
+
+    This holds under any policy and on any paths (`echelon.planning.fluid.least`). Raises
+    `PlanError`.
+    """
     from echelon.planning.fluid.least import least_iterations_s
 
     return least_iterations_s(scenario.jobs, scenario.fabric)
 
 
 def to_text(results: Results) -> str:
-    """Return the document as it is written to results.json: policies and jobs in order, the same
-    text each time.
+    """Return the document as it is written to results.json.
+
+    Policies and jobs are in order, so that the text is the same each time.
     """
     return json.dumps(results, indent=2, allow_nan=False) + "\n"
 
 
 def summary(results: Results) -> Results:
     """Return the document without single flows and compute units."""
-    policies = {
-        label: {
-            **of,
-            "jobs": {job: _without_spans(measured) for job, measured in of["jobs"].items()},
-        }
-        for label, of in results["results"].items()
-    }
+    policies = {}
+    for label, policy in results["results"].items():
+        jobs = {}
+        for job, measured in policy["jobs"].items():
+            jobs[job] = _without_spans(measured)
+        policies[label] = {**policy, "jobs": jobs}
     return {**results, "results": policies}
 
 
 def _without_spans(job: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in job.items() if key not in ("flows", "computes")}
+    summary = {}
+    for key, value in job.items():
+        if key not in ("flows", "computes"):
+            summary[key] = value
+    return summary
 
 
 def rounded(value: Number) -> float:
@@ -209,154 +227,150 @@ def rounded(value: Number) -> float:
 
 
 def _rounded_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: round(value, DIGITS) + 0.0 if isinstance(value, float) else value
-        for name, value in fields.items()
-    }
+    written = {}
+    for name, value in fields.items():
+        if isinstance(value, float):
+            value = rounded(value)
+        written[name] = value
+    return written
 
 
-def _job(job: Job, label: str, run: PolicyRun, alone_s: Fraction) -> dict[str, object]:
+def _job_document(
+    job: Job,
+    label: str,
+    run: PolicyRun,
+    alone_s: Fraction,
+) -> dict[str, object]:
     finished = run.records[job.name].finished
     if not finished:
         raise RunError(f"policy {label}: job {job.name} has finished no iteration")
-    times_s = [
-        iteration.finish - iteration.start for iteration in finished if iteration.finish is not None
-    ]
+    times_s = []
+    for iteration in finished:
+        if iteration.finish is not None:
+            times_s.append(iteration.finish - iteration.start)
+    mean_s = sum(times_s) / len(times_s)
+
     observed = run.observed.get(job.name)
     if observed is None:
-        steps: dict[str, object] = {
-            "echelonflows": {
-                h.name: {
-                    "tardiness_s": [rounded(tardiness_s(h, iteration)) for iteration in finished]
-                }
-                for h in job.echelonflows
-            },
-            "flows": [flow for iteration in finished for flow in _flows(job, iteration)],
-            "computes": [unit for iteration in finished for unit in _computes(job, iteration)],
-        }
+        steps = _emulated_steps(job, finished)
     else:
-        steps = _observed(observed, {iteration.iteration for iteration in finished})
+        steps = _observed_steps(observed, {iteration.iteration for iteration in finished})
     return {
         "iteration_times_s": [rounded(time_s) for time_s in times_s],
         "alone_iteration_s": rounded(alone_s),
-        "mean_slowdown": rounded(sum(times_s) / len(times_s) / alone_s),
+        "mean_slowdown": rounded(mean_s / alone_s),
         "compute_finish_s": _compute_finish_s(finished[0]),
         "reordered_packets": run.reordered.get(job.name, 0),
         **steps,
     }
 
 
-def _observed(of: Observed, iterations: Collection[int]) -> dict[str, object]:
-    return {
-        "echelonflows": {},
-        "flows": [
-            _flow_row(
-                one.name,
-                one.iteration,
-                None,
-                one.src,
-                one.dst,
-                one.size_bytes,
-                one.start,
-                one.finish,
-                None,
+def _emulated_steps(job: Job, finished: Sequence[IterationRecord[Number]]) -> dict[str, object]:
+    echelonflows: dict[str, object] = {}
+    for h in job.echelonflows:
+        values_s = [rounded(tardiness_s(h, iteration)) for iteration in finished]
+        echelonflows[h.name] = {"tardiness_s": values_s}
+    flows = []
+    computes = []
+    for iteration in finished:
+        flows += _flows(job, iteration)
+        computes += _computes(job, iteration)
+    return {"echelonflows": echelonflows, "flows": flows, "computes": computes}
+
+
+def _observed_steps(observed: Observed, iterations: Collection[int]) -> dict[str, object]:
+    flows = []
+    for operation in observed.operations:
+        if operation.iteration in iterations:
+            flows.append(_flow_row(operation, operation.iteration, None, operation, None))
+    computes = []
+    for computing in observed.computing:
+        if computing.iteration in iterations:
+            computes.append(
+                _compute_row(computing, computing.iteration, "compute", None, computing)
             )
-            for one in of.operations
-            if one.iteration in iterations
-        ],
-        "computes": [
-            _compute_row(
-                one.name, one.iteration, one.worker, "compute", None, one.start, one.finish
-            )
-            for one in of.computing
-            if one.iteration in iterations
-        ],
-    }
+    return {"echelonflows": {}, "flows": flows, "computes": computes}
 
 
 def _flow_row(
-    name: str,
+    flow: Flow | ObservedOperation,
     iteration: int,
     micro_batch: int | None,
-    src: str,
-    dst: str,
-    size_bytes: int,
-    start: Number,
-    finish: Number,
+    span: Span[Number] | ObservedOperation,
     ideal: Number | None,
 ) -> dict[str, object]:
+    assert span.finish is not None  # of a finished iteration
+    ideal_finish_s = None
+    late_s = None
+    if ideal is not None:
+        ideal_finish_s = rounded(ideal)
+        late_s = rounded(span.finish - ideal)
     return {
-        "name": name,
+        "name": flow.name,
         "iteration": iteration,
         "micro_batch": micro_batch,
-        "src": src,
-        "dst": dst,
-        "bytes": size_bytes,
-        "start_s": rounded(start),
-        "finish_s": rounded(finish),
-        "ideal_finish_s": None if ideal is None else rounded(ideal),
-        "tardiness_s": None if ideal is None else rounded(finish - ideal),
+        "src": flow.src,
+        "dst": flow.dst,
+        "bytes": flow.size_bytes,
+        "start_s": rounded(span.start),
+        "finish_s": rounded(span.finish),
+        "ideal_finish_s": ideal_finish_s,
+        "tardiness_s": late_s,
     }
 
 
 def _compute_row(
-    name: str,
+    unit: ComputeUnit | ObservedComputing,
     iteration: int,
-    worker: str,
     kind: str,
     micro_batch: int | None,
-    start: Number,
-    finish: Number,
+    span: Span[Number] | ObservedComputing,
 ) -> dict[str, object]:
+    assert span.finish is not None
     return {
-        "name": name,
+        "name": unit.name,
         "iteration": iteration,
-        "worker": worker,
+        "worker": unit.worker,
         "kind": kind,
         "micro_batch": micro_batch,
-        "start_s": rounded(start),
-        "finish_s": rounded(finish),
+        "start_s": rounded(span.start),
+        "finish_s": rounded(span.finish),
     }
 
 
 def _compute_finish_s(iteration: IterationRecord[Number]) -> float | None:
-    ends = [span.finish for span in iteration.computes.values() if span.finish is not None]
-    return rounded(max(ends) - iteration.start) if ends else None
+    ends = []
+    for span in iteration.computes.values():
+        if span.finish is not None:
+            ends.append(span.finish)
+    if ends:
+        return rounded(max(ends) - iteration.start)
+    return None
 
 
 def _computes(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, object]]:
-    return [
-        _compute_row(
-            unit.name,
-            iteration.iteration,
-            unit.worker,
-            unit.kind,
-            unit.micro_batch,
-            span.start,
-            span.finish,
-        )
-        for unit in job.computes
-        if (span := iteration.computes.get(unit.name)) is not None and span.finish is not None
-    ]
+    rows = []
+    for unit in job.computes:
+        span = iteration.computes.get(unit.name)
+        if span is not None and span.finish is not None:
+            row = _compute_row(unit, iteration.iteration, unit.kind, unit.micro_batch, span)
+            rows.append(row)
+    return rows
 
 
 def _flows(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, object]]:
-    ideal_s = {
-        name: iteration.references[h.name] + offset_s
-        for h in job.echelonflows
-        for name, offset_s in zip(h.flows, h.offsets_s, strict=True)
-    }
-    out: list[dict[str, object]] = []
+    ideal: dict[str, Number] = {}
+    for h in job.echelonflows:
+        reference = iteration.references[h.name]
+        for name, offset_s in zip(h.flows, h.offsets_s, strict=True):
+            ideal[name] = reference + offset_s
+
+    rows = []
     for flow in job.flows:
         span = iteration.flows[flow.name]
-        assert span.finish is not None  # of a finished iteration
-        number = iteration.iteration
-        ideal = ideal_s.get(flow.name)
-        ends = flow.src, flow.dst, flow.size_bytes
-        out.append(
-            _flow_row(flow.name, number, flow.micro_batch, *ends, span.start, span.finish, ideal)
-        )
-    return out
+        finish = ideal.get(flow.name)
+        rows.append(_flow_row(flow, iteration.iteration, flow.micro_batch, span, finish))
+    return rows
 
 
 FlowsOfSources: TypeAlias = Mapping[str, Sequence[FlowOutcome]]
@@ -364,27 +378,29 @@ FlowsOfSources: TypeAlias = Mapping[str, Sequence[FlowOutcome]]
 
 
 def compared(
-    scenario: Scenario, flows: Mapping[str, FlowsOfSources], end_s: float
+    scenario: Scenario,
+    flows: Mapping[str, FlowsOfSources],
+    end_s: float,
 ) -> Mapping[str, Mapping[str, TrafficSummary]]:
-    """Return summaries by policy and source of what policies' runs have sent, from time 0 to
-    `end_s`, by which none of the runs was over: a flow that ended later is unfinished.
+    """Return summaries by policy and source of what policies' runs have sent until `end_s`.
 
-    Slowdowns are relative to the slowest path between the source's hosts.
+    None of the runs was over by then. A flow that ended later is unfinished. Slowdowns are relative
+    to the slowest path between the source's hosts.
 
     A run lasts until its slowest job is done, so runs under different policies take different
     times. Over its own time each would be offered other flows, and where flows pile up, those of a
     longer run would take longer.
     """
-    capacity_bps = {
-        source.name: narrowest_bps(scenario.fabric, source.pairs) for source in scenario.traffic
-    }
-    return {
-        label: {
-            name: summary_of(until(sent, end_s), 0.0, end_s, capacity_bps[name])
-            for name, sent in by_source.items()
-        }
-        for label, by_source in flows.items()
-    }
+    capacity_bps = {}
+    for source in scenario.traffic:
+        capacity_bps[source.name] = narrowest_bps(scenario.fabric, source.pairs)
+    summaries: dict[str, dict[str, TrafficSummary]] = {}
+    for label, by_source in flows.items():
+        summaries[label] = {}
+        for name, sent in by_source.items():
+            in_time = until(sent, end_s)
+            summaries[label][name] = summary_of(in_time, 0.0, end_s, capacity_bps[name])
+    return summaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,12 +454,13 @@ def network_document(scenario: Scenario, runs: Mapping[str, PolicyRun]) -> dict[
     ```
     """
     fabric = scenario.fabric
+    links = []
+    for cable in fabric.cables:
+        links.append({"a": cable.a.node, "b": cable.b.node, "rate_bps": cable.rate_bps})
     return {
         "hosts": list(fabric.hosts),
         "switches": list(fabric.switches),
-        "links": [
-            {"a": one.a.node, "b": one.b.node, "rate_bps": one.rate_bps} for one in fabric.cables
-        ],
+        "links": links,
         "paths": {policy: run.paths for policy, run in runs.items() if run.paths},
     }
 

@@ -1,6 +1,4 @@
-"""Scaled scenarios: rates and sizes multiplied by one factor, so that packets are fewer and load
-ratios stay.
-"""
+"""Scaled scenarios: rates and sizes times one factor, so that packets are fewer and loads stay."""
 
 from __future__ import annotations
 
@@ -8,10 +6,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from echelon.model.documents import DocumentError
+from echelon.model.fabric.model import CableLink
 from echelon.model.jobs.graph import Job
-from echelon_lab.scenarios.scenario import Scenario
+from echelon_lab.scenarios.scenario import Background, Scenario
 from echelon_lab.scenarios.traffic_spec import TrafficSource
-from echelon_lab.traffic.models import Burst, Consistent, Long
+from echelon_lab.traffic.generators import Burst, Consistent, Long
 from echelon_lab.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
 
 SMALLEST = Fraction(1, 10**6)
@@ -59,83 +58,96 @@ def scaled(scenario: Scenario, factor: Fraction) -> Scaled:
             "",
             f"{factor} is not between 1/1000000 and 1 (give a fraction, such as 1/1000)",
         )
-    fabric = scenario.fabric
+    cables = []
+    for cable in scenario.fabric.cables:
+        cables.append(_cable(cable, factor))
+    fabric = replace(scenario.fabric, cables=tuple(cables))
     transport = scenario.transport
-    cables = tuple(
-        replace(
-            cable, rate_bps=_rate(cable.rate_bps, factor, f"the link {cable.a.node}-{cable.b.node}")
-        )
-        for cable in fabric.cables
-    )
-    host_rate_bps = transport.host_rate_bps
-    if host_rate_bps is not None:
-        host_rate_bps = _rate(host_rate_bps, factor, "transport.host_rate")
+    if transport.host_rate_bps is not None:
+        host_rate_bps = _rate(transport.host_rate_bps, factor, "transport.host_rate")
+        transport = replace(transport, host_rate_bps=host_rate_bps)
     smaller = replace(
         scenario,
-        fabric=replace(fabric, cables=cables),
+        fabric=fabric,
         jobs=tuple(_job(job, factor) for job in scenario.jobs),
-        transport=replace(transport, host_rate_bps=host_rate_bps),
-        background=tuple(
-            replace(
-                traffic, rate_bps=_rate(traffic.rate_bps, factor, f"background '{traffic.name}'")
-            )
-            for traffic in scenario.background
-        ),
+        transport=transport,
+        background=tuple(_background(traffic, factor) for traffic in scenario.background),
         traffic=tuple(_traffic(source, factor) for source in scenario.traffic),
     )
-    sizes = [flow.size_bytes for job in scenario.jobs for flow in job.flows]
-    packet = transport.packet_bytes
-    return Scaled(
-        smaller,
-        factor,
-        sum((size * factor).denominator != 1 for size in sizes),
-        sum(size * factor < packet <= size for size in sizes),
-    )
+
+    rounded = 0
+    below_a_packet = 0
+    for job in scenario.jobs:
+        for flow in job.flows:
+            exact = flow.size_bytes * factor
+            rounded += exact.denominator != 1
+            below_a_packet += exact < transport.packet_bytes <= flow.size_bytes
+    return Scaled(smaller, factor, rounded, below_a_packet)
 
 
-def _rate(rate_bps: int, factor: Fraction, what: str) -> int:
+def _cable(cable: CableLink, factor: Fraction) -> CableLink:
+    rate_bps = _rate(cable.rate_bps, factor, f"the link {cable.a.node}-{cable.b.node}")
+    return replace(cable, rate_bps=rate_bps)
+
+
+def _background(traffic: Background, factor: Fraction) -> Background:
+    rate_bps = _rate(traffic.rate_bps, factor, f"background '{traffic.name}'")
+    return replace(traffic, rate_bps=rate_bps)
+
+
+def _rate(
+    rate_bps: int,
+    factor: Fraction,
+    subject: str,
+) -> int:
     rate = round(rate_bps * factor)
     if not rate:
         raise DocumentError(
-            "--scale", "", f"{factor} leaves {what} no rate (give a larger fraction)"
+            "--scale", "", f"{factor} leaves {subject} no rate (give a larger fraction)"
         )
     return rate
 
 
 def _size(size_bytes: int, factor: Fraction) -> int:
-    return max(1, round(size_bytes * factor)) if size_bytes else 0
+    if size_bytes:
+        # No flow is scaled away: other steps wait for its end.
+        return max(1, round(size_bytes * factor))
+    return 0
 
 
 def _job(job: Job, factor: Fraction) -> Job:
-    return replace(
-        job,
-        flows=tuple(replace(flow, size_bytes=_size(flow.size_bytes, factor)) for flow in job.flows),
-    )
+    flows = []
+    for flow in job.flows:
+        flows.append(replace(flow, size_bytes=_size(flow.size_bytes, factor)))
+    return replace(job, flows=tuple(flows))
 
 
 def _traffic(source: TrafficSource, factor: Fraction) -> TrafficSource:
     flows = source.flows
-    what = f"traffic '{source.name}'"
+    subject = f"traffic '{source.name}'"
     if isinstance(flows, Schedule):
-        scheduled = tuple(_scheduled(flow, factor, what) for flow in flows.flows)
+        scheduled = tuple(_scheduled(flow, factor, subject) for flow in flows.flows)
         return replace(source, flows=replace(flows, flows=scheduled))
-    load_bps = _rate(flows.load_bps, factor, what)
+    load_bps = _rate(flows.load_bps, factor, subject)
     try:
         if isinstance(flows, Consistent | Burst):
-            return replace(
-                source, flows=replace(flows, load_bps=load_bps, sizes=flows.sizes.scaled(factor))
-            )
+            sizes = flows.sizes.scaled(factor)
+            return replace(source, flows=replace(flows, load_bps=load_bps, sizes=sizes))
         if isinstance(flows, Long):
             return replace(source, flows=replace(flows, load_bps=load_bps))
     except ValueError as error:
-        raise DocumentError("--scale", "", f"{what}: {error}") from None
+        raise DocumentError("--scale", "", f"{subject}: {error}") from None
     raise DocumentError(
-        "--scale", "", f"{what}: model '{flows.name}' cannot be scaled (run it unscaled)"
+        "--scale", "", f"{subject}: model '{flows.name}' cannot be scaled (run it unscaled)"
     )
 
 
-def _scheduled(flow: ScheduledFlow, factor: Fraction, what: str) -> ScheduledFlow:
+def _scheduled(
+    flow: ScheduledFlow,
+    factor: Fraction,
+    subject: str,
+) -> ScheduledFlow:
     smaller = replace(flow, size_bytes=_size(flow.size_bytes, factor))
     if isinstance(smaller, PacedFlow):
-        return replace(smaller, rate_bps=_rate(smaller.rate_bps, factor, what))
+        return replace(smaller, rate_bps=_rate(smaller.rate_bps, factor, subject))
     return smaller

@@ -88,7 +88,7 @@ from echelon.model.jobs import build_job
 from echelon.model.jobs.analysis import with_profile_error
 from echelon.model.jobs.graph import FlowKey, Job
 from echelon.model.jobs.spec import MTUS, JobSpec, RecognitionSpec, load_job_spec
-from echelon.model.quantities import QuantityError, shown, size_bytes
+from echelon.model.quantities import QuantityError, excerpt, size_bytes
 from echelon.planning.execution import Until
 from echelon.planning.policies import PolicyChoiceError, parse_parameters
 from echelon.switches.lowering.identity import Identity, identities_of, number_shims
@@ -130,17 +130,20 @@ class PolicyChoice:
     def read(cls, text: str) -> PolicyChoice:
         """Return the same without checking whether there is such a policy."""
         name, bracket, inside = text.strip().removesuffix(")").partition("(")
+        parameters = []
         if bracket:
-            settings = [setting.partition("=") for setting in inside.split(",")]
-        else:
-            settings = []
-        return cls(name, tuple(sorted((key.strip(), value.strip()) for key, _, value in settings)))
+            for setting in inside.split(","):
+                key, _, value = setting.partition("=")
+                parameters.append((key.strip(), value.strip()))
+        return cls(name, tuple(sorted(parameters)))
 
     @property
     def label(self) -> str:
         """The text that stands for the choice in tables: ``echelon`` or ``echelon(order=setf)``."""
-        given = ", ".join(f"{name}={value}" for name, value in self.parameters)
-        return f"{self.name}({given})" if given else self.name
+        if not self.parameters:
+            return self.name
+        parameters = ", ".join(f"{name}={value}" for name, value in self.parameters)
+        return f"{self.name}({parameters})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +175,9 @@ class Transport:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A straggler: the first compute unit of `worker` in `iteration` (from 1) of `job` takes
-    `delay_s` longer.
+    """A straggler: the first compute unit of `worker` in an iteration takes `delay_s` longer.
+
+    Iterations of `job` are counted from 1.
     """
 
     job: str
@@ -236,31 +240,39 @@ class Scenario:
 
     @property
     def described(self) -> Scenario:
-        """Return the scenario with all jobs emulated: those of programs as their files describe
-        them, by shim.
+        """Return the scenario with all jobs emulated.
+
+        Those of programs are as their files describe them, by shim.
         """
         shim = {"recognition": RecognitionSpec()}
-        programs = [job for job, spec in self.specs.items() if spec.recognition.by == "agent"]
-        described = {job: self.specs[job].model_copy(update=shim) for job in programs}
-        return replace(self, specs={**self.specs, **described}, commands={})
+        described = {}
+        for job, spec in self.specs.items():
+            if spec.recognition.by == "agent":
+                described[job] = spec.model_copy(update=shim)
+        return replace(
+            self,
+            specs={**self.specs, **described},
+            commands={},
+        )
 
     @property
     def identities(self) -> dict[FlowKey, Identity]:
-        """Return how switches recognise each flow, as the jobs' files say. Raise `LoweringError`
-        for more than a shim can number."""
-        out: dict[FlowKey, Identity] = dict(number_shims(self.jobs))
+        """Return how switches recognise each flow, as the jobs' files say.
+
+        Raise `LoweringError` for more than a shim can number.
+        """
+        identities: dict[FlowKey, Identity] = dict(number_shims(self.jobs))
         for number, job in enumerate(self.jobs, start=1):
             spec = self.specs.get(job.name)
-            if spec is not None:
-                of_job = identities_of(job, number, spec, self.fabric)
-                out |= {(job.name, flow): identity for flow, identity in of_job.items()}
-        return out
+            if spec is None:
+                continue
+            for flow, identity in identities_of(job, number, spec, self.fabric).items():
+                identities[job.name, flow] = identity
+        return identities
 
     @property
     def believed_jobs(self) -> tuple[Job, ...]:
-        """The jobs as the controller sees them: compute times and arrangements are wrong by
-        `profile_error`.
-        """
+        """The jobs as the controller sees them: with compute times wrong by `profile_error`."""
         if self.misjudged is not None:
             return self.misjudged
         return tuple(with_profile_error(job, self.profile_error) for job in self.jobs)
@@ -270,7 +282,7 @@ def _packet(value: object) -> int:
     size = size_bytes(value)
     if not MIN_PACKET_BYTES <= size <= MAX_PACKET_BYTES:
         raise QuantityError(
-            f"{shown(value)} is not the size of a packet (use {MIN_PACKET_BYTES} to"
+            f"{excerpt(value)} is not the size of a packet (use {MIN_PACKET_BYTES} to"
             f" {MAX_PACKET_BYTES} B)",
             code="out-of-range",
         )
@@ -287,7 +299,7 @@ def _window(value: object) -> int:
     size = size_bytes(value)
     if not 2 * MAX_PACKET_BYTES <= size < 1 << 30:
         raise QuantityError(
-            f"{shown(value)} is not a TCP window (use {2 * MAX_PACKET_BYTES} B to less than 1 GiB)",
+            f"{excerpt(value)} is not a TCP window (use {2 * MAX_PACKET_BYTES} B to less than 1 GiB)",
             code="out-of-range",
         )
     return size
@@ -297,7 +309,7 @@ def _message(value: object) -> int:
     size = size_bytes(value)
     if not size or size % MTUS[-1] or size >= 1 << 31:
         raise QuantityError(
-            f"{shown(value)} is not the size of a message (use a multiple of {MTUS[-1]} B below 2"
+            f"{excerpt(value)} is not the size of a message (use a multiple of {MTUS[-1]} B below 2"
             " GiB)",
             code="out-of-range",
         )
@@ -305,7 +317,9 @@ def _message(value: object) -> int:
 
 
 def _recognised(job: JobSpec) -> str:
-    return f"{job.recognition.by}{' over RoCE' if job.recognition.protocol == 'roce' else ''}"
+    if job.recognition.protocol == "roce":
+        return f"{job.recognition.by} over RoCE"
+    return job.recognition.by
 
 
 class TransportSpec(Section):
@@ -360,19 +374,20 @@ def _policy(value: object) -> PolicyChoice:
         return PolicyChoice.read(value)
     if not isinstance(value, Mapping):
         raise problem(
-            f"{shown(value)} is not a policy (write its name, or {{policy: name, parameter:"
+            f"{excerpt(value)} is not a policy (write its name, or {{policy: name, parameter:"
             " value})",
             code="not-allowed",
         )
     if not isinstance(value.get("policy"), str):
         raise problem("is missing (give the name of the policy)", "policy", code="missing-key")
-    parameters = {str(key): setting for key, setting in value.items() if key != "policy"}
-    for key, setting in parameters.items():
+    parameters = []
+    for key, setting in value.items():
+        if key == "policy":
+            continue
         if not isinstance(setting, str | int | float):
-            raise problem(f"{shown(setting)} is not a value (write text or a number)", key)
-    return PolicyChoice(
-        value["policy"], tuple(sorted((key, str(setting)) for key, setting in parameters.items()))
-    )
+            raise problem(f"{excerpt(setting)} is not a value (write text or a number)", str(key))
+        parameters.append((str(key), str(setting)))
+    return PolicyChoice(value["policy"], tuple(sorted(parameters)))
 
 
 def _command(value: object) -> tuple[str, ...]:
@@ -380,13 +395,13 @@ def _command(value: object) -> tuple[str, ...]:
         return value
     if not isinstance(value, str):
         raise problem(
-            f"{shown(value)} is not a command (write it as in a terminal: torchrun train.py)"
+            f"{excerpt(value)} is not a command (write it as in a terminal: torchrun train.py)"
         )
     try:
         words = tuple(shlex.split(value))
     except ValueError as error:
         raise problem(
-            f"{shown(value)} is not a command: {str(error).lower()} (close what is quoted)"
+            f"{excerpt(value)} is not a command: {str(error).lower()} (close what is quoted)"
         ) from None
     if not words:
         raise problem("is empty (write a command, e.g. torchrun train.py)")
@@ -402,7 +417,10 @@ Command = Annotated[
 
 Policies = Annotated[
     tuple[Annotated[PolicyChoice, PlainValidator(_policy), WithJsonSchema({})], ...],
-    Field(min_length=1, description="a list of policies, e.g. [fair, echelon]"),
+    Field(
+        min_length=1,
+        description="a list of policies, e.g. [fair, echelon]",
+    ),
 ]
 """Policies as a file lists them: names, or mappings with parameters."""
 
@@ -416,7 +434,10 @@ class ScenarioSpec(Section):
     fabric: Annotated[FabricSpec, Field(description="a fabric or the path of its file")]
     jobs: Annotated[
         tuple[JobSpec, ...],
-        Field(min_length=1, description="a list of jobs or paths of their files"),
+        Field(
+            min_length=1,
+            description="a list of jobs or paths of their files",
+        ),
     ]
     policies: Policies
     iterations: Count = 1
@@ -489,8 +510,8 @@ class ScenarioSpec(Section):
             try:
                 parse_parameters(policy.name, dict(policy.parameters))
             except PolicyChoiceError as error:
-                at = () if error.parameter is None else (error.parameter,)
-                yield problem(error.reason, "policies", index, *at, code=error.code)
+                place = () if error.parameter is None else (error.parameter,)
+                yield problem(error.reason, "policies", index, *place, code=error.code)
 
     def _faults_of_jobs(self) -> Iterator[PydanticCustomError]:
         names: dict[str, int] = {}
@@ -515,8 +536,8 @@ class ScenarioSpec(Section):
                     "protocol",
                     code="conflicting-key",
                 )
-            for host, at in job.hosts.items():
-                yield from self._faults_of_host(host, "jobs", index, *at)
+            for host, place in job.hosts.items():
+                yield from self._faults_of_host(host, "jobs", index, *place)
 
     def _faults_of_commands(self) -> Iterator[PydanticCustomError]:
         jobs = {job.job: job for job in self.jobs}
@@ -524,7 +545,9 @@ class ScenarioSpec(Section):
             if name not in jobs:
                 reason = f"'{name}' is not a job of this scenario ({suggestion(name, jobs)})"
                 yield problem(reason, "commands", name, code="unknown-job")
-            elif jobs[name].recognition.by != "agent" or jobs[name].recognition.protocol == "roce":
+                continue
+            recognition = jobs[name].recognition
+            if recognition.by != "agent" or recognition.protocol == "roce":
                 yield problem(
                     f"job '{name}' is recognised by {_recognised(jobs[name])}, which a program's is"
                     " not (write 'recognition: {by: agent, idle_gap: ...}' into its file)",
@@ -602,12 +625,12 @@ class ScenarioSpec(Section):
                     yield from self._faults_of_host(src, "traffic", index, "schedule")
                     yield from self._faults_of_host(dst, "traffic", index, "schedule")
 
-    def _faults_of_host(self, name: str, *at: str | int) -> Iterator[PydanticCustomError]:
+    def _faults_of_host(self, name: str, *place: str | int) -> Iterator[PydanticCustomError]:
         if name not in self.fabric.hosts:
             hint = suggestion(name, self.fabric.hosts)
             yield problem(
                 f"'{name}' is not a host of fabric '{self.fabric.fabric}' ({hint})",
-                *at,
+                *place,
                 code="unknown-host",
             )
 
@@ -638,28 +661,34 @@ def with_files(document: Mapping[str, object], path: str | Path) -> dict[str, ob
     data = dict(document)
     fabric = data.get("fabric")
     jobs = data.get("jobs")
+    # All files are read before the first fault is raised, so that people see all at once.
     faults: list[DocumentError] = []
 
-    def read(load: Callable[[Path], object], key: str, name: str | Path) -> object:
+    def read(
+        load: Callable[[Path], object],
+        key: str,
+        name: str | Path,
+    ) -> object:
         try:
             return load(_named_file(path, key, name))
         except DocumentError as error:
-            faults.extend((error, *error.others))
+            faults.extend((error, *error.other_faults))
             return None
 
     if isinstance(fabric, str | Path):
         data["fabric"] = read(load_fabric_spec, "fabric", fabric)
     if isinstance(jobs, list | tuple):
-        data["jobs"] = [
-            (
-                read(load_job_spec, f"jobs[{index}]", job)
-                if isinstance(job, str | Path)
-                else _changed(job, partial(read, read_document, f"jobs[{index}].file"))
-            )
-            for index, job in enumerate(jobs)
-        ]
+        contents = []
+        for index, job in enumerate(jobs):
+            if isinstance(job, str | Path):
+                content = read(load_job_spec, f"jobs[{index}]", job)
+            else:
+                read_file = partial(read, read_document, f"jobs[{index}].file")
+                content = _changed(job, read_file)
+            contents.append(content)
+        data["jobs"] = contents
     if faults:
-        faults[0].others = tuple(faults[1:])
+        faults[0].other_faults = tuple(faults[1:])
         raise faults[0]
     if "traffic" in data:
         data["traffic"] = _with_files(path, data["traffic"])
@@ -667,8 +696,10 @@ def with_files(document: Mapping[str, object], path: str | Path) -> dict[str, ob
 
 
 def _changed(job: object, read: Callable[[str], object]) -> object:
-    """Return the job of the file that `job` names, with the other keys of `job` in place of the
-    file's; or `job` itself if it names no file. `read` reads the file."""
+    """Return the job of the file that `job` names, with its other keys in place of the file's.
+
+    A `job` that names no file is returned as it is. `read` reads the file.
+    """
     if not isinstance(job, Mapping) or not isinstance(job.get("file"), str):
         return job
     document = read(job["file"])
@@ -680,7 +711,9 @@ def _changed(job: object, read: Callable[[str], object]) -> object:
 
 def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
     """Return the scenario that a checked specification describes. `file` is where it came from."""
-    transport = spec.transport
+    delays = []
+    for delay in spec.delays:
+        delays.append(Delay(delay.job, delay.worker, delay.iteration, delay.delay))
     return Scenario(
         name=spec.scenario,
         description=spec.description,
@@ -691,25 +724,12 @@ def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
         iterations=spec.iterations,
         until=spec.until,
         seed=spec.seed,
-        transport=Transport(
-            transport.packet,
-            transport.window,
-            transport.retransmit_after,
-            transport.host_rate,
-            transport.min_rto,
-            transport.receive_window,
-            transport.initial_window,
-            transport.ecn,
-            transport.congestion,
-            transport.message,
-        ),
+        transport=_transport(spec.transport),
         control_latency_s=spec.control_latency,
         stop_controller_after_iteration=spec.stop_controller_after_iteration,
         profile_error=spec.profile_error,
-        delays=tuple(Delay(d.job, d.worker, d.iteration, d.delay) for d in spec.delays),
-        background=tuple(
-            Background(b.name, b.src, b.dst, b.rate, b.packet) for b in spec.background
-        ),
+        delays=tuple(delays),
+        background=tuple(_background(traffic) for traffic in spec.background),
         traffic=tuple(traffic.source for traffic in spec.traffic),
         compute=spec.compute,
         queue_bytes=spec.queue,
@@ -719,31 +739,54 @@ def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
     )
 
 
+def _transport(spec: TransportSpec) -> Transport:
+    return Transport(
+        packet_bytes=spec.packet,
+        window_packets=spec.window,
+        retransmit_after_s=spec.retransmit_after,
+        host_rate_bps=spec.host_rate,
+        min_rto_s=spec.min_rto,
+        receive_window_bytes=spec.receive_window,
+        initial_window_packets=spec.initial_window,
+        ecn=spec.ecn,
+        congestion=spec.congestion,
+        message_bytes=spec.message,
+    )
+
+
+def _background(spec: BackgroundSpec) -> Background:
+    return Background(spec.name, spec.src, spec.dst, spec.rate, spec.packet)
+
+
 def _with_files(scenario: str | Path, traffic: object) -> object:
     """Return the `traffic` section with the contents of the files that it names."""
     if not isinstance(traffic, list):
         return traffic
-    out: list[object] = []
+    sections: list[object] = []
     for index, source in enumerate(traffic):
         if not isinstance(source, dict):
-            out.append(source)
+            sections.append(source)
             continue
         section = dict(source)
         schedule = section.get("schedule")
-        sizes = section.get("sizes")
         if isinstance(schedule, str):
-            section["schedule"] = read_schedule(
-                _named_file(scenario, f"traffic[{index}].schedule", schedule)
-            )
+            file = _named_file(scenario, f"traffic[{index}].schedule", schedule)
+            section["schedule"] = read_schedule(file)
+        sizes = section.get("sizes")
         if isinstance(sizes, str) and sizes not in builtin_sizes():
-            section["sizes"] = load_sizes(_named_file(scenario, f"traffic[{index}].sizes", sizes))
-        out.append(section)
-    return out
+            file = _named_file(scenario, f"traffic[{index}].sizes", sizes)
+            section["sizes"] = load_sizes(file)
+        sections.append(section)
+    return sections
 
 
-def _named_file(scenario: str | Path, key: str, name: str | Path) -> Path:
+def _named_file(
+    scenario: str | Path,
+    key: str,
+    name: str | Path,
+) -> Path:
     file = Path(scenario).parent / name
     if not file.is_file():
-        reason = f"there is no file {shown(str(name))} next to it (correct the path)"
+        reason = f"there is no file {excerpt(str(name))} next to it (correct the path)"
         raise DocumentError(str(scenario), key, reason, code="unreadable-file")
     return file

@@ -1,7 +1,7 @@
 """The `traffic` section of a scenario: flows that belong to no job, over TCP, each with an end.
 
 `scenario` describes its keys. A source draws its flows from a model of
-`echelon_lab.traffic.models`, or takes them from a schedule; what it yields depends on the
+`echelon_lab.traffic.generators`, or takes them from a schedule; what it yields depends on the
 scenario's seed and the source's name alone, so that a source that is added leaves the others' flows
 as they were.
 """
@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from echelon.model.documents import Count, Name, PositiveReal, Rate, Section, problem
-from echelon.model.quantities import shown
-from echelon_lab.traffic.models import Burst, Consistent, Long, TrafficModel, pairs_of, stream
+from echelon.model.quantities import excerpt
+from echelon_lab.traffic.generators import Burst, Consistent, Long, TrafficModel, pairs_of, stream
 from echelon_lab.traffic.schedule import Pair, Schedule, ScheduledFlow
 from echelon_lab.traffic.sizes import SizeDistribution, builtin_sizes, load_sizes
 
@@ -53,7 +53,7 @@ def _hosts(value: object) -> tuple[str, ...]:
     names = value if isinstance(value, list | tuple) else (value,)
     if not names or not all(isinstance(name, str) for name in names):
         raise problem(
-            f"{shown(value)} is not a host (give the name of a host, or a list of names)",
+            f"{excerpt(value)} is not a host (give the name of a host, or a list of names)",
             code="not-a-name",
         )
     return tuple(dict.fromkeys(names))
@@ -76,7 +76,7 @@ Hosts = Annotated[
 def _schedule(value: object) -> Schedule:
     if not isinstance(value, Schedule):
         raise problem(
-            f"{shown(value)} is not the path of a schedule (name a file next to the scenario)"
+            f"{excerpt(value)} is not the path of a schedule (name a file next to the scenario)"
         )
     return value
 
@@ -85,9 +85,9 @@ def _sizes(value: object) -> SizeDistribution:
     if isinstance(value, SizeDistribution):
         return value
     if not isinstance(value, str) or value not in builtin_sizes():
-        known = ", ".join(builtin_sizes())
+        builtin = ", ".join(builtin_sizes())
         raise problem(
-            f"{shown(value)} is not a distribution of sizes (use {known}, or the path of a file)",
+            f"{excerpt(value)} is not a distribution of sizes (use {builtin}, or the path of a file)",
             code="not-allowed",
         )
     return load_sizes(value)
@@ -130,16 +130,7 @@ class TrafficSpec(Section):
             raise problem(
                 "needs either 'model' or 'schedule' (give one of them)", code="conflicting-key"
             )
-        kind = "a schedule" if self.model is None else f"model '{self.model}'"
-        needed, optional = (
-            ((), ()) if self.model is None else (_NEEDED, _MODELS[self.model].optional)
-        )
-        for key in (*_NEEDED, *_OPTIONAL):
-            given = bool(getattr(self, key))
-            if key in needed and not given:
-                raise problem(f"is missing ({kind} needs it)", key, code="missing-key")
-            if key not in (*needed, *optional) and given:
-                raise problem(f"does not go with {kind} (remove it)", key, code="conflicting-key")
+        self._check_presence()
         try:
             flows = self.source.flows
             if not isinstance(flows, Schedule):
@@ -148,19 +139,34 @@ class TrafficSpec(Section):
             raise problem(str(error)) from None
         return self
 
+    def _check_presence(self) -> None:
+        needed: tuple[str, ...] = ()
+        optional: tuple[str, ...] = ()
+        kind = "a schedule"
+        if self.model is not None:
+            needed = _NEEDED
+            optional = _MODELS[self.model].optional
+            kind = f"model '{self.model}'"
+        for key in (*_NEEDED, *_OPTIONAL):
+            has_value = bool(getattr(self, key))
+            if key in needed and not has_value:
+                raise problem(f"is missing ({kind} needs it)", key, code="missing-key")
+            if has_value and key not in needed and key not in optional:
+                raise problem(f"does not go with {kind} (remove it)", key, code="conflicting-key")
+
     @cached_property
     def source(self) -> TrafficSource:
         """The source that the section describes."""
-        flows = self.schedule if self.model is None else _MODELS[self.model].build(self)
+        flows: TrafficModel | Schedule | None = self.schedule
+        if self.model is not None:
+            flows = _MODELS[self.model].build(self)
         assert flows is not None
         return TrafficSource(self.name, flows, self.ecn)
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A kind of traffic model: the function that makes one from a section, and the keys that the
-    section may have.
-    """
+    """A kind of traffic model: how a section becomes one, and the keys that the section may have."""
 
     build: Callable[[TrafficSpec], TrafficModel]
     optional: tuple[str, ...]
@@ -172,13 +178,14 @@ _OF_SIZES = ("sizes", "size_scale", "gaps")
 _OPTIONAL = (*_OF_SIZES, "parallel")
 
 
-def _drawn(make: type[Consistent | Burst]) -> Callable[[TrafficSpec], TrafficModel]:
+def _drawn(model: type[Consistent | Burst]) -> Callable[[TrafficSpec], TrafficModel]:
     def build(spec: TrafficSpec) -> TrafficModel:
         assert spec.load is not None
+        pairs = pairs_of(spec.src, spec.dst)
         sizes = spec.sizes or load_sizes(DEFAULT_SIZES)
         if spec.size_scale is not None:
             sizes = sizes.scaled(spec.size_scale)
-        return make(pairs_of(spec.src, spec.dst), spec.load, sizes, gaps=spec.gaps or "exponential")
+        return model(pairs, spec.load, sizes, gaps=spec.gaps or "exponential")
 
     return build
 

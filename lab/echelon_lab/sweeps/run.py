@@ -46,28 +46,29 @@ class SweepReport:
 
 
 def sweep_into(
-    out: Path, of: Sweep, workers: int | Cluster, progress: CommandProgress = UNSEEN
+    out: Path,
+    spec: Sweep,
+    workers: int | Cluster,
+    progress: CommandProgress = UNSEEN,
 ) -> SweepReport:
-    """Run a sweep into the directory `out`, which may hold a part of it. `workers` is as for
-    `points.tasks`.
+    """Run a sweep into the directory `out`, which may hold a part of it.
 
-    Whatever ends the sweep, the tables say what is missing. Raises `SweepError` if a run fails, and
-    `OSError` if nothing can be written.
+    `workers` is as for `points.tasks`. Whatever ends the sweep, the tables say what is missing.
+    Raises `SweepError` if a run fails, and `OSError` if nothing can be written.
     """
-    tasks = {
-        (number, task.identity["policy"]): task
-        for number, variant in enumerate(of.variants)
-        for task in _tasks(of, number, variant)
-    }
+    tasks: dict[Place, Task] = {}
+    for number, variant in enumerate(spec.variants):
+        for task in _tasks(spec, number, variant):
+            tasks[number, task.identity["policy"]] = task
     out.mkdir(parents=True, exist_ok=True)
     store = LineStore(out / RESULTS)
     # First what an earlier command has left: whatever ends this one, the tables say what is
     # missing.
-    _write(out, of, _found(tasks, store))
+    _write(out, spec, _stored(tasks, store))
     try:
         sweep([*tasks.values()], store, workers, progress, "running", "runs")
     finally:
-        report = _write(out, of, _found(tasks, store))
+        report = _write(out, spec, _stored(tasks, store))
     return report
 
 
@@ -75,151 +76,185 @@ Place = tuple[int, str]
 """The number of a variant, and the label of a policy."""
 
 
-def _found(tasks: Mapping[Place, Task], store: LineStore) -> dict[Place, Stored]:
-    stored = {place: store.get(task.name, task.identity) for place, task in tasks.items()}
-    return {place: run for place, run in stored.items() if run is not None}
+def _stored(tasks: Mapping[Place, Task], store: LineStore) -> dict[Place, Stored]:
+    runs = {}
+    for place, task in tasks.items():
+        stored = store.get(task.name, task.identity)
+        if stored is not None:
+            runs[place] = stored
+    return runs
 
 
-def _write(out: Path, of: Sweep, found: Mapping[Place, Stored]) -> SweepReport:
-    """Write the tables of the runs that are there, and the names of those that are missing."""
-    jobs = _jobs(of, found)
-    overview = _overview(of, found)
-    missing = _missing(of, found)
-    asked = len(of.variants) * len(of.policies)
-    sentences = f"{len(of.variants)} variants of one scenario on {of.target}, {asked} runs."
-    if of.scale != 1:
-        sentences += f" Rates and sizes are scaled by {of.scale}."
-    parts = [f"# {of.name}", sentences, overview.markdown()]
+def _write(
+    out: Path,
+    spec: Sweep,
+    runs: Mapping[Place, Stored],
+) -> SweepReport:
+    """Write the tables of the runs that there are, and the names of those that are missing."""
+    jobs = _jobs(spec, runs)
+    overview = _overview(spec, runs)
+    missing = _missing(spec, runs)
     files = [out / REPORT, overview.write(out), jobs.write(out), out / RESULTS, out / SWEEP]
-    (out / SWEEP).write_text(
-        json.dumps(_document(of, overview, missing), indent=2) + "\n", encoding="utf-8"
-    )
+    document = json.dumps(_document(spec, overview, missing), indent=2)
+    (out / SWEEP).write_text(f"{document}\n", encoding="utf-8")
+
+    asked = len(spec.variants) * len(spec.policies)
+    sentences = f"{len(spec.variants)} variants of one scenario on {spec.target}, {asked} runs."
+    if spec.scale != 1:
+        sentences += f" Rates and sizes are scaled by {spec.scale}."
+    parts = [f"# {spec.name}", sentences]
     if missing.rows:
-        there = (
-            f"**This is a part: {asked - len(missing.rows)} of {asked} runs are there.** A mean is"
+        measured = asked - len(missing.rows)
+        parts.append(
+            f"**This is a part: {measured} of {asked} runs are there.** A mean is"
             " given only where all its runs are. The same command runs what is missing"
             f" ({missing.name}.csv):"
         )
-        parts[2:2] = [there, "\n".join(f"- {name}" for name in _named(missing, len(of.variants)))]
+        names = _missing_names(missing, len(spec.variants))
+        parts.append("\n".join(f"- {name}" for name in names))
         files.append(missing.write(out))
     else:
         (out / f"{missing.name}.csv").unlink(missing_ok=True)
+    parts.append(overview.markdown())
     (out / REPORT).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return SweepReport(overview, tuple(files))
 
 
-def _missing(of: Sweep, found: Mapping[Place, Stored]) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (number, *(variant.values[key] for key in of.keys), choice.label)
-        for number, variant in enumerate(of.variants)
-        for choice in of.policies
-        if (number, choice.label) not in found
-    ]
-    return Table("missing", "Runs that are missing", ("variant", *of.keys, "policy"), rows)
+def _missing(spec: Sweep, runs: Mapping[Place, Stored]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for number, variant in enumerate(spec.variants):
+        values = [variant.values[key] for key in spec.keys]
+        for choice in spec.policies:
+            is_missing = (number, choice.label) not in runs
+            if is_missing:
+                rows.append((number, *values, choice.label))
+    return Table("missing", "Runs that are missing", ("variant", *spec.keys, "policy"), rows)
 
 
-def _named(missing: Table, variants: int) -> list[str]:
+def _missing_names(missing: Table, variants: int) -> list[str]:
     """Return the missing runs in words: policies of which nothing was run, then single runs."""
-    count = Counter(policy for *_, policy in missing.rows)
-    names = [f"{policy} on every variant" for policy, runs in count.items() if runs == variants]
+    keys = missing.columns[1:-1]
+    counts = Counter(policy for *_, policy in missing.rows)
+    names = [f"{policy} on every variant" for policy, runs in counts.items() if runs == variants]
     for number, *values, policy in missing.rows:
-        if count[policy] < variants:
-            of = ", ".join(
-                f"{key} = {value}" for key, value in zip(missing.columns[1:-1], values, strict=True)
-            )
-            names.append(f"{policy} on variant {number}" + (f" ({of})" if of else ""))
-    if len(names) > _NAMED:
-        more = [f"and {len(names) - _NAMED} more"]
-    else:
-        more = []
-    return [*names[:_NAMED], *more]
+        if counts[policy] == variants:
+            continue
+        name = f"{policy} on variant {number}"
+        settings = ", ".join(f"{key} = {value}" for key, value in zip(keys, values, strict=True))
+        if settings:
+            name = f"{name} ({settings})"
+        names.append(name)
+    more = len(names) - _NAMED
+    if more > 0:
+        return [*names[:_NAMED], f"and {more} more"]
+    return names
 
 
-def _document(of: Sweep, overview: Table, missing: Table) -> dict[str, Any]:
+def _document(
+    spec: Sweep,
+    overview: Table,
+    missing: Table,
+) -> dict[str, Any]:
     """Return what pictures need (`echelon_lab.sweeps.picture`)."""
-    policies = [choice.label for choice in of.policies]
+    policies = [choice.label for choice in spec.policies]
     keys = overview.columns[: -len(policies)]
+    rows = []
+    for row in overview.rows:
+        slowdowns = dict(zip(policies, row[len(keys) :], strict=True))
+        rows.append({"values": row[: len(keys)], "slowdowns": slowdowns})
     return {
-        "sweep": of.name,
-        "target": of.target,
+        "sweep": spec.name,
+        "target": spec.target,
         "keys": keys,
         "policies": policies,
-        "rows": [
-            {
-                "values": row[: len(keys)],
-                "slowdowns": dict(zip(policies, row[len(keys) :], strict=True)),
-            }
-            for row in overview.rows
-        ],
-        "runs": len(of.variants) * len(of.policies),
+        "rows": rows,
+        "runs": len(spec.variants) * len(spec.policies),
         "missing": len(missing.rows),
-        "missing_runs": _named(missing, len(of.variants)),
+        "missing_runs": _missing_names(missing, len(spec.variants)),
     }
 
 
-def _tasks(of: Sweep, number: int, variant: Variant) -> Iterator[Task]:
+def _tasks(
+    spec: Sweep,
+    number: int,
+    variant: Variant,
+) -> Iterator[Task]:
+    scenario = scenario_of({**variant.document, "policies": spec.policies}, spec.file)
     determined = {
-        "scenario": scenario_digest(
-            scenario_of({**variant.document, "policies": of.policies}, of.file)
-        ),
+        "scenario": scenario_digest(scenario),
         "values": dict(variant.values),
-        "target": of.target,
-        "scale": str(of.scale),
-        "code": code_digest(packets=of.target != FLUID),
+        "target": spec.target,
+        "scale": str(spec.scale),
+        "code": code_digest(packets=spec.target != FLUID),
     }
-    for choice in of.policies:
+    for choice in spec.policies:
         document = {**variant.document, "policies": [choice]}
-        run = partial(measure, document, str(of.file), of.target, of.scale)
-        yield Task(f"variant {number}, {choice.label}", {**determined, "policy": choice.label}, run)
+        run = partial(measure, document, str(spec.file), spec.target, spec.scale)
+        identity = {**determined, "policy": choice.label}
+        yield Task(f"variant {number}, {choice.label}", identity, run)
 
 
-def measure(document: Mapping[str, Any], file: str, target: str, scale: Fraction) -> dict[str, Any]:
+def measure(
+    document: Mapping[str, Any],
+    file: str,
+    target: str,
+    scale: Fraction,
+) -> dict[str, Any]:
     """Run a document with one policy.
 
     Return what ``results.json`` has of it, without single flows.
     """
-    comparison = simulate(scenario_of(document, file), target=target, scale=scale)
-    found: dict[str, Any]
-    (found,) = summary(comparison.results)["results"].values()
-    return found
+    comparison = simulate(
+        scenario_of(document, file),
+        target=target,
+        scale=scale,
+    )
+    measured: dict[str, Any]
+    (measured,) = summary(comparison.results)["results"].values()
+    return measured
 
 
-def _jobs(of: Sweep, found: Mapping[Place, Stored]) -> Table:
+def _jobs(spec: Sweep, runs: Mapping[Place, Stored]) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for (number, policy), stored in found.items():
-        values = of.variants[number].values
+    for (number, policy), stored in runs.items():
+        values = [spec.variants[number].values[key] for key in spec.keys]
         for name, job in stored.result["jobs"].items():
             times_s = job["iteration_times_s"]
-            figures = (len(times_s), fmean(times_s), job["alone_iteration_s"], job["mean_slowdown"])
-            rows.append((*(values[key] for key in of.keys), policy, name, *figures))
-    columns = (*of.keys, "policy", "job", "iterations", "mean_s", "alone_s", "mean_slowdown")
+            mean_s = fmean(times_s)
+            figures = len(times_s), mean_s, job["alone_iteration_s"], job["mean_slowdown"]
+            rows.append((*values, policy, name, *figures))
+    columns = (*spec.keys, "policy", "job", "iterations", "mean_s", "alone_s", "mean_slowdown")
     return Table("jobs", "Iterations by job", columns, rows)
 
 
-def _overview(of: Sweep, found: Mapping[Place, Stored]) -> Table:
-    """Return the mean slowdown of jobs: one row for each variant but for its seed, one column for
-    each policy. A mean of which a run is missing is None."""
-    keys = tuple(key for key in of.keys if key != "seed")
-    labels = [choice.label for choice in of.policies]
+def _overview(spec: Sweep, runs: Mapping[Place, Stored]) -> Table:
+    """Return the mean slowdown of jobs.
+
+    There is a row for each variant but for its seed, and a column for each policy. A mean of which
+    a run is missing is None.
+    """
+    keys = tuple(key for key in spec.keys if key != "seed")
+    labels = [choice.label for choice in spec.policies]
     slowdowns: dict[tuple[str, ...], dict[str, list[float | None]]] = {}
-    for number, variant in enumerate(of.variants):
-        row = slowdowns.setdefault(
-            tuple(variant.values[key] for key in keys), {label: [] for label in labels}
-        )
+    for number, variant in enumerate(spec.variants):
+        values = tuple(variant.values[key] for key in keys)
+        row = slowdowns.setdefault(values, {label: [] for label in labels})
         for label in labels:
-            run = found.get((number, label))
+            run = runs.get((number, label))
             if run is None:
-                jobs = [None]
+                row[label].append(None)
             else:
-                jobs = [job["mean_slowdown"] for job in run.result["jobs"].values()]
-            row[label].extend(jobs)
-    rows: Sequence[tuple[Cell, ...]] = [
-        (*values, *(_mean(by_policy[label]) for label in labels))
-        for values, by_policy in slowdowns.items()
-    ]
+                jobs = run.result["jobs"].values()
+                row[label] += [job["mean_slowdown"] for job in jobs]
+    rows: list[tuple[Cell, ...]] = []
+    for values, by_policy in slowdowns.items():
+        means = [_mean(by_policy[label]) for label in labels]
+        rows.append((*values, *means))
     return Table("slowdowns", "Mean slowdown of jobs", (*keys, *labels), rows)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return fmean(there) if len(there) == len(values) else None
+    measured = [value for value in values if value is not None]
+    if len(measured) == len(values):
+        return fmean(measured)
+    return None

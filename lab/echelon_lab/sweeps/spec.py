@@ -40,7 +40,7 @@ from echelon.model.documents import (
     read_document,
     suggestion,
 )
-from echelon.model.quantities import QuantityError, number, shown
+from echelon.model.quantities import QuantityError, excerpt, number
 from echelon_lab import FLUID, VIRTUAL
 from echelon_lab.run import place
 from echelon_lab.scenarios.scenario import Policies, PolicyChoice, ScenarioSpec, with_files
@@ -54,14 +54,14 @@ def _scale(value: object) -> Fraction:
         return number(value if isinstance(value, str) else repr(value))
     except QuantityError:
         raise problem(
-            f"{shown(value)} is not a number (write 1/1000)", code="not-a-number"
+            f"{excerpt(value)} is not a number (write 1/1000)", code="not-a-number"
         ) from None
 
 
 def _contents(value: object) -> object:
     if not isinstance(value, str | Mapping):
         raise problem(
-            f"{shown(value)} is not a scenario (name its file, or give its contents)",
+            f"{excerpt(value)} is not a scenario (name its file, or give its contents)",
             code="not-a-mapping",
         )
     return value
@@ -155,9 +155,7 @@ def load_sweep(path: str | Path) -> Sweep:
 
 
 def _base(path: str | Path, spec: SweepSpec) -> dict[str, Any]:
-    """Return the document of the base scenario, with the fabric and the jobs that it names as
-    mappings.
-    """
+    """Return the document of the base scenario, with its fabric and jobs as mappings."""
     if isinstance(spec.scenario, str):
         named = Path(path).parent / spec.scenario
         document = _read(named, read_document(named))
@@ -169,13 +167,17 @@ def _base(path: str | Path, spec: SweepSpec) -> dict[str, Any]:
 
 
 def _read(path: str | Path, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `document` with the contents of the files that it names, as mappings where these are
-    documents themselves."""
+    """Return `document` with the contents of the files that it names.
+
+    These are mappings where they are documents themselves.
+    """
     data = dict(document)
     parent = Path(path).parent
-    if isinstance(fabric := data.get("fabric"), str):
+    fabric = data.get("fabric")
+    if isinstance(fabric, str):
         data["fabric"] = read_document(parent / fabric)
-    if isinstance(jobs := data.get("jobs"), list):
+    jobs = data.get("jobs")
+    if isinstance(jobs, list):
         data["jobs"] = [
             read_document(parent / job) if isinstance(job, str) else job for job in jobs
         ]
@@ -183,7 +185,9 @@ def _read(path: str | Path, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _variants(
-    path: str | Path, base: Mapping[str, Any], vary: Mapping[str, list[Any]]
+    path: str | Path,
+    base: Mapping[str, Any],
+    vary: Mapping[str, list[Any]],
 ) -> Iterator[Variant]:
     steps = {key: _steps(path, key) for key in vary}
     for values in product(*vary.values()):
@@ -192,25 +196,34 @@ def _variants(
             _set(path, document, key, steps[key], value)
         # Only a varied fabric, job or source of traffic still has the path of a file.
         document = _read(path, document)
-        named = {key: _text(value) for key, value in zip(vary, values, strict=True)}
-        where = ", ".join(f"{key} = {value}" for key, value in named.items())
-        parse_document(ScenarioSpec, document, f"{path} ({where})" if where else str(path))
-        yield Variant(named, document)
+        texts = {}
+        for key, value in zip(vary, values, strict=True):
+            texts[key] = _text(value)
+        settings = ", ".join(f"{key} = {text}" for key, text in texts.items())
+        parse_document(ScenarioSpec, document, f"{path} ({settings})" if settings else str(path))
+        yield Variant(texts, document)
 
 
 def _steps(path: str | Path, key: str) -> list[str | int]:
-    """Return the steps of a path such as ``jobs[0].data.gradient``; ``*`` is every item of a
-    list.
+    """Return the steps of a path such as ``jobs[0].data.gradient``.
+
+    A step ``*`` is every item of a list.
     """
     steps: list[str | int] = []
-    at = 0
-    while at < len(key):
-        match = _STEP.match(key, at)
-        if match is None or (at == 0 and match[1] is None):
+    begin = 0
+    while begin < len(key):
+        match = _STEP.match(key, begin)
+        if match is None or (begin == 0 and match[1] is None):
             reason = "is not the path of a key (write it as jobs[0].data.gradient)"
             raise DocumentError(str(path), f"vary.{key}", reason)
-        steps.append(match[1] or (match[2] if match[2] == "*" else int(match[2])))
-        at = match.end()
+        name, index = match[1], match[2]
+        if name:
+            steps.append(name)
+        elif index == "*":
+            steps.append(index)
+        else:
+            steps.append(int(index))
+        begin = match.end()
     if not steps:
         raise DocumentError(
             str(path), "vary", "has an empty key (write it as jobs[0].data.gradient)"
@@ -223,7 +236,13 @@ def _steps(path: str | Path, key: str) -> list[str | int]:
     return steps
 
 
-def _set(path: str | Path, document: Any, key: str, steps: list[str | int], value: object) -> None:
+def _set(
+    path: str | Path,
+    document: Any,
+    key: str,
+    steps: list[str | int],
+    value: object,
+) -> None:
     """Set the value of a key in a document of mappings and lists.
 
     Mappings on the way are made if they are absent.
@@ -234,10 +253,10 @@ def _set(path: str | Path, document: Any, key: str, steps: list[str | int], valu
             _set(path, document, key, [index, *rest], value)
         return
     if isinstance(step, int):
-        known = isinstance(document, list)
+        is_there = isinstance(document, list) and step < len(document)
     else:
-        known = isinstance(document, dict) and step != "*"
-    if not known or (isinstance(step, int) and step >= len(document)):
+        is_there = isinstance(document, dict) and step != "*"
+    if not is_there:
         raise DocumentError(
             str(path), f"vary.{key}", f"there is no '{step}' in the scenario (correct the path)"
         )
@@ -252,5 +271,7 @@ def _set(path: str | Path, document: Any, key: str, steps: list[str | int], valu
 def _text(value: object) -> str:
     if isinstance(value, Mapping):
         names = [str(value[key]) for key in ("fabric", "job", "scenario") if key in value]
-        return names[0] if names else repr(dict(value))
+        if names:
+            return names[0]
+        return repr(dict(value))
     return str(value)

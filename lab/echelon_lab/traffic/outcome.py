@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from echelon.model.documents import DocumentError
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt
 from echelon_lab.traffic.schedule import PACED_HEADER, PacedFlow, ScheduledFlow
 
 
@@ -70,7 +70,10 @@ class TrafficSummary:
 
 
 def summary(
-    outcomes: Iterable[FlowOutcome], from_s: float, to_s: float, capacity_bps: float | None = None
+    outcomes: Iterable[FlowOutcome],
+    from_s: float,
+    to_s: float,
+    capacity_bps: float | None = None,
 ) -> TrafficSummary:
     """Return what happened between `from_s` and `to_s` (seconds since time 0). `capacity_bps` is
     that of the flows' bottleneck.
@@ -88,6 +91,7 @@ def summary(
     for outcome in outcomes:
         flow = outcome.flow
         received += _received_within(outcome, from_s, to_s)
+        # Bytes of earlier flows count in the interval, these flows do not.
         if not from_s <= flow.start_us / 1e6 < to_s:
             continue
         flows += 1
@@ -132,7 +136,11 @@ def until(outcomes: Iterable[FlowOutcome], end_s: float) -> Iterator[FlowOutcome
             yield outcome
         else:
             received = math.floor(_received_within(outcome, 0.0, end_s))
-            yield replace(outcome, finished_s=None, received=(end_s, received))
+            yield replace(
+                outcome,
+                finished_s=None,
+                received=(end_s, received),
+            )
 
 
 def percentile(ordered: Sequence[float], per_cent: int) -> float | None:
@@ -144,7 +152,9 @@ def percentile(ordered: Sequence[float], per_cent: int) -> float | None:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+    if values:
+        return math.fsum(values) / len(values)
+    return None
 
 
 def _rate(flow: ScheduledFlow, capacity_bps: float) -> float:
@@ -153,15 +163,22 @@ def _rate(flow: ScheduledFlow, capacity_bps: float) -> float:
     return capacity_bps
 
 
-def _received_within(outcome: FlowOutcome, from_s: float, to_s: float) -> float:
+def _received_within(
+    outcome: FlowOutcome,
+    from_s: float,
+    to_s: float,
+) -> float:
     """Return the bytes of the flow that count as received in the interval."""
     start_s = outcome.started_s
     total = outcome.flow.size_bytes
     end_s = outcome.finished_s
     if end_s is None:
         end_s, total = outcome.received or (start_s, 0)
+    # A flow without duration belongs to one interval only.
     if end_s <= start_s:
-        return total if from_s <= end_s < to_s else 0
+        if from_s <= end_s < to_s:
+            return total
+        return 0
     return total * max(min(end_s, to_s) - max(start_s, from_s), 0.0) / (end_s - start_s)
 
 
@@ -171,7 +188,11 @@ HEADER = (*PACED_HEADER, "started_s", "finished_s", "received_until_s", "receive
 def write_outcomes(outcomes: Iterable[FlowOutcome], path: str | Path) -> None:
     """Write outcomes to a file. Raises `DocumentError`."""
     try:
-        with Path(path).open("w", encoding="utf-8", newline="") as out:
+        with Path(path).open(
+            "w",
+            encoding="utf-8",
+            newline="",
+        ) as out:
             rows = csv.writer(out, lineterminator="\n")
             rows.writerow(HEADER)
             rows.writerows(_row(outcome) for outcome in outcomes)
@@ -204,7 +225,9 @@ def _row(outcome: FlowOutcome) -> tuple[object, ...]:
     flow = outcome.flow
     paced = (flow.rate_bps, flow.connection) if isinstance(flow, PacedFlow) else ("", "")
     until, received = outcome.received or ("", "")
-    finished = "" if outcome.finished_s is None else f"{outcome.finished_s:.9f}"
+    finished = ""
+    if outcome.finished_s is not None:
+        finished = f"{outcome.finished_s:.9f}"
     return (
         *(flow.start_us, flow.src, flow.dst, flow.size_bytes, *paced),
         *(f"{outcome.started_s:.9f}", finished, until, received, outcome.failed or ""),
@@ -229,5 +252,5 @@ def _outcomes(rows: Iterator[list[str]], file: str) -> Iterator[FlowOutcome]:
             )
         except ValueError:
             raise DocumentError(
-                file, f"line {number}", f"{shown(','.join(row))} is not an outcome (remove it)"
+                file, f"line {number}", f"{excerpt(','.join(row))} is not an outcome (remove it)"
             ) from None

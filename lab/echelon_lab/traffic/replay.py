@@ -66,11 +66,12 @@ class Replay:
     def lateness_s(self) -> list[float]:
         """Return how much later than scheduled each flow began, ascending. Pieces of long flows
         wait for each other, so they are left out."""
-        return sorted(
-            o.started_s - o.flow.start_us / 1e6
-            for o in self.outcomes
-            if not isinstance(o.flow, PacedFlow)
-        )
+        late_s = []
+        for outcome in self.outcomes:
+            flow = outcome.flow
+            if not isinstance(flow, PacedFlow):
+                late_s.append(outcome.started_s - flow.start_us / 1e6)
+        return sorted(late_s)
 
     def summary(self, capacity_bps: float | None = None) -> TrafficSummary:
         """Return the summary of the schedule's whole duration, or of the part that was sent."""
@@ -95,15 +96,20 @@ class Replay:
             # received.
             due = outcome.flow.start_us / 1e6
             end_s = outcome.finished_s or (outcome.received or (outcome.started_s, 0))[0]
-            for at in range(
-                max(int(due / length_s), 0), min(int(max(end_s, due) / length_s), count - 1) + 1
-            ):
-                parts[at].append(outcome)
-        ends_s = [*((at + 1) * length_s for at in range(count - 1)), self.until_s]
-        return [
-            (at * length_s, summary(part, at * length_s, ends_s[at]))
-            for at, part in enumerate(parts)
-        ]
+            first = max(int(due / length_s), 0)
+            last = min(int(max(end_s, due) / length_s), count - 1)
+            for index in range(first, last + 1):
+                parts[index].append(outcome)
+
+        intervals = []
+        for index, part in enumerate(parts):
+            begin_s = index * length_s
+            # The last interval ends with the replay.
+            end_s = (index + 1) * length_s
+            if index == count - 1:
+                end_s = self.until_s
+            intervals.append((begin_s, summary(part, begin_s, end_s)))
+        return intervals
 
 
 @dataclass(frozen=True)
@@ -147,18 +153,19 @@ def send(
             raise ReplayError(
                 f"the address of host {host} is not known (give --host {host}=ADDRESS, or --fabric)"
             )
-    _check_sockets(
-        options.sockets, {host: addresses[host][0] for host in sources if host in addresses}
-    )
+    source_addresses = {}
+    for host in sources:
+        if host in addresses:
+            source_addresses[host] = addresses[host][0]
+    _check_sockets(options.sockets, source_addresses)
     if options.begin_ns is None:
         begin_ns = now_ns() + _LEAD_NS
     else:
         begin_ns = options.begin_ns
     end_ns = begin_ns + schedule.duration_us * 1000 + round(options.wait_s * 1e9)
-    works = [
-        partial(_send_part, part, addresses, options.sockets, begin_ns, end_ns)
-        for part in _parts(flows, options.processes)
-    ]
+    works = []
+    for part in _parts(flows, options.processes):
+        works.append(partial(_send_part, part, addresses, options.sockets, begin_ns, end_ns))
     results: list[Result] = []
     with Workforce(works) as workforce:
         failed = 0
@@ -187,10 +194,10 @@ def _parts(flows: Sequence[ScheduledFlow], processes: int) -> list[list[tuple[in
     parts: list[list[tuple[int, ScheduledFlow]]] = [[] for _ in range(count)]
     long: dict[tuple[str, str, int], int] = {}
     for index, flow in enumerate(flows):
-        at = index
+        place = index
         if isinstance(flow, PacedFlow):
-            at = long.setdefault((flow.src, flow.dst, flow.connection), len(long))
-        parts[at % count].append((index, flow))
+            place = long.setdefault((flow.src, flow.dst, flow.connection), len(long))
+        parts[place % count].append((index, flow))
     return [part for part in parts if part]
 
 
@@ -211,9 +218,9 @@ def _check_sockets(options: SocketOptions, sources: Mapping[str, str]) -> None:
     try:
         options.socket(None).close()
     except OSError as error:
-        what = f"congestion control {options.congestion}, DSCP {options.dscp}"
+        settings = f"congestion control {options.congestion}, DSCP {options.dscp}"
         raise ReplayError(
-            f"no socket with {what}: {error.strerror} (see"
+            f"no socket with {settings}: {error.strerror} (see"
             " /proc/sys/net/ipv4/tcp_available_congestion_control)"
         ) from None
     for host, address in sources.items():
@@ -226,7 +233,10 @@ def _check_sockets(options: SocketOptions, sources: Mapping[str, str]) -> None:
 
 
 def _replay(
-    schedule: Schedule, flows: Sequence[ScheduledFlow], results: Sequence[Result], begin_ns: int
+    schedule: Schedule,
+    flows: Sequence[ScheduledFlow],
+    results: Sequence[Result],
+    begin_ns: int,
 ) -> Replay:
     def seconds(at_ns: int) -> float:
         return (at_ns - begin_ns) / 1e9
@@ -234,20 +244,15 @@ def _replay(
     outcomes = []
     for result in sorted(results):
         flow = flows[result.number]
-        received = result.received
-        outcomes.append(
-            FlowOutcome(
-                flow,
-                seconds(result.started_ns),
-                None if result.finished_ns is None else seconds(result.finished_ns),
-                (
-                    None
-                    if received is None
-                    else (seconds(received[0]), min(received[1], flow.size_bytes))
-                ),
-                result.failed,
-            )
-        )
+        started_s = seconds(result.started_ns)
+        finished_s = None
+        if result.finished_ns is not None:
+            finished_s = seconds(result.finished_ns)
+        received = None
+        if result.received is not None:
+            until_ns, received_bytes = result.received
+            received = seconds(until_ns), min(received_bytes, flow.size_bytes)
+        outcomes.append(FlowOutcome(flow, started_s, finished_s, received, result.failed))
     ecn = sum(result.ecn for result in results)
     return Replay(
         tuple(outcomes),
@@ -277,9 +282,8 @@ def receive(
         for _ in range(processes):
             listeners.append(stack.enter_context(_listener(address, port)))
             port = listeners[0].getsockname()[1]
-        workforce = stack.enter_context(
-            Workforce([partial(_receive_part, listener) for listener in listeners])
-        )
+        works = [partial(_receive_part, listener) for listener in listeners]
+        workforce = stack.enter_context(Workforce(works))
         for listener in listeners:
             listener.close()
         ready(port)
@@ -297,7 +301,11 @@ def receive(
     return total
 
 
-def _receive_part(listener: socket.socket, stop_fd: int, hand_over: Callable[[Any], None]) -> None:
+def _receive_part(
+    listener: socket.socket,
+    stop_fd: int,
+    hand_over: Callable[[Any], None],
+) -> None:
     hand_over(TrafficReceiver(listener, stop_fd).run())
 
 
@@ -410,18 +418,22 @@ class TrafficReceiver:
         if wanted:
             data = connection.recv(wanted)
             count = len(data)
-            whole = reception.read_header(data) if data else False
+            is_complete = False
+            if data:
+                is_complete = reception.read_header(data)
         else:
             # The kernel drops the bytes instead of copying them.
             count = connection.recv_into(
                 self._buffer, min(reception.left, _BUFFER_BYTES), socket.MSG_TRUNC
             )
-            whole = reception.skip(count) if count else False
+            is_complete = False
+            if count:
+                is_complete = reception.skip(count)
         if not count:
             self._close(connection.fileno(), broken=not reception.idle)
             return False
         self.seen.total_bytes += count
-        if whole:
+        if is_complete:
             self.seen.transfers += 1
             connection.send(Receipt(self._clock, now_ns()).encoded())
         return True
@@ -552,7 +564,11 @@ class Workforce:
 
 
 def _child(
-    work: Work, stop_read: int, stop_write: int, writer: Connection, inherited: list[Connection]
+    work: Work,
+    stop_read: int,
+    stop_write: int,
+    writer: Connection,
+    inherited: list[Connection],
 ) -> None:
     # Only the parent may hold the end of the pipe that stays open as long as it lives, and the ends
     # by which other children notice that nobody listens.

@@ -25,7 +25,7 @@ from tempfile import NamedTemporaryFile
 from typing import IO
 
 from echelon.model.documents import DocumentError
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt
 
 Pair = tuple[str, str]
 """Names of hosts: (source, destination)."""
@@ -111,16 +111,20 @@ def write_schedule(schedule: Schedule, path: str | Path) -> None:
                 _write(schedule, out)
             return
         with NamedTemporaryFile(
-            "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
+            "w",
+            encoding="utf-8",
+            dir=target.parent,
+            prefix=f".{target.name}.",
+            delete=False,
         ) as out:
-            whole = Path(out.name)
+            complete_file = Path(out.name)
             try:
                 _write(schedule, out.file)
                 out.close()
-                whole.chmod(0o644)
-                whole.replace(target)
+                complete_file.chmod(0o644)
+                complete_file.replace(target)
             except BaseException:
-                whole.unlink()
+                complete_file.unlink()
                 raise
     except OSError as error:
         raise DocumentError(
@@ -160,7 +164,7 @@ def read_schedule(path: str | Path) -> Schedule:
             columns = tuple(name.strip() for name in text.split(","))
             if columns not in (HEADER, PACED_HEADER):
                 reason = (
-                    f"{shown(text.strip())} are not the columns of a schedule (write"
+                    f"{excerpt(text.strip())} are not the columns of a schedule (write"
                     f" {','.join(HEADER)})"
                 )
                 raise DocumentError(file, f"line {line}", reason)
@@ -173,13 +177,18 @@ def read_schedule(path: str | Path) -> Schedule:
             file, "", f"byte {error.start} is not UTF-8 text (check that it is a schedule)"
         ) from None
     flows.sort(key=attrgetter("start_us"))
-    last_us = flows[-1].start_us + 1 if flows else 0
+    last_us = 0
+    if flows:
+        last_us = flows[-1].start_us + 1
     duration_us = _duration_us(about.pop("duration_us", str(last_us)), file)
     return Schedule(tuple(flows), duration_us, about)
 
 
 def _flows(
-    rows: Iterator[list[str]], columns: int, file: str, line: int
+    rows: Iterator[list[str]],
+    columns: int,
+    file: str,
+    line: int,
 ) -> Iterator[ScheduledFlow]:
     """Yield the flows in `rows`, the first of which is in the line after `line`."""
     names: dict[str, str] = {}
@@ -222,10 +231,13 @@ def _flows(
     except ValueError as error:
         reason = str(error)
         if reason.startswith("invalid literal") or "digits" in reason:
-            wrong = next(
-                text for at, text in enumerate(row) if at not in (1, 2) and not _is_number(text)
-            )
-            reason = f"{shown(wrong)} is not a whole number (correct the line)"
+            # Hosts are in the second and the third column.
+            numbers = []
+            for column, text in enumerate(row):
+                if column not in (1, 2):
+                    numbers.append(text)
+            wrong = next(text for text in numbers if not _is_number(text))
+            reason = f"{excerpt(wrong)} is not a whole number (correct the line)"
         raise DocumentError(file, f"line {line}", reason) from None
 
 
@@ -250,20 +262,27 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _fault(start_us: int, src: str, dst: str, size_bytes: int) -> str:
+def _fault(
+    start_us: int,
+    src: str,
+    dst: str,
+    size_bytes: int,
+) -> str:
     if not 0 <= start_us <= MAX_START_US:
-        return f"start_us {shown(start_us)} is out of range (give 0 to {MAX_START_US})"
+        return f"start_us {excerpt(start_us)} is out of range (give 0 to {MAX_START_US})"
     if not 1 <= size_bytes <= MAX_SIZE_BYTES:
-        return f"bytes {shown(size_bytes)} is out of range (give 1 to {MAX_SIZE_BYTES})"
+        return f"bytes {excerpt(size_bytes)} is out of range (give 1 to {MAX_SIZE_BYTES})"
     if src and src == dst:
-        return f"{shown(src)} sends to itself (give two hosts)"
+        return f"{excerpt(src)} sends to itself (give two hosts)"
     return "has no source or no destination (name a host)"
 
 
 def _duration_us(text: str, file: str) -> int:
     if not _is_number(text) or not 0 <= int(text) <= MAX_START_US:
         raise DocumentError(
-            file, "duration_us", f"{shown(text)} is not a number of microseconds (remove the line)"
+            file,
+            "duration_us",
+            f"{excerpt(text)} is not a number of microseconds (remove the line)",
         )
     return int(text)
 
@@ -272,7 +291,9 @@ def _row(flow: ScheduledFlow, paced: bool) -> str:
     row = f"{flow.start_us},{flow.src},{flow.dst},{flow.size_bytes}"
     if isinstance(flow, PacedFlow):
         return f"{row},{flow.rate_bps},{flow.connection}\n"
-    return f"{row},,\n" if paced else f"{row}\n"
+    if paced:
+        return f"{row},,\n"
+    return f"{row}\n"
 
 
 def _one_line(text: str) -> str:
@@ -307,7 +328,9 @@ def pair_loads(schedule: Schedule) -> list[PairLoad]:
         per_byte = 8e6 / schedule.duration_us
     else:
         per_byte = 0.0
-    loads = [PairLoad(pair, flows[pair], size, size * per_byte) for pair, size in sizes.items()]
+    loads = []
+    for pair, size in sizes.items():
+        loads.append(PairLoad(pair, flows[pair], size, size * per_byte))
     return sorted(loads, key=lambda load: (-load.total_bytes, load.pair))
 
 
@@ -337,7 +360,12 @@ def burst_share(schedule: Schedule, length_us: int) -> float:
     return 0.0
 
 
-def loads_bps(flows: Sequence[ScheduledFlow], begin_us: int, end_us: int, bins: int) -> list[float]:
+def loads_bps(
+    flows: Sequence[ScheduledFlow],
+    begin_us: int,
+    end_us: int,
+    bins: int,
+) -> list[float]:
     """Return the offered load in each of `bins` equal parts of that time.
 
     Flows count when they start.

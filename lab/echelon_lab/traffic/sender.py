@@ -123,7 +123,12 @@ class _Transfer:
 
     __slots__ = ("begin_at", "end_at", "flow", "number", "started_ns")
 
-    def __init__(self, number: int, flow: ScheduledFlow, begin_at: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        flow: ScheduledFlow,
+        begin_at: int,
+    ) -> None:
         self.number = number
         self.flow = flow
         self.begin_at = begin_at
@@ -240,9 +245,10 @@ class TrafficSender:
                 if now >= report_ns:
                     self._flush()
                     report_ns = now + _REPORT_EVERY_NS
-                if self._handle(
-                    min(wake_ns, self._end_ns, report_ns if self._results else self._end_ns)
-                ):
+                wake_ns = min(wake_ns, self._end_ns)
+                if self._results:
+                    wake_ns = min(wake_ns, report_ns)
+                if self._handle(wake_ns):
                     break
             self._abandon()
             self._flush()
@@ -295,6 +301,7 @@ class TrafficSender:
         source = self._addresses.get(flow.src)
         sock = self._options.socket(source and source[0])
         try:
+            # The system tells by EPOLLOUT when the connection stands.
             with suppress(BlockingIOError):
                 sock.connect(self._addresses[flow.dst])
             self._epoll.register(sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
@@ -312,6 +319,7 @@ class TrafficSender:
                 return at_ns
             heapq.heappop(self._ticks)
             connection = self._open.get(fd)
+            # It may have failed meanwhile, and its descriptor be that of another connection.
             if connection is not None and connection.ticking:
                 connection.ticking = False
                 self._write(connection, now)
@@ -334,12 +342,14 @@ class TrafficSender:
                 continue
             if events & (select.EPOLLERR | select.EPOLLHUP):
                 code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                self._fail(
-                    connection, os.strerror(code) if code else "connection closed by the receiver"
-                )
+                reason = "connection closed by the receiver"
+                if code:
+                    reason = os.strerror(code)
+                self._fail(connection, reason)
                 continue
             if events & select.EPOLLIN:
                 self._read(connection)
+            # Reading may have closed it.
             if events & select.EPOLLOUT and fd in self._open and connection.writing:
                 self._write(connection, now_ns())
         return False
@@ -354,6 +364,7 @@ class TrafficSender:
         except OSError as error:
             self._fail(connection, _reason(error))
         else:
+            # Others get their turn first; the system tells at once if there is room.
             self._watch(connection, writing=True)
 
     def _send(self, connection: _Connection, now: int) -> bool:
@@ -373,6 +384,7 @@ class TrafficSender:
                 )
                 return False
         offset = connection.position - transfer.begin_at
+        # A paced flow starts with its first byte, which may have waited for earlier flows.
         if not offset and connection.pacer is not None:
             transfer.started_ns = now
         connection.position += connection.sock.sendmsg(_portion(transfer, offset, room))
@@ -450,7 +462,11 @@ class TrafficSender:
         connection.sock.close()
 
 
-def _portion(transfer: _Transfer, offset: int, room: int) -> list[bytes | memoryview]:
+def _portion(
+    transfer: _Transfer,
+    offset: int,
+    room: int,
+) -> list[bytes | memoryview]:
     """Return up to `room` bytes of a transfer from `offset` on."""
     if offset >= HEADER_BYTES:
         return [_PAYLOAD[:room]]

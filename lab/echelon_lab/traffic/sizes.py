@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 
 from echelon.model.documents import DocumentError, suggestion
-from echelon.model.quantities import number, shown
+from echelon.model.quantities import excerpt, number
 from echelon_lab.traffic.schedule import MAX_SIZE_BYTES
 
 _DIRECTORY = Path(__file__).parent / "cdf"
@@ -32,29 +32,46 @@ _DIRECTORY = Path(__file__).parent / "cdf"
 
 class _Points:
     def mean(self, sizes: Sequence[int], shares: Sequence[Fraction]) -> Fraction:
-        steps = zip(sizes, (shares[0], *(b - a for a, b in pairwise(shares))), strict=True)
-        return sum((size * step for size, step in steps), Fraction(0))
+        mean = sizes[0] * shares[0]
+        for index in range(1, len(sizes)):
+            step = shares[index] - shares[index - 1]
+            mean += sizes[index] * step
+        return mean
 
-    def size(self, sizes: Sequence[int], shares: Sequence[float], u: float) -> int:
+    def size(
+        self,
+        sizes: Sequence[int],
+        shares: Sequence[float],
+        u: float,
+    ) -> int:
         """Return the size below which a share `u` (0 or more, less than 1) of the flows is."""
         return sizes[bisect_right(shares, u)]
 
 
 class _Linear:
     def mean(self, sizes: Sequence[int], shares: Sequence[Fraction]) -> Fraction:
-        points = pairwise(zip(sizes, shares, strict=True))
-        between = sum(
-            (Fraction(a + b, 2) * (high - low) for (a, low), (b, high) in points), Fraction(0)
-        )
-        return sizes[0] * shares[0] + between
+        mean = sizes[0] * shares[0]
+        for index in range(1, len(sizes)):
+            step = shares[index] - shares[index - 1]
+            middle = Fraction(sizes[index - 1] + sizes[index], 2)
+            mean += middle * step
+        return mean
 
-    def size(self, sizes: Sequence[int], shares: Sequence[float], u: float) -> int:
-        at = bisect_right(shares, u)
-        if at == 0:
+    def size(
+        self,
+        sizes: Sequence[int],
+        shares: Sequence[float],
+        u: float,
+    ) -> int:
+        index = bisect_right(shares, u)
+        if index == 0:
             return sizes[0]
-        low = shares[at - 1]
-        high = shares[at]
-        return max(round(sizes[at - 1] + (sizes[at] - sizes[at - 1]) * (u - low) / (high - low)), 1)
+        low = shares[index - 1]
+        # Above the share before it, since `u` lies between them.
+        high = shares[index]
+        smaller = sizes[index - 1]
+        larger = sizes[index]
+        return max(round(smaller + (larger - smaller) * (u - low) / (high - low)), 1)
 
 
 READINGS: Mapping[str, _Points | _Linear] = {"points": _Points(), "linear": _Linear()}
@@ -81,7 +98,8 @@ class SizeDistribution:
                 f"unknown reading of a distribution '{self.draw}'"
                 f" ({suggestion(self.draw, READINGS)})"
             )
-        if problem := _fault(self.points):
+        problem = _fault(self.points)
+        if problem:
             raise ValueError(f"distribution {self.name}: {problem}")
 
     @cached_property
@@ -100,19 +118,24 @@ class SizeDistribution:
         return self.quantile(rng.random())
 
     def scaled(self, factor: Fraction) -> SizeDistribution:
-        """Return the distribution with all sizes times `factor`, rounded to whole bytes, at least
-        1.
+        """Return the distribution with all sizes times `factor`, rounded to whole bytes.
+
+        Each has a byte at least.
         """
         if factor <= 0:
             raise ValueError(f"{factor} cannot scale sizes (give a number above 0)")
-        if self.points[-1][0] * factor > MAX_SIZE_BYTES:
+        largest, _ = self.points[-1]
+        if largest * factor > MAX_SIZE_BYTES:
             raise ValueError(
                 f"scaled by that, sizes are above {MAX_SIZE_BYTES} bytes (give a smaller number)"
             )
-        points = tuple(
-            (max(round(size * factor), 1) if size else 0, share) for size, share in self.points
-        )
-        return replace(self, points=points)
+        points = []
+        for size, share in self.points:
+            scaled = 0
+            if size:
+                scaled = max(round(size * factor), 1)
+            points.append((scaled, share))
+        return replace(self, points=tuple(points))
 
     @cached_property
     def _columns(self) -> tuple[tuple[int, ...], tuple[Fraction, ...]]:
@@ -121,6 +144,7 @@ class SizeDistribution:
 
     @cached_property
     def _shares(self) -> tuple[float, ...]:
+        # Each drawing looks a size up, for which fractions are slow.
         return tuple(float(share) for share in self._columns[1])
 
 
@@ -131,15 +155,17 @@ def _fault(points: Sequence[tuple[int, Fraction]]) -> str:
     for (a, low), (b, high) in pairwise(points):
         if b < a or high < low:
             return f"{b} {float(high):g} follows {a} {float(low):g} (both columns ascend)"
-    if points[0][1] < 0 or points[0][0] < 0:
+    smallest, first_share = points[0]
+    largest, last_share = points[-1]
+    if first_share < 0 or smallest < 0:
         return "begins below 0 (sizes and shares are 0 or more)"
-    if points[-1][0] > MAX_SIZE_BYTES:
+    if largest > MAX_SIZE_BYTES:
         return f"has sizes above {MAX_SIZE_BYTES} bytes (give sizes in bytes)"
-    if points[-1][1] != 1:
-        return f"ends at the share {float(points[-1][1]):g} (the largest size has the share 1)"
-    if points[0][0] == 0 and points[0][1] > 0:
+    if last_share != 1:
+        return f"ends at the share {float(last_share):g} (the largest size has the share 1)"
+    if smallest == 0 and first_share > 0:
         return "has flows of 0 bytes (give the size 0 the share 0)"
-    if points[-1][0] == 0:
+    if largest == 0:
         return "has no size above 0 (give sizes in bytes)"
     return ""
 
@@ -172,14 +198,15 @@ def load_sizes(name_or_path: str | Path, draw: str = "points") -> SizeDistributi
             text, "", f"byte {error.start} is not UTF-8 text (save the file as UTF-8)"
         ) from None
     points = tuple(_points(lines, text))
-    if problem := _fault(points):
+    problem = _fault(points)
+    if problem:
         raise DocumentError(text, "", problem)
     about = " ".join(line.lstrip("# ") for line in lines if line.startswith("#"))
     return SizeDistribution(path.stem, points, draw, about)
 
 
 def _points(lines: Iterable[str], file: str) -> Iterable[tuple[int, Fraction]]:
-    for at, line in enumerate(lines, start=1):
+    for line_number, line in enumerate(lines, start=1):
         fields = line.partition("#")[0].split()
         if not fields:
             continue
@@ -188,7 +215,7 @@ def _points(lines: Iterable[str], file: str) -> Iterable[tuple[int, Fraction]]:
             yield int(size), number(share)
         except ValueError:
             reason = (
-                f"{shown(line.strip())} is not a point (write bytes and the share up to it: 10000"
+                f"{excerpt(line.strip())} is not a point (write bytes and the share up to it: 10000"
                 " 0.15)"
             )
-            raise DocumentError(file, f"line {at}", reason) from None
+            raise DocumentError(file, f"line {line_number}", reason) from None

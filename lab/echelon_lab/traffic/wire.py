@@ -106,7 +106,9 @@ class Reception:
     @property
     def header_wants(self) -> int:
         """Bytes of a header that are still to come; 0 within a transfer."""
-        return 0 if self.left else HEADER_BYTES - len(self._partial)
+        if self.left:
+            return 0
+        return HEADER_BYTES - len(self._partial)
 
     @property
     def idle(self) -> bool:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self, TypeVar
 
+from echelon.controller.changes import RegisterJob
 from echelon.controller.machine import effects, events, facts
 from echelon.controller.machine.effects import Effect
-from echelon.controller.machine.events import Instant
+from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.jobs import BuiltJob
 from echelon.controller.machine.jobstore import ChosenPolicy
 from echelon.controller.machine.machine import Machine, Settings
@@ -87,7 +88,6 @@ class VirtualController(MachineLoop):
         sessions: with each switch, to be opened.
         capabilities: of every switch.
         acknowledged: called with a switch when a report of it was acknowledged.
-        correct_distances: whether observed distances replace profiled ones.
         on_search: called with the share that is done of a search for a plan.
     """
 
@@ -100,7 +100,6 @@ class VirtualController(MachineLoop):
         capabilities: Capabilities,
         *,
         acknowledged: Callable[[str], None] = lambda _switch: None,
-        correct_distances: bool = False,
         on_search: Callable[[float], None] = no_report,
     ) -> None:
         super().__init__()
@@ -110,7 +109,6 @@ class VirtualController(MachineLoop):
             max_jobs=max(1, len(jobs)),
             flows_per_job=sys.maxsize,
             coalesce_s=_COALESCE_S,
-            correct_distances=correct_distances,
             # It would come at another moment of virtual time in each run.
             search_again=False,
             starts_known=True,
@@ -134,7 +132,9 @@ class VirtualController(MachineLoop):
         self._alarms: list[tuple[float, int, events.Alarm]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=self._loop.run_forever, name="controller", daemon=True
+            target=self._loop.run_forever,
+            name="controller",
+            daemon=True,
         )
         self._stack = AsyncExitStack()
         self._hung_up: asyncio.Task[None] | None = None
@@ -171,7 +171,13 @@ class VirtualController(MachineLoop):
         for spec, built in self._jobs:
             document = spec.model_dump(mode="json", exclude_unset=True)
             self.submit(
-                events.RegisterJob(next(self._numbers), document, spec, replace=False, built=built)
+                RegisterJob(
+                    next(self._numbers),
+                    document,
+                    spec,
+                    replace=False,
+                    built=built,
+                )
             )
         while self.failure is None and (self.machine.searching or not self.machine.settled):
             # No switch reports anything yet, so that time passes by alarms alone.
@@ -201,9 +207,9 @@ class VirtualController(MachineLoop):
     async def _end_tasks(self) -> None:
         # gRPC has tasks of its own, which end when the status of a cancelled call arrives after its
         # channel was closed.
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        if others:
-            _, unfinished = await asyncio.wait(others, timeout=_LAST_STATUS_S)
+        remaining = asyncio.all_tasks() - {asyncio.current_task()}
+        if remaining:
+            _, unfinished = await asyncio.wait(remaining, timeout=_LAST_STATUS_S)
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
@@ -261,13 +267,14 @@ class VirtualController(MachineLoop):
     def plans(self) -> Sequence[ChosenPlan]:
         """Return what the policy has chosen for jobs that share links."""
         searches = self.machine.searches
-        found = (
-            (group, label, searches.chosen.get(group)) for group, label in searches.plans.items()
-        )
-        return [
-            ChosenPlan.of(group, label, chosen.choice if chosen else None)
-            for group, label, chosen in found
-        ]
+        plans = []
+        for group, label in searches.plans.items():
+            chosen = searches.chosen.get(group)
+            choice = None
+            if chosen:
+                choice = chosen.choice
+            plans.append(ChosenPlan.from_choice(group, label, choice))
+        return plans
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -292,9 +299,10 @@ class VirtualController(MachineLoop):
 
     def _awaits_acknowledgement(self, switch: str) -> bool:
         in_force = self.machine.in_force
-        return in_force is not None and any(
-            setting.ack_timeout_ns for setting in in_force.planned.intents[switch].digests
-        )  # fmt: skip
+        if in_force is None:
+            return False
+        digests = in_force.planned.intents[switch].digests
+        return any(setting.ack_timeout_ns for setting in digests)
 
     # -- effects -----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from echelon.planning.fluid import BackgroundFlow, FluidError, Windows, simulate
 from echelon.planning.policies.base import Patient, Policy, Searching
 from echelon_lab.endhosts.shim import ACK_BYTES
 from echelon_lab.scenarios.results import ChosenPlan, PolicyRun
-from echelon_lab.scenarios.scenario import Scenario
+from echelon_lab.scenarios.scenario import Background, Scenario
 from echelon_lab.virtual.searching import report_search
 
 
@@ -24,10 +24,12 @@ def run(
     *,
     ideal: bool = False,
     end_s: Fraction | None = None,
-    shown: CommandProgress = UNSEEN,
+    listener: CommandProgress = UNSEEN,
 ) -> PolicyRun:
-    """Run `scenario` under the policy that `make` makes; `progress(job, iteration)` is called for
-    each finished iteration; `shown` is told what is being done.
+    """Run `scenario` under the policy that `make` makes.
+
+    `progress(job, iteration)` is called for each finished iteration; `listener` is told what is
+    being done.
 
     The model executes the plan; `ideal`: it gives flows the rates that the policy would give them
     if switches had a queue for each. It has no packets and no controller: of the transport only the
@@ -44,9 +46,18 @@ def run(
     transport = scenario.transport
     policy = make()
     if isinstance(policy, Patient):
-        policy.report = partial(_report, shown, label)
+        policy.report = partial(_report, listener, label)
         if policy.simulated_iterations:
-            shown.doing(f"{label}: searching for a plan")
+            listener.doing(f"{label}: searching for a plan")
+    windows = Windows(
+        transport.packet_bytes,
+        transport.window_packets,
+        transport.initial_window_packets,
+        ACK_BYTES,
+    )
+    delays = {}
+    for delay in scenario.delays:
+        delays[delay.job, delay.worker, delay.iteration] = delay.delay_s
     try:
         result = simulate(
             scenario.jobs,
@@ -54,42 +65,38 @@ def run(
             policy,
             scenario.iterations if end_s is None else None,
             believed=scenario.believed_jobs,
-            background=[
-                BackgroundFlow(
-                    traffic.name,
-                    traffic.src,
-                    traffic.dst,
-                    max_rate_Bps=Fraction(traffic.rate_bps, 8),
-                )
-                for traffic in scenario.background
-            ],
-            delays={
-                (delay.job, delay.worker, delay.iteration): delay.delay_s
-                for delay in scenario.delays
-            },
+            background=[_background(traffic) for traffic in scenario.background],
+            delays=delays,
             until=scenario.until if end_s is None else end_s,
             on_iteration=progress,
             ideal=ideal,
-            windows=Windows(
-                transport.packet_bytes,
-                transport.window_packets,
-                transport.initial_window_packets,
-                ACK_BYTES,
-            ),
+            windows=windows,
         )
     except FluidError as error:
         raise RunError(f"policy {label}: {error}") from error
+    plans = []
     if isinstance(policy, Searching):
-        found = policy.choices
-    else:
-        found = {}
-    plans = [ChosenPlan.of(group, of.candidate.label, of.choice) for group, of in found.items()]
-    return PolicyRun(result.jobs, paths=result.plan.paths, plans=plans)
+        for group, chosen in policy.choices.items():
+            plans.append(ChosenPlan.from_choice(group, chosen.candidate.label, chosen.choice))
+    return PolicyRun(
+        result.jobs,
+        paths=result.plan.paths,
+        plans=plans,
+    )
 
 
-def _report(shown: CommandProgress, label: str, share: float) -> None:
+def _background(traffic: Background) -> BackgroundFlow:
+    bytes_per_s = Fraction(traffic.rate_bps, 8)
+    return BackgroundFlow(traffic.name, traffic.src, traffic.dst, max_rate_Bps=bytes_per_s)
+
+
+def _report(
+    listener: CommandProgress,
+    label: str,
+    share: float,
+) -> None:
     if share < 1:
-        report_search(shown, label, share)
+        report_search(listener, label, share)
         return
-    shown.begin(RUN)
-    shown.doing(label)
+    listener.begin(RUN)
+    listener.doing(label)

@@ -19,6 +19,7 @@ from echelon.model.jobs.graph import FlowKey, Job
 from echelon.model.jobs.spec import JobSpec
 from echelon.model.progress import RUN, UNSEEN, CommandProgress, counted
 from echelon.planning.policies.base import Policy
+from echelon.planning.rankings.base import Ranking
 from echelon.switches.lowering.capabilities import Capabilities, QueueDepthMarks
 from echelon.switches.lowering.identity import Identity
 from echelon.switches.southbound.channel import Connect
@@ -44,164 +45,232 @@ def run(
     observe: Observer | None = None,
     target: str = DEFAULT_TARGET,
     end_s: Fraction | None = None,
-    shown: CommandProgress = UNSEEN,
+    listener: CommandProgress = UNSEEN,
 ) -> PolicyRun:
-    """Run `scenario` under one policy. `observe` is called once at the end, before anything is
-    taken down.
+    """Run `scenario` under one policy.
 
-    `progress(job, iteration)` is called for each finished iteration; `shown` is told what is being
-    done. With `end_s`, jobs iterate until that time, in seconds, instead of as often as the
-    scenario says.
+    `observe` is called once at the end, before anything is taken down. `progress(job, iteration)`
+    is called for each finished iteration; `listener` is told what is being done. With `end_s`, jobs
+    iterate until that time, in seconds, instead of as often as the scenario says.
 
     Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that
     broke.
     """
     try:
-        return _run(
-            scenario.described, label, make, progress, observe, TARGETS[target], end_s, shown
-        )
+        virtual_run = _VirtualRun(scenario.described, label, TARGETS[target], end_s)
+        return virtual_run.run(make, progress, observe, listener)
     except SouthboundError as error:
         raise RunError(f"{label}: {error}") from error
 
 
-def _run(
-    scenario: Scenario,
-    label: str,
-    make: Callable[[], Policy],
-    progress: Callable[[str, int], None],
-    observe: Observer | None,
-    target: Target[Any],
-    end_s: Fraction | None,
-    shown: CommandProgress,
-) -> PolicyRun:
-    identities = scenario.identities
-    fabric = scenario.fabric
-    build = target.virtual_fabric()
-    if build is None:
-        raise RunError(f"target {target.name} does not run in virtual time (choose another one)")
-    options = options_for(target, scenario.jobs)
-    capabilities = _as_set(target.capabilities(options), scenario)
-    shown.doing(
-        f"{label}: planning, and starting {counted(len(fabric.switches), 'switch', 'switches')}"
-    )
-    with (
-        build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
-        VirtualController(
-            fabric,
-            believed(scenario, identities),
-            make(),
-            sessions(target, fabric, testbed.addresses, options, testbed.connect),
-            capabilities,
-            acknowledged=testbed.acknowledged,
-            on_search=partial(report_search, shown, label),
-        ) as controller,
-    ):
+class _VirtualRun:
+    """A run of a scenario under one policy."""
 
-        def on_iteration(job: str, iteration: int, _now_ns: int) -> None:
-            progress(job, iteration)
-            if scenario.stop_controller_after_iteration is not None:
-                testbed.clock.stop()
+    def __init__(
+        self,
+        scenario: Scenario,
+        label: str,
+        target: Target[Any],
+        end_s: Fraction | None,
+    ) -> None:
+        self._scenario = scenario
+        self._label = label
+        self._target = target
+        self._end_s = end_s
+        self._identities = scenario.identities
+        self._options = options_for(target, scenario.jobs)
+        self._capabilities = _as_set(target.capabilities(self._options), scenario)
 
-        def done() -> bool:
-            # Between events, because closing the sessions needs the switches to answer.
-            last = scenario.stop_controller_after_iteration
-            if last is not None and emulator.completion.common_iterations >= last:
-                controller.stop()
-                emulator.release()  # as host agents do that have lost their scheduler
-            return (
-                emulator.done
-                or controller.failed
-                or (end_ns is not None and testbed.clock.now_ns >= end_ns)
+    def run(
+        self,
+        make: Callable[[], Policy],
+        progress: Callable[[str, int], None],
+        observe: Observer | None,
+        listener: CommandProgress,
+    ) -> PolicyRun:
+        scenario = self._scenario
+        fabric = scenario.fabric
+        build = self._target.virtual_fabric()
+        if build is None:
+            raise RunError(
+                f"target {self._target.name} does not run in virtual time (choose another one)"
             )
+        switches = counted(len(fabric.switches), "switch", "switches")
+        listener.doing(f"{self._label}: planning, and starting {switches}")
+        with (
+            build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
+            self._controller(make(), testbed, listener) as controller,
+        ):
+
+            def on_iteration(
+                job: str,
+                iteration: int,
+                _now_ns: int,
+            ) -> None:
+                progress(job, iteration)
+                if scenario.stop_controller_after_iteration is not None:
+                    testbed.clock.stop()
+
+            emulator = self._emulator(testbed, controller, on_iteration)
+            listener.begin(RUN)
+            listener.share(0)
+            listener.doing(f"{self._label}: running {counted(len(scenario.jobs), 'job')}")
+            emulator.start()
+            self._execute(testbed, controller, emulator)
+            if observe is not None:
+                observe(testbed, emulator)
+            return _outcome(testbed, controller, emulator)
+
+    def _controller(
+        self,
+        policy: Policy,
+        testbed: VirtualSwitches,
+        listener: CommandProgress,
+    ) -> VirtualController:
+        fabric = self._scenario.fabric
+        return VirtualController(
+            fabric,
+            believed(self._scenario, self._identities),
+            policy,
+            sessions(self._target, fabric, testbed.addresses, self._options, testbed.connect),
+            self._capabilities,
+            acknowledged=testbed.acknowledged,
+            on_search=partial(report_search, listener, self._label),
+        )
+
+    def _emulator(
+        self,
+        testbed: VirtualSwitches,
+        controller: VirtualController,
+        on_iteration: Callable[[str, int, int], None],
+    ) -> TrainingEmulator:
+        scenario = self._scenario
+        plan = controller.plan
+
+        def ranking_at_host(flow: FlowKey) -> Ranking | None:
+            # Of the plan at that time: it changes during the run.
+            return controller.plan.ranking_at_host(flow)
+
+        iterations: int | None = scenario.iterations
+        if self._end_s is not None:
+            iterations = None
+        ranking = None
+        if plan.hosts_rank:
+            ranking = ranking_at_host
+        rules = None
+        if not self._capabilities.ranks:
+            rules = controller.at_hosts
 
         emulator = TrainingEmulator(
             testbed.clock,
             testbed.nics,
-            fabric,
-            controller.plan.delayed(scenario.jobs),
-            identities,
+            scenario.fabric,
+            plan.delayed(scenario.jobs),
+            self._identities,
             transport=scenario.transport,
-            iterations=scenario.iterations if end_s is None else None,
+            iterations=iterations,
             until=scenario.until,
             delays=scenario.delays,
             background=scenario.background,
             traffic=scenario.traffic,
             seed=scenario.seed,
             on_iteration=on_iteration,
-            paced=controller.plan.reactive,
-            paths=controller.plan.paths,
+            paced=plan.reactive,
+            paths=plan.paths,
             trees=controller.trees,
             native=testbed.native,
-            ranked_at_hosts=None if capabilities.ranks else controller.at_hosts,
-            ranking=(
-                (lambda flow: controller.plan.ranking_at_host(flow))
-                if controller.plan.hosts_rank
-                else None
-            ),
+            ranked_at_hosts=rules,
+            ranking=ranking,
         )
-        if controller.plan.reactive:
+        if plan.reactive:
             testbed.decide_with(lambda: emulator.pace(controller.plan.rates_Bps))
         for name, host in emulator.hosts.items():
             testbed.receive_with(name, host.deliver)
-        shown.begin(RUN)
-        shown.share(0)
-        shown.doing(f"{label}: running {counted(len(scenario.jobs), 'job')}")
-        emulator.start()
-        if end_s is None:
-            end_ns = None
-        else:
-            end_ns = testbed.clock.now_ns + round(end_s * NS_PER_S)
-        if end_ns is not None:
-            testbed.clock.at(end_ns, testbed.clock.stop)
-        testbed.run(done)
+        return emulator
+
+    def _execute(
+        self,
+        testbed: VirtualSwitches,
+        controller: VirtualController,
+        emulator: TrainingEmulator,
+    ) -> None:
+        """Run until the jobs are done, the time is over, or the controller has failed."""
+        clock = testbed.clock
+        end_ns = None
+        if self._end_s is not None:
+            end_ns = clock.now_ns + round(self._end_s * NS_PER_S)
+            clock.call_at(end_ns, clock.stop)
+        last = self._scenario.stop_controller_after_iteration
+
+        def is_over() -> bool:
+            # Between events, because closing the sessions needs the switches to answer.
+            if last is not None and emulator.completion.common_iterations >= last:
+                controller.stop()
+                emulator.release()  # as host agents do that have lost their scheduler
+            if emulator.done or controller.failed:
+                return True
+            return end_ns is not None and clock.now_ns >= end_ns
+
+        testbed.run(is_over)
         controller.raise_failure()
-        if observe is not None:
-            observe(testbed, emulator)
-        return PolicyRun(
-            emulator.records,
-            {
-                name: SwitchStats(
-                    switch.packets_in,
-                    switch.packets_out,
-                    switch.packets_dropped,
-                    controller.entries[name],
-                    testbed.digests[name],
-                )
-                for name, switch in testbed.switches.items()
-            },
-            emulator.reordered_packets,
-            emulator.retransmitted_packets,
-            controller.plan.paths,
-            emulator.traffic.outcomes,
-            plans=controller.plans,
+
+
+def _outcome(
+    testbed: VirtualSwitches,
+    controller: VirtualController,
+    emulator: TrainingEmulator,
+) -> PolicyRun:
+    switches = {}
+    for name, switch in testbed.switches.items():
+        switches[name] = SwitchStats(
+            switch.packets_in,
+            switch.packets_out,
+            switch.packets_dropped,
+            entries=controller.entries[name],
+            digests=testbed.digests[name],
         )
+    return PolicyRun(
+        emulator.records,
+        switches,
+        emulator.reordered_packets,
+        emulator.retransmitted_packets,
+        controller.plan.paths,
+        emulator.traffic.outcomes,
+        plans=controller.plans,
+    )
 
 
 def believed(
     scenario: Scenario, identities: Mapping[FlowKey, Identity]
 ) -> list[tuple[JobSpec, BuiltJob]]:
     """Return the jobs as the controller is told of them, with a profile that may be wrong."""
-    of_jobs: dict[str, dict[str, Identity]] = {}
-    for (job, flow), identity in identities.items():
-        of_jobs.setdefault(job, {})[flow] = identity
-    return [
-        (scenario.specs[job.name], BuiltJob(job, of_jobs.get(job.name, {})))
-        for job in scenario.believed_jobs
-    ]
+    by_job: dict[str, dict[str, Identity]] = {}
+    for (name, flow), identity in identities.items():
+        by_job.setdefault(name, {})[flow] = identity
+    jobs = []
+    for job in scenario.believed_jobs:
+        jobs.append((scenario.specs[job.name], BuiltJob(job, by_job.get(job.name, {}))))
+    return jobs
 
 
 def options_for(target: Target[Any], jobs: Sequence[Job]) -> Any:
-    """Return the options of the switches that these jobs need: the default ones, or those of the
-    program that adds up what flows bring. Raise `RunError` if the target has none."""
-    of_trees = next((job.name for job in jobs if any(flow.among for flow in job.flows)), None)
-    if of_trees is None:
-        options = target.options()
-    else:
-        options = target.aggregating()
+    """Return the options of the switches that these jobs need.
+
+    These are the default ones, or those of the program that adds up what flows bring. Raise
+    `RunError` if the target has none.
+    """
+    aggregated = []
+    for job in jobs:
+        if any(flow.among for flow in job.flows):
+            aggregated.append(job.name)
+    if not aggregated:
+        return target.options()
+    options = target.aggregating()
     if options is None:
         raise RunError(
-            f"target {target.name} has no program that adds up what flows bring, as job {of_trees}"
-            f" needs (use --target {DEFAULT_TARGET}, or another collective such as 'ring')"
+            f"target {target.name} has no program that adds up what flows bring, as job"
+            f" {aggregated[0]} needs (use --target {DEFAULT_TARGET}, or another collective such as"
+            " 'ring')"
         )
     return options
 
@@ -213,9 +282,10 @@ def sessions(
     options: Any = None,
     connect: Connect | None = None,
 ) -> dict[str, IntentSession]:
-    """Return a session, to be opened, with each switch of the fabric; all are of one target with
-    the same options, by default its default ones. `connect` opens their connections, by default
-    over sockets.
+    """Return a session, to be opened, with each switch of the fabric.
+
+    All are of one target with the same options, by default its default ones. `connect` opens their
+    connections, by default over sockets.
 
     Raise `RunError` if the P4 program was not compiled for the target.
     """
@@ -225,24 +295,33 @@ def sessions(
         program = target.program(options)
     except FileNotFoundError as error:
         raise RunError(f"target {target.name}: {error}") from None
-    made = {}
+    by_switch = {}
     for name, switch in fabric.switches.items():
-        rates_bps = {port: fabric.rate_bps[name, to] for port, to in fabric.ports[name].items()}
+        rates_bps = {}
+        for port, neighbour in fabric.ports[name].items():
+            rates_bps[port] = fabric.rate_bps[name, neighbour]
         queues = target.queue_driver(options, Site(name, rates_bps))
-        made[name] = make(
-            name, addresses[name], switch.device_id, program, queues=queues, connect=connect
+        by_switch[name] = make(
+            name,
+            addresses[name],
+            switch.device_id,
+            program,
+            queues=queues,
+            connect=connect,
         )
-    return made
+    return by_switch
 
 
 def _as_set(capabilities: Capabilities, scenario: Scenario) -> Capabilities:
-    """Return the capabilities with the ECN threshold and the depth of queues that the scenario
-    sets, if it does.
-    """
+    """Return the capabilities with the ECN threshold and the depth of queues of the scenario."""
     ecn = capabilities.ecn
     outer = capabilities.outer_queues
     if scenario.ecn_threshold_packets is not None and isinstance(ecn, QueueDepthMarks):
         ecn = replace(ecn, packets=scenario.ecn_threshold_packets)
     if scenario.queue_bytes is not None and outer is not None:
         outer = replace(outer, depth_packets=-(-scenario.queue_bytes // outer.frame_bytes))
-    return replace(capabilities, ecn=ecn, outer_queues=outer)
+    return replace(
+        capabilities,
+        ecn=ecn,
+        outer_queues=outer,
+    )

@@ -5,7 +5,11 @@ from __future__ import annotations
 from echelon.model.progress import CommandProgress
 
 
-def report_search(progress: CommandProgress, label: str, share: float) -> None:
+def report_search(
+    progress: CommandProgress,
+    label: str,
+    share: float,
+) -> None:
     """Tell which share of the search is done."""
     progress.doing(f"{label}: searching for a plan ({share:.0%})")
     progress.share(share)

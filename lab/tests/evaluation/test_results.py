@@ -75,8 +75,10 @@ def test_what_fails_is_counted_and_left_out() -> None:
 
 
 def test_less_than_one_percent_is_even() -> None:
-    assert Tally.of([0.9901, 1.0, 1.0099, 0.98, 1.02, None]) == Tally(1, 3, 1, pytest.approx(1.0))
-    assert Tally.of([None]) is None
+    assert Tally.count_ratios([0.9901, 1.0, 1.0099, 0.98, 1.02, None]) == Tally(
+        1, 3, 1, pytest.approx(1.0)
+    )
+    assert Tally.count_ratios([None]) is None
 
 
 def test_wins_and_losses_by_kind() -> None:

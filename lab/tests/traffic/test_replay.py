@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon_lab.traffic.models import Burst, Long
+from echelon_lab.traffic.generators import Burst, Long
 from echelon_lab.traffic.replay import (
     Received,
     Replay,

@@ -35,8 +35,20 @@ parser EchelonIngressParser(packet_in packet, out headers_t hdr, out metadata_t 
         transition parse_ethernet;
     }
 
-#define EXTRACTED_IPV4 ipv4_checksum.add(hdr.ipv4); meta.bad_checksum = ipv4_checksum.verify();
+    state parse_ipv4 {
+        packet.extract(hdr.ipv4);
+        ipv4_checksum.add(hdr.ipv4);
+        meta.bad_checksum = ipv4_checksum.verify();
+        // Ports stand where they are looked for only without options and in the first fragment.
+        transition select(hdr.ipv4.ihl, hdr.ipv4.frag_offset, hdr.ipv4.protocol) {
+            (5, 0, PROTOCOL_TCP): parse_tcp;
+            (5, 0, PROTOCOL_UDP): parse_udp;
+            default: accept;
+        }
+    }
+
 #include "../../shared/parser.p4"
+#include "parse_udp.p4"
 }
 
 parser EchelonEgressParser(packet_in packet, out headers_t hdr, out egress_metadata_t meta,
@@ -46,7 +58,16 @@ parser EchelonEgressParser(packet_in packet, out headers_t hdr, out egress_metad
         packet.extract(meta.bridge);
         transition parse_ethernet;
     }
-#undef EXTRACTED_IPV4
-#define EXTRACTED_IPV4
+    state parse_ipv4 {
+        packet.extract(hdr.ipv4);
+        // Ports stand where they are looked for only without options and in the first fragment.
+        transition select(hdr.ipv4.ihl, hdr.ipv4.frag_offset, hdr.ipv4.protocol) {
+            (5, 0, PROTOCOL_TCP): parse_tcp;
+            (5, 0, PROTOCOL_UDP): parse_udp;
+            default: accept;
+        }
+    }
+
 #include "../../shared/parser.p4"
+#include "parse_udp.p4"
 }

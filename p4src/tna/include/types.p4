@@ -19,8 +19,11 @@ typedef bit<32>                  rank_t;
 
 enum bit<3> Ranking {
     NONE = 0,
-#define RANKING_VALUE
-#include "../../build/tna/rankings.p4"
+    FIXED = 1,
+    DEADLINE = 2,
+    ATTAINED = 3,
+    WINDOW = 4,
+    DSCP = 5
 }
 
 // A memory as packets carry it, as a rank.
@@ -63,6 +66,15 @@ header bridge_h {
     bit<16>          stream;
     rank_t           memory;
     ticks_t          reference;
+}
+
+struct headers_t {
+    ethernet_t ethernet;
+    ipv4_h     ipv4;
+    tcp_t      tcp;
+    udp_t      udp;
+    bth_t      bth;
+    shim_t     shim;
 }
 
 struct metadata_t {
@@ -137,8 +149,6 @@ struct metadata_t {
     // A time, then a rank: see control Unit.
     int<32>          raw;
     bit<32>          level_key;
-#define RANKING_METADATA
-#include "../../build/tna/rankings.p4"
 
     // Where does it go? (controls Flow, Forwarding, Promotion)
     port_t           egress_port;

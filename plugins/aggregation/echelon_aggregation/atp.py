@@ -24,7 +24,9 @@ def came_first(claims: Sequence[Claim], room: Room) -> list[float]:
     for claim in claims:
         for switch in claim.tree.switches:
             asked[switch] += claim.places
-    return [
-        min(1.0, *(room[switch] / asked[switch] for switch in claim.tree.switches))
-        for claim in claims
-    ]
+    served = {switch: room[switch] / places for switch, places in asked.items()}
+    parts = []
+    for claim in claims:
+        least = min(served[switch] for switch in claim.tree.switches)
+        parts.append(min(1.0, least))
+    return parts

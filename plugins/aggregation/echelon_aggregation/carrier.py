@@ -12,7 +12,9 @@ from functools import partial
 import numpy as np
 
 from echelon.model.errors import RunError
+from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import Flow
+from echelon.planning.allocation import Link
 from echelon.switches.lowering.trees import JobTree
 from echelon_aggregation.collectives import OTHER_HEADER_BYTES, VALUES
 from echelon_aggregation.door import memory_of, port_of, shim_of_answers
@@ -20,7 +22,7 @@ from echelon_aggregation.fallback import Fallback
 from echelon_aggregation.frames import SHIM_KEY, SHIM_STAMP, Endpoint, Frames, read
 from echelon_aggregation.group import Group
 from echelon_aggregation.memory import TAKES
-from echelon_aggregation.trees import tree_of
+from echelon_aggregation.trees import Tree, tree_of
 from echelon_aggregation.wire import HEADER_BYTES, PORT, Kind, Packet
 from echelon_aggregation.worker import Collective, Worker, all_reduce, broadcast
 from echelon_lab.endhosts.carriers import HostNetwork
@@ -39,26 +41,38 @@ class HostsOfJob:
     `echelon_lab.endhosts.carriers.TreeCarrier`).
     """
 
-    def __init__(self, network: HostNetwork, job: str, trees: Sequence[JobTree]) -> None:
+    def __init__(
+        self,
+        network: HostNetwork,
+        job: str,
+        trees: Sequence[JobTree],
+    ) -> None:
         self.tally = PacketTally()
-        self._of: dict[str, _HostsOfTree] = {}
+        self._by_flow: dict[str, _HostsOfTree] = {}
         for tree in trees:
             hosts = _HostsOfTree(network, job, tree, self.tally)
-            self._of |= {flow.flow: hosts for flow in tree.flows}
+            for flow in tree.flows:
+                self._by_flow[flow.flow] = hosts
 
     def open(self) -> None:
         """Do nothing: there are no connections."""
 
-    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
+    def start_flow(
+        self,
+        flow: Flow,
+        iteration: int,
+        on_complete: Callable[[], None],
+    ) -> None:
         """Add up a flow's values now; call `on_complete` when all workers have the sums."""
-        self._of[flow.name].begin(flow, iteration, on_complete)
+        self._by_flow[flow.name].begin(flow, iteration, on_complete)
 
 
 @dataclass(slots=True)
 class _UnderWay:
     """A flow that all workers have begun."""
 
-    what: str
+    label: str
+    """Its job, name and iteration, for messages."""
     shim: int
     epoch: int
     collectives: Sequence[Collective]
@@ -72,18 +86,27 @@ class _FallbackPort:
     """The port of the fallbacks on one host: each tree has its own."""
 
     def __init__(self) -> None:
-        self.of_tree: dict[int, Callable[[int, bytes, Packet], None]] = {}
+        self.receivers: dict[int, Callable[[int, bytes, Packet], None]] = {}
 
     def __call__(self, now_ns: int, frame: bytes) -> None:
         arrived = read(frame)
-        if arrived is not None and (receive := self.of_tree.get(arrived.packet.tree)) is not None:
+        if arrived is None:
+            return
+        receive = self.receivers.get(arrived.packet.tree)
+        if receive is not None:
             receive(now_ns, frame, arrived.packet)
 
 
 class _HostsOfTree:
     """The workers of one tree, and its fallback on the first one's host."""
 
-    def __init__(self, network: HostNetwork, job: str, tree: JobTree, tally: PacketTally) -> None:
+    def __init__(
+        self,
+        network: HostNetwork,
+        job: str,
+        tree: JobTree,
+        tally: PacketTally,
+    ) -> None:
         shape = tree_of(tree.path)
         memory = memory_of(tree)
         fabric = network.fabric
@@ -92,14 +115,7 @@ class _HostsOfTree:
         self._tree = tree
         self._tally = tally
         self._hosts = [network.hosts[name] for name in shape.hosts]
-        takes_s = {
-            link: 8 * _FRAME_BYTES / fabric.rate_bps[link] + float(fabric.delay_s[link])
-            for link in shape.links
-        }
-        round_s = memory.window * max(takes_s.values())
-        round_s += 2 * max(
-            sum(map(takes_s.__getitem__, shape.way_up(host))) for host in shape.hosts
-        )
+        round_s = _round_s(fabric, shape, memory.window)
         self._group = Group(
             len(shape.hosts),
             tree.number,
@@ -111,90 +127,128 @@ class _HostsOfTree:
             most_timeout_s=_LONGEST * round_s,
             by_tree=memory.grant is not None,
         )
-        self._cores = [Worker(self._group, rank) for rank in range(self._group.workers)]
+        ranks = range(self._group.workers)
+        self._cores = [Worker(self._group, rank) for rank in ranks]
         self._fallback = Fallback(self._group)
-        self._ends = [
-            Endpoint(host.ipv4, host.mac, port_of(tree))
-            for host in map(fabric.hosts.__getitem__, shape.hosts)
-        ]
-        first = fabric.hosts[shape.hosts[0]]
-        self._server = Endpoint(first.ipv4, first.mac, PORT)
+        port = port_of(tree)
+        hosts = [fabric.hosts[name] for name in shape.hosts]
+        self._ends = [Endpoint(host.ipv4, host.mac, port) for host in hosts]
+        self._server = Endpoint(hosts[0].ipv4, hosts[0].mac, PORT)
         self._frames: dict[tuple[Endpoint, int], Frames] = {}
-        self._shims = {
-            flow.flow: shim.flow for flow, shim in zip(tree.flows, tree.shims, strict=True)
-        }
+        self._shims: dict[str, int] = {}
+        for flow, shim in zip(tree.flows, tree.shims, strict=True):
+            self._shims[flow.flow] = shim.flow
         self._under_way: deque[_UnderWay] = deque()
-        for rank, host in enumerate(self._hosts):
-            host.of_trees[port_of(tree).to_bytes(2, "big")] = partial(self._deliver, rank)
-        port = self._hosts[0].of_trees.setdefault(PORT.to_bytes(2, "big"), _FallbackPort())
-        assert isinstance(port, _FallbackPort)
-        port.of_tree[tree.number] = self._deliver_to_fallback
 
-    def begin(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
+        for rank, host in enumerate(self._hosts):
+            host.of_trees[port.to_bytes(2, "big")] = partial(self._deliver, rank)
+        first_host = self._hosts[0]
+        fallbacks = first_host.of_trees.setdefault(PORT.to_bytes(2, "big"), _FallbackPort())
+        assert isinstance(fallbacks, _FallbackPort)
+        fallbacks.receivers[tree.number] = self._deliver_to_fallback
+
+    def begin(
+        self,
+        flow: Flow,
+        iteration: int,
+        on_complete: Callable[[], None],
+    ) -> None:
         """Give all workers their numbers."""
         count = VALUES * -(-flow.size_bytes // _FRAME_BYTES)
         numbers = np.arange(count, dtype=np.int32)
         workers = self._group.workers
         if flow.src == flow.dst:
-            given = [all_reduce(numbers + np.int32(rank)) for rank in range(workers)]
-            expected = numbers * np.int32(workers) + np.int32(workers * (workers - 1) // 2)
+            # Worker r adds r to each number, so that a sum that lacks one is wrong.
+            collectives = [all_reduce(numbers + np.int32(rank)) for rank in range(workers)]
+            sum_of_ranks = workers * (workers - 1) // 2
+            expected = numbers * np.int32(workers) + np.int32(sum_of_ranks)
         else:
-            given = [broadcast(numbers, rank == 0) for rank in range(workers)]
+            collectives = [broadcast(numbers, rank == 0) for rank in range(workers)]
             expected = numbers
-        what = f"job {self._job}: flow {flow.name} in iteration {iteration}"
+        label = f"job {self._job}: flow {flow.name} in iteration {iteration}"
         shim = self._shims[flow.name]
         epoch = iteration % 256
         now_ns = self._clock.now_ns
-        self._under_way.append(_UnderWay(what, shim, epoch, given, expected, on_complete, workers))
+        self._under_way.append(
+            _UnderWay(label, shim, epoch, collectives, expected, on_complete, workers)
+        )
         for host in self._hosts:
-            host.agreement.begin(flow_key(epoch, self._tree.shims[0].job, shim), now_ns)
-        for rank, collective in enumerate(given):
-            self._go_on(rank, self._cores[rank].submit(collective, now_ns / _NS))
+            host.agreement.begin(self._key(epoch, shim), now_ns)
+        for rank, collective in enumerate(collectives):
+            packets = self._cores[rank].submit(collective, now_ns / _NS)
+            self._go_on(rank, packets)
 
-    def _send(self, rank: int, own: Endpoint, to: Endpoint, shim: int, packet: Packet) -> None:
+    def _key(self, epoch: int, shim: int) -> bytes:
+        return flow_key(epoch, self._tree.shims[0].job, shim)
+
+    def _send(
+        self,
+        rank: int,
+        src: Endpoint,
+        dst: Endpoint,
+        shim: int,
+        packet: Packet,
+    ) -> None:
         host = self._hosts[rank]
         if host.closed:
             return
-        under_way = self._under_way[0] if self._under_way else None
-        epoch = 0 if under_way is None else under_way.epoch
-        if under_way is None:
-            left = 0
-        else:
+        epoch = 0
+        left = 0
+        if self._under_way:
+            under_way = self._under_way[0]
+            epoch = under_way.epoch
             left = under_way.collectives[rank].left
-        frames = self._frames.get((own, shim))
+        frames = self._frames.get((src, shim))
         if frames is None:
-            frames = self._frames[own, shim] = Frames(own, self._tree.shims[0].job, shim)
-        stamp = host.agreement.stamp(flow_key(epoch, self._tree.shims[0].job, shim))
-        host.nic.send(frames.encode(to, packet, epoch, left * _FRAME_BYTES, stamp))
+            frames = Frames(src, self._tree.shims[0].job, shim)
+            self._frames[src, shim] = frames
+        stamp = host.agreement.stamp(self._key(epoch, shim))
+        frame = frames.encode(dst, packet, epoch, left * _FRAME_BYTES, stamp)
+        host.nic.send(frame)
+
+    @property
+    def _present_shim(self) -> int:
+        """The shim's flow that is under way, or the tree's first."""
+        if self._under_way:
+            return self._under_way[0].shim
+        return self._tree.shims[0].flow
 
     def _go_on(self, rank: int, packets: Sequence[Packet]) -> None:
         """Send a worker's packets, and wake it when it has to send again."""
-        if self._under_way:
-            shim = self._under_way[0].shim
-        else:
-            shim = self._tree.shims[0].flow
+        shim = self._present_shim
         for packet in packets:
             self._send(rank, self._ends[rank], self._server, shim, packet)
-        if (at := self._cores[rank].next_wake) is not None:
-            self._clock.at(max(self._clock.now_ns, -int(-at * _NS // 1)), self._wake, rank)
+        wake_s = self._cores[rank].next_wake
+        if wake_s is not None:
+            # Rounded up, so that the worker's time has come when it is woken.
+            wake_ns = -int(-wake_s * _NS // 1)
+            self._clock.call_at(max(self._clock.now_ns, wake_ns), self._wake, rank)
 
     def _wake(self, rank: int) -> None:
         core = self._cores[rank]
         now_s = self._clock.now_ns / _NS
-        if (at := core.next_wake) is not None and at <= now_s and not self._hosts[rank].closed:
+        wake_s = core.next_wake
+        is_due = wake_s is not None and wake_s <= now_s
+        if is_due and not self._hosts[rank].closed:
             packets = core.wake(now_s)
             self._tally.retransmitted += len(packets)
             self._go_on(rank, packets)
 
-    def _deliver(self, rank: int, now_ns: int, frame: bytes) -> None:
+    def _deliver(
+        self,
+        rank: int,
+        now_ns: int,
+        frame: bytes,
+    ) -> None:
         arrived = read(frame)
         if arrived is None:
             return
         self._hosts[rank].agreement.hear(frame[SHIM_KEY], frame[SHIM_STAMP])
-        undone = next((one for one in self._under_way if not one.collectives[rank].done), None)
+        undone = [flow for flow in self._under_way if not flow.collectives[rank].done]
         packets = self._cores[rank].receive(arrived.packet, now_ns / _NS)
-        if undone is not None and undone.collectives[rank].done:
-            undone.left -= 1
+        # Flows of a worker end in their order, and a packet ends at most one.
+        if undone and undone[0].collectives[rank].done:
+            undone[0].left -= 1
         self._go_on(rank, packets)
         while self._under_way and not self._under_way[0].left:
             self._finish(self._under_way.popleft())
@@ -203,19 +257,39 @@ class _HostsOfTree:
         for rank, collective in enumerate(flow.collectives):
             if not np.array_equal(collective.result, flow.expected):
                 raise RunError(
-                    f"{flow.what}: worker {rank} has wrong sums; this is a defect of the switch's"
+                    f"{flow.label}: worker {rank} has wrong sums; this is a defect of the switch's"
                     " program"
                 )
         flow.on_complete()
 
-    def _deliver_to_fallback(self, now_ns: int, frame: bytes, packet: Packet) -> None:
+    def _deliver_to_fallback(
+        self,
+        now_ns: int,
+        frame: bytes,
+        packet: Packet,
+    ) -> None:
         self._hosts[0].agreement.hear(frame[SHIM_KEY], frame[SHIM_STAMP])
-        for to, answer in self._fallback.receive(packet, now_ns / _NS):
+        for worker, answer in self._fallback.receive(packet, now_ns / _NS):
+            rank = worker or 0
             if answer.kind == Kind.RESULT:
-                if self._under_way:
-                    shim = self._under_way[0].shim
-                else:
-                    shim = self._tree.shims[0].flow
+                shim = self._present_shim
             else:
-                shim = shim_of_answers(self._tree, to or 0)
-            self._send(0, self._server, self._ends[to or 0], shim, answer)
+                shim = shim_of_answers(self._tree, rank)
+            self._send(0, self._server, self._ends[rank], shim, answer)
+
+
+def _round_s(
+    fabric: Fabric,
+    tree: Tree,
+    window: int,
+) -> float:
+    """Return how long a window's packets and their results take in an empty network."""
+    takes_s: dict[Link, float] = {}
+    for link in tree.links:
+        sending_s = 8 * _FRAME_BYTES / fabric.rate_bps[link]
+        takes_s[link] = sending_s + float(fabric.delay_s[link])
+    longest_s = 0.0
+    for host in tree.hosts:
+        up_s = sum(takes_s[link] for link in tree.way_up(host))
+        longest_s = max(longest_s, up_s)
+    return window * max(takes_s.values()) + 2 * longest_s

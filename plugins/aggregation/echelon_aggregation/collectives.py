@@ -66,7 +66,12 @@ class InNetwork(Algorithm):
     def connection_bytes(self, ranks: int, size_bytes: int) -> int:
         return wire_bytes(-(-size_bytes // self.trees), self.values)
 
-    def block(self, name: str, group: Sequence[str], size_bytes: int) -> Block:
+    def block(
+        self,
+        name: str,
+        group: Sequence[str],
+        size_bytes: int,
+    ) -> Block:
         """Return a flow for each tree.
 
         It starts when all ranks that send are there, and is part of the work of all.
@@ -76,20 +81,23 @@ class InNetwork(Algorithm):
             first = tree % len(group)
             hosts = (*group[first:], *group[:first])
             among = (*hosts, hosts[0]) if self.sums else hosts
+            # The first trees have the bytes that are left over.
             size = size_bytes // self.trees + (tree < size_bytes % self.trees)
-            flow = Flow(
-                f"{name}-k1-w{tree + 1}",
-                among[0],
-                among[-1],
-                wire_bytes(max(1, size), self.values),
-                among=among,
-            )
-            steps[flow.name] = flow
+            sent_bytes = wire_bytes(max(1, size), self.values)
+            label = f"{name}-k1-w{tree + 1}"
+            steps[label] = Flow(label, among[0], among[-1], sent_bytes, among=among)
         names = tuple(steps)
         senders = group if self.sums else group[:1]
-        return Block(steps, {}, dict.fromkeys(senders, names), dict.fromkeys(group, names))
+        first_steps = dict.fromkeys(senders, names)
+        last_steps = dict.fromkeys(group, names)
+        return Block(steps, {}, first_steps, last_steps)
 
-    def whole_block(self, name: str, group: Sequence[str], size_bytes: int) -> Block:
+    def pair_block(
+        self,
+        name: str,
+        group: Sequence[str],
+        size_bytes: int,
+    ) -> Block:
         return self.block(name, group, size_bytes)
 
     def misplaced(self, hosts: Sequence[str]) -> str | None:

@@ -3,7 +3,7 @@ server, as fluids.
 
 All ways pay for headers: frames of 1,500 bytes carry 1,438 of a ring's data, and frames of 206
 bytes carry 32 values, which are 128. All cut their data into so many chunks that hosts send and
-receive at the same time (`echelon.model.jobs.collectives.Collective.whole`).
+receive at the same time (`echelon.model.jobs.collectives.Collective.pair_block`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from echelon.model.jobs.collectives import ALL_REDUCES, AllReduceName, Collectiv
 from echelon.model.jobs.combinators import Block, compute, flow, parallel, replicate, series
 from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.planning.fluid import FluidResult, alone_iteration_s, simulate
-from echelon.planning.fluid.simulator import FluidPlanner
+from echelon.planning.fluid.simulator import PlanSource
 from echelon.planning.fluid.slowdown import slowdown
 from echelon.planning.policies.fair import Fair
 from echelon_aggregation.collectives import OTHER_HEADER_BYTES, VALUES, InNetwork, wire_bytes
@@ -47,8 +47,11 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table as Markdown, its title above."""
-        lines = [self.columns, ("---",) * len(self.columns), *self.rows]
-        return "\n".join([f"**{self.title}**", "", *(f"| {' | '.join(line)} |" for line in lines)])
+        rule = ("---",) * len(self.columns)
+        lines = [f"**{self.title}**", ""]
+        for cells in (self.columns, rule, *self.rows):
+            lines.append(f"| {' | '.join(cells)} |")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,32 +66,39 @@ class Training:
 
     def by_hosts(self, algorithm: AllReduceName = "ring") -> Job:
         """Return the job with an all-reduce by hosts."""
-        return self._with(
-            Collective(ALL_REDUCES[algorithm], self.workers).whole("allreduce", self._sent_by_hosts)
-        )
+        all_reduce = Collective(ALL_REDUCES[algorithm], self.workers)
+        return self._with(all_reduce.pair_block("allreduce", self._sent_by_hosts))
 
     def by_server(self, server: str) -> Job:
         """Return the job with a parameter server, which sends on what it has added up while it
         receives the rest.
         """
         sent = self._sent_by_hosts
-        pushes = replicate(self.workers, lambda i, worker: flow(f"push-w{i}", worker, server, sent))
-        pulls = replicate(self.workers, lambda i, worker: flow(f"pull-w{i}", server, worker, sent))
+
+        def push(number: int, worker: str) -> Block:
+            return flow(f"push-w{number}", worker, server, sent)
+
+        def pull(number: int, worker: str) -> Block:
+            return flow(f"pull-w{number}", server, worker, sent)
+
+        pushes = replicate(self.workers, push)
+        pulls = replicate(self.workers, pull)
         # The first worker stands for the moment at which the server begins.
-        return self._with(parallel(pushes, replace(pulls, first={self.workers[0]: pulls.flows})))
+        pulls = replace(pulls, first={self.workers[0]: pulls.flows})
+        return self._with(parallel(pushes, pulls))
 
     def in_network(self, trees: int = 1, values: int = VALUES) -> Job:
         """Return the job with an all-reduce by switches."""
-        return self._with(
-            InNetwork(trees, values).block("allreduce", self.workers, self.gradient_bytes)
-        )
+        all_reduce = InNetwork(trees, values)
+        return self._with(all_reduce.block("allreduce", self.workers, self.gradient_bytes))
 
     def _with(self, block: Block) -> Job:
-        computed = replicate(
-            self.workers, lambda i, worker: compute(f"compute-w{i}", worker, self.compute_s)
-        )
-        graph = series(computed, block).graph(EchelonFlow.coflow("allreduce", block.flows))
-        return Job(self.name, *graph, start_s=self.start_s)
+        def gradient(number: int, worker: str) -> Block:
+            return compute(f"compute-w{number}", worker, self.compute_s)
+
+        iteration = series(replicate(self.workers, gradient), block)
+        coflow = EchelonFlow.coflow("allreduce", block.flows)
+        return Job(self.name, *iteration.graph(coflow), start_s=self.start_s)
 
     @property
     def _sent_by_hosts(self) -> int:
@@ -105,29 +115,35 @@ def rates(counts: Sequence[int] = (2, 4, 8, 16)) -> list[Table]:
     """Return the aggregated data per worker and second, in percent of a link, by number of
     workers.
     """
-    return [
-        _rates("one switch", lambda n: build_fabric(one_tor(n + 1, RATE_BPS)), counts),
-        _rates(
-            "4 leaves, uplinks for a quarter of the hosts, workers not in the order of leaves",
-            lambda n: build_fabric(leaf_spine(4, 1, n // 4 + 1, 4, RATE_BPS)),
-            [n for n in counts if n >= 4],
-        ),
-    ]
+
+    def switch(workers: int) -> Fabric:
+        return build_fabric(one_tor(workers + 1, RATE_BPS))
+
+    def leaves(workers: int) -> Fabric:
+        return build_fabric(leaf_spine(4, 1, workers // 4 + 1, 4, RATE_BPS))
+
+    several = [count for count in counts if count >= 4]
+    order = "4 leaves, uplinks for a quarter of the hosts, workers not in the order of leaves"
+    return [_rates("one switch", switch, counts), _rates(order, leaves, several)]
 
 
-def _rates(place: str, make: Callable[[int], Fabric], counts: Sequence[int]) -> Table:
+def _rates(
+    place: str,
+    build: Callable[[int], Fabric],
+    counts: Sequence[int],
+) -> Table:
     rows = []
-    for n in counts:
-        fabric = make(n)
+    for count in counts:
+        fabric = build(count)
         hosts = list(fabric.hosts)
-        each = n // 4 + 1
+        by_leaf = count // 4 + 1
         # One host of each leaf is no worker; the last of all is the server.
-        if n < len(hosts) - 1:
-            spread = [hosts[leaf * each + at] for at in range(each - 1) for leaf in range(4)]
+        if count < len(hosts) - 1:
+            leaves = [hosts[leaf * by_leaf : (leaf + 1) * by_leaf - 1] for leaf in range(4)]
+            workers = [host for row in zip(*leaves, strict=True) for host in row]
         else:
-            spread = hosts
-        workers = tuple(spread[:n])
-        job = Training("job", workers, _ALMOST_NOTHING_S, _GRADIENT_BYTES)
+            workers = hosts
+        job = Training("job", tuple(workers[:count]), _ALMOST_NOTHING_S, _GRADIENT_BYTES)
         ways = [
             job.in_network(),
             job.in_network(values=VALUES_TNA),
@@ -135,25 +151,21 @@ def _rates(place: str, make: Callable[[int], Fabric], counts: Sequence[int]) -> 
             job.by_hosts("tree"),
             job.by_server(hosts[-1]),
         ]
-        took_s = [alone_iteration_s(way, fabric) - _ALMOST_NOTHING_S for way in ways]
-        rows.append(
-            (
-                str(n),
-                *(f"{800 * _GRADIENT_BYTES / float(time_s) / RATE_BPS:.1f}" for time_s in took_s),
-            )
-        )
-    return Table(
-        f"Aggregated data per worker, % of a link's rate: {place}",
-        (
-            "workers",
-            "in network, 32 values",
-            "in network, 64 values",
-            "ring",
-            "binomial tree",
-            "parameter server",
-        ),
-        rows,
+        cells = [str(count)]
+        for way in ways:
+            took_s = alone_iteration_s(way, fabric) - _ALMOST_NOTHING_S
+            percent = 800 * _GRADIENT_BYTES / float(took_s) / RATE_BPS
+            cells.append(f"{percent:.1f}")
+        rows.append(tuple(cells))
+    columns = (
+        "workers",
+        "in network, 32 values",
+        "in network, 64 values",
+        "ring",
+        "binomial tree",
+        "parameter server",
     )
+    return Table(f"Aggregated data per worker, % of a link's rate: {place}", columns, rows)
 
 
 # -- memory for some of the jobs -------------------------------------------------------------------
@@ -167,24 +179,31 @@ ROUNDS = 10
 """How often the slowest job would iterate alone."""
 
 
-def draw(fabric: Fabric, jobs: int, workers: int, seed: int) -> list[Training]:
+def draw(
+    fabric: Fabric,
+    jobs: int,
+    workers: int,
+    seed: int,
+) -> list[Training]:
     """Return jobs on random hosts, whose gradients take half to twice as long as their
     computing.
     """
     rng = random.Random(seed)
-    hosts = sorted(rng.sample(sorted(fabric.hosts), jobs * workers), key=list(fabric.hosts).index)
+    place = list(fabric.hosts).index
+    sample = rng.sample(sorted(fabric.hosts), jobs * workers)
+    hosts = sorted(sample, key=place)
     rng.shuffle(hosts)
-    found: list[Training] = []
+    drawn: list[Training] = []
     for number in range(jobs):
-        own = tuple(
-            sorted(hosts[number * workers : (number + 1) * workers], key=list(fabric.hosts).index)
-        )
+        first = number * workers
+        group = sorted(hosts[first : first + workers], key=place)
         gradient = rng.randrange(10_000_000, 40_000_000)
         takes_s = Fraction(8 * wire_bytes(gradient), RATE_BPS)
         compute_s = takes_s * Fraction(rng.randrange(500, 2000), 1000)
         start_s = takes_s * Fraction(rng.randrange(1000), 1000)
-        found.append(Training(f"job{number + 1}", own, compute_s, gradient, start_s))
-    return found
+        job = Training(f"job{number + 1}", tuple(group), compute_s, gradient, start_s)
+        drawn.append(job)
+    return drawn
 
 
 Way = Literal["ring", "tree", "all", "share", "share-fallback", "first", "deadline"]
@@ -205,27 +224,45 @@ _BY: Mapping[Way, By] = {
 }
 
 
-def run(drawn: Sequence[Training], fabric: Fabric, way: Way) -> list[float]:
+def run(
+    drawn: Sequence[Training],
+    fabric: Fabric,
+    way: Way,
+) -> list[float]:
     """Return the slowdown of each job against itself in the network, alone, with memory for half of
     the jobs.
     """
     alone_s = [alone_iteration_s(job.in_network(), fabric) for job in drawn]
-    served = {"ring": 0, "tree": 0, "share": len(drawn) // 2}.get(way, len(drawn))
-    jobs = [
-        job.in_network() if at < served else job.by_hosts("tree" if way == "tree" else "ring")
-        for at, job in enumerate(drawn)
-    ]
-    places = 2 * WINDOW * (len(drawn) if way == "all" else len(drawn) // 2)
-    policy: FluidPlanner = Fair()  # gives the same rates where there are no trees
+    half = len(drawn) // 2
+    served_by_way = {"ring": 0, "tree": 0, "share": half}
+    served = served_by_way.get(way, len(drawn))
+    algorithm: AllReduceName = "tree" if way == "tree" else "ring"
+    jobs = [job.in_network() for job in drawn[:served]]
+    jobs += [job.by_hosts(algorithm) for job in drawn[served:]]
+
+    policy: PlanSource = Fair()  # gives the same rates where there are no trees
     if served:
-        policy = Aggregation(
-            Aggregation.Parameters(by=_BY.get(way, "first"), places=places, window=WINDOW)
+        places = 2 * WINDOW * (len(drawn) if way == "all" else half)
+        parameters = Aggregation.Parameters(
+            by=_BY.get(way, "first"),
+            places=places,
+            window=WINDOW,
         )
-    result = simulate(jobs, fabric, policy, None, until=ROUNDS * max(alone_s), ideal=True)
-    return [
-        slowdown(result.jobs[job.name], float(result.end_s), float(own_s))
-        for job, own_s in zip(jobs, alone_s, strict=True)
-    ]
+        policy = Aggregation(parameters)
+    end_s = ROUNDS * max(alone_s)
+    result = simulate(
+        jobs,
+        fabric,
+        policy,
+        None,
+        until=end_s,
+        ideal=True,
+    )
+    slowdowns = []
+    for job, time_s in zip(jobs, alone_s, strict=True):
+        record = result.jobs[job.name]
+        slowdowns.append(slowdown(record, float(result.end_s), float(time_s)))
+    return slowdowns
 
 
 def memory(draws: int, progress: Callable[[str], None] = lambda _: None) -> list[Table]:
@@ -239,11 +276,12 @@ def memory(draws: int, progress: Callable[[str], None] = lambda _: None) -> list
             cells = []
             for name, fabric in FABRICS.items():
                 progress(f"{count} jobs, {label}, {name}")
-                found = [
-                    run(draw(fabric, count, workers, seed), fabric, way) for seed in range(draws)
-                ]
-                mean = fmean(fmean(of) for of in found)
-                worst = fmean(max(of) for of in found)
+                by_draw = []
+                for seed in range(draws):
+                    jobs = draw(fabric, count, workers, seed)
+                    by_draw.append(run(jobs, fabric, way))
+                mean = fmean(fmean(slowdowns) for slowdowns in by_draw)
+                worst = fmean(max(slowdowns) for slowdowns in by_draw)
                 cells.append(f"{mean:.2f}, {worst:.2f}")
             rows.append((label, *cells))
         title = (
@@ -268,59 +306,74 @@ def short_flows(fabric: Fabric, seed: int) -> Job:
     """
     rng = random.Random(seed)
     hosts = sorted(fabric.hosts)
-    gap_s = 8 * SHORT_BYTES / (float(LOAD) * RATE_BPS * len(hosts))
+    offered_bps = float(LOAD) * RATE_BPS * len(hosts)
+    gap_s = 8 * SHORT_BYTES / offered_bps
     at_s = rng.expovariate(1 / gap_s)
     waits: list[ComputeUnit] = []
     flows: list[Flow] = []
     while at_s < END_S:
         src, dst = rng.sample(hosts, 2)
-        waits.append(ComputeUnit(f"wait{len(waits)}", src, Fraction(at_s)))
-        flows.append(Flow(f"short{len(flows)}", src, dst, SHORT_BYTES, (waits[-1].name,)))
+        number = len(flows)
+        wait = ComputeUnit(f"wait{number}", src, Fraction(at_s))
+        waits.append(wait)
+        flows.append(Flow(f"short{number}", src, dst, SHORT_BYTES, (wait.name,)))
         at_s += rng.expovariate(1 / gap_s)
     return Job("short", tuple(waits), tuple(flows), ())
 
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
+    """The slowdowns of jobs, and the times of short flows beside them, the shortest first."""
+
     slowdowns: Sequence[float]
     short_s: Sequence[float]
+
+    @property
+    def p99_s(self) -> float:
+        return self.short_s[int(0.99 * len(self.short_s))]
+
+    def cells(self, ring: _Shared) -> tuple[str, ...]:
+        """Return the figures of a row of the table, against those of a ring."""
+        slowdowns = zip(ring.slowdowns, self.slowdowns, strict=True)
+        gains = [by_ring / in_network for by_ring, in_network in slowdowns]
+        return (
+            f"{fmean(gains):.2f}",
+            f"{max(gains):.2f}",
+            f"{1e6 * fmean(self.short_s):.0f}",
+            f"{1e6 * self.p99_s:.0f}",
+            f"{ring.p99_s / self.p99_s:.2f}",
+        )
 
 
 def shared_cluster(draws: int, progress: Callable[[str], None] = lambda _: None) -> Table:
     """Return training times and the times of short flows beside, against a ring."""
     fabric = build_fabric(leaf_spine(4, 4, 8, 2, RATE_BPS))
-    ways: Mapping[str, tuple[Callable[[Training], Job], bool]] = {
-        "ring": (Training.by_hosts, False),
-        "in network, one tree for all": (Training.in_network, True),
-        "in network, a tree for each job, by load": (Training.in_network, False),
-        "in network, 4 trees for each job, by load": (lambda job: job.in_network(4), False),
-        "the same, 64 values": (lambda job: job.in_network(4, VALUES_TNA), False),
+    same_tree = "in network, one tree for all"
+    ways: Mapping[str, Callable[[Training], Job]] = {
+        "ring": Training.by_hosts,
+        same_tree: Training.in_network,
+        "in network, a tree for each job, by load": Training.in_network,
+        "in network, 4 trees for each job, by load": lambda job: job.in_network(4),
+        "the same, 64 values": lambda job: job.in_network(4, VALUES_TNA),
     }
-    found: dict[str, _Shared] = {}
-    for label, (way, one) in ways.items():
+    by_label: dict[str, _Shared] = {}
+    for label, way in ways.items():
         times = []
         short = []
         for seed in range(draws):
             progress(f"{label}, draw {seed + 1}")
-            result, drawn = _beside(fabric, way, TreesByLoad(one=one), seed)
-            times += [slowdown(result.jobs[job.name], float(result.end_s), 1.0) for job in drawn]
-            spans = result.jobs["short"].iterations[0].flows.values()
-            short += [span.finish - span.start for span in spans if span.finish is not None]
-        found[label] = _Shared(times, sorted(short))
-    ring = found["ring"]
-
-    def cells(of: _Shared) -> tuple[str, ...]:
-        gains = [by_ring / own for by_ring, own in zip(ring.slowdowns, of.slowdowns, strict=True)]
-        p99, p99_ring = (each.short_s[int(0.99 * len(each.short_s))] for each in (of, ring))
-        return (
-            f"{fmean(gains):.2f}",
-            f"{max(gains):.2f}",
-            f"{1e6 * fmean(of.short_s):.0f}",
-            f"{1e6 * p99:.0f}",
-            f"{p99_ring / p99:.2f}",
-        )
-
-    rows = [(label, *cells(of)) for label, of in found.items()]
+            trees = TreesByLoad(always_first=label == same_tree)
+            result, drawn = _beside_short_flows(fabric, way, trees, seed)
+            for job in drawn:
+                record = result.jobs[job.name]
+                times.append(slowdown(record, float(result.end_s), 1.0))
+            iteration = result.jobs["short"].iterations[0]
+            for span in iteration.flows.values():
+                if span.finish is not None:
+                    short.append(span.finish - span.start)
+        by_label[label] = _Shared(times, sorted(short))
+    ring = by_label["ring"]
+    rows = [(label, *shared.cells(ring)) for label, shared in by_label.items()]
     columns = (
         "",
         "training faster by, mean",
@@ -332,10 +385,21 @@ def shared_cluster(draws: int, progress: Callable[[str], None] = lambda _: None)
     return Table("4 jobs of 8 workers and short flows, 2:1 leaf-spine", columns, rows)
 
 
-def _beside(
-    fabric: Fabric, way: Callable[[Training], Job], paths: PathChooser, seed: int
+def _beside_short_flows(
+    fabric: Fabric,
+    way: Callable[[Training], Job],
+    paths: PathChooser,
+    seed: int,
 ) -> tuple[FluidResult, list[Training]]:
     drawn = draw(fabric, 4, 8, seed)
-    jobs = [short_flows(fabric, seed), *(way(job) for job in drawn)]
+    jobs = [short_flows(fabric, seed), *map(way, drawn)]
     policy = Aggregation(Aggregation.Parameters(places=1 << 20), paths)
-    return simulate(jobs, fabric, policy, None, until=END_S, ideal=True), drawn
+    result = simulate(
+        jobs,
+        fabric,
+        policy,
+        None,
+        until=END_S,
+        ideal=True,
+    )
+    return result, drawn

@@ -22,7 +22,7 @@ WINDOW = 64
 """The blocks under way where the policy does not say it."""
 _FIRST_PORT, _PORTS = 0x4000, 0x4000
 """UDP ports of workers: below those that Linux gives to others."""
-_TAKES = {number: "own" if by == "share" else by for by, number in TAKES.items()}
+_MEMORIES = {TAKES["share"]: "own", TAKES["first"]: "first", TAKES["deadline"]: "deadline"}
 
 
 def port_of(tree: JobTree) -> int:
@@ -43,12 +43,42 @@ def memory_of(tree: JobTree) -> Memory:
     if isinstance(tree.memory, Memory):
         grant = tree.memory.grant
         window = tree.memory.window
-        # A tree whose places are fewer than twice its window would take them from itself.
         if grant is None:
             return tree.memory
-        return Memory(grant, min(window, max(1, (grant.mask + 1) // 2)))
+        # A tree whose places are fewer than twice its window would take them from itself.
+        places = grant.mask + 1
+        return Memory(grant, min(window, max(1, places // 2)))
     by_deadline = isinstance(tree.flows[0].ranking, Deadline)
-    return Memory(Grant(0, -1, 0, TAKES["deadline" if by_deadline else "first"]), WINDOW)
+    take = TAKES["deadline" if by_deadline else "first"]
+    return Memory(Grant(0, -1, 0, take), WINDOW)
+
+
+def _common_places(
+    tree: JobTree,
+    grant: Grant | None,
+    able: Mapping[str, Capabilities],
+) -> int:
+    """Return how many places each switch of the tree has. Raise `LoweringError`."""
+    job = tree.flows[0].job
+    places = 1 << 32
+    for switch in tree_of(tree.path).switches:
+        memory = able[switch].trees
+        if memory is None:
+            raise LoweringError(
+                f"job {job}: flow '{tree.flows[0].flow}' goes over a tree with switch {switch},"
+                " whose program adds up nothing (write 'program: aggregation' in the switch's"
+                " entry of the service's file, or use another algorithm such as 'ring')",
+                job,
+            )
+        if grant is not None and grant.first + grant.mask >= memory.places:
+            raise LoweringError(
+                f"job {job}: {grant.first + grant.mask + 1} places are given away, switch"
+                f" {switch} has {memory.places} (give the policy 'places={memory.places}' or"
+                " less)",
+                job,
+            )
+        places = min(places, memory.places)
+    return places
 
 
 class AggregationTrees:
@@ -61,51 +91,34 @@ class AggregationTrees:
         fallback = shape.hosts[0]
         for flow, shim in zip(tree.flows, tree.shims, strict=True):
             for host in shape.hosts:
-                yield FlowPlan(flow.job, flow.flow, flow.ranking, shape.way(host, fallback)), shim
+                path = shape.way(host, fallback)
+                yield FlowPlan(flow.job, flow.flow, flow.ranking, path), shim
         for worker, host in enumerate(shape.hosts):
+            name = f"{first.flow} to {host}"
+            path = shape.way(fallback, host)
             shim = ShimIdentity(tree.shims[0].job, shim_of_answers(tree, worker))
-            yield (
-                FlowPlan(
-                    first.job, f"{first.flow} to {host}", first.ranking, shape.way(fallback, host)
-                ),
-                shim,
-            )
+            yield FlowPlan(first.job, name, first.ranking, path), shim
 
     def at_switches(
-        self, tree: JobTree, fabric: Fabric, able: Mapping[str, Capabilities]
+        self,
+        tree: JobTree,
+        fabric: Fabric,
+        able: Mapping[str, Capabilities],
     ) -> Mapping[str, HeldTree]:
         """Return what each switch holds.
 
         Raise `LoweringError` for one that adds up nothing, or has fewer places.
         """
-        job = tree.flows[0].job
         shape = tree_of(tree.path)
         grant = memory_of(tree).grant
-        places = 1 << 32
-        for switch in shape.switches:
-            memory = able[switch].trees
-            if memory is None:
-                raise LoweringError(
-                    f"job {job}: flow '{tree.flows[0].flow}' goes over a tree with switch {switch},"
-                    " whose program adds up nothing (write 'program: aggregation' in the switch's"
-                    " entry of the service's file, or use another algorithm such as 'ring')",
-                    job,
-                )
-            if grant is not None and grant.first + grant.mask >= memory.places:
-                raise LoweringError(
-                    f"job {job}: {grant.first + grant.mask + 1} places are given away, switch"
-                    f" {switch} has {memory.places} (give the policy 'places={memory.places}' or"
-                    " less)",
-                    job,
-                )
-            places = min(places, memory.places)
+        places = _common_places(tree, grant, able)
         if grant is not None and grant.take != TAKES["share"]:
-            if grant.mask >= 0:
-                mask = grant.mask
-            else:
+            mask = grant.mask
+            if mask < 0:
                 mask = (1 << places.bit_length() - 1) - 1
             # Jobs that come and go leave the others where they are.
             grant = Grant(0, mask, bit_reversed(tree.number, mask), grant.take)
+        shim = tree.shims[0]
         run = TreeRun(
             tree.number,
             tree.session,
@@ -114,31 +127,35 @@ class AggregationTrees:
             shape.parents,
             shape.root,
             {} if grant is None else dict.fromkeys(shape.switches, grant),
-            tree.shims[0].job,
-            tree.shims[0].flow,
-            tree.shims[0].flow,
+            shim.job,
+            shim.flow,
+            shim.flow,
         )
-        at = {switch: TreeAtSwitch(run, switch, fabric) for switch in shape.switches}
-        return {switch: HeldTree(there.entries(), there.group) for switch, there in at.items()}
+        by_switch = {}
+        for switch in shape.switches:
+            part = TreeAtSwitch(run, switch, fabric)
+            by_switch[switch] = HeldTree(part.entries(), part.group)
+        return by_switch
 
-    def told(self, tree: JobTree, fabric: Fabric) -> Mapping[str, Any]:
+    def host_document(self, tree: JobTree, fabric: Fabric) -> Mapping[str, Any]:
         """Return the group, as the file of `echelon_aggregation.membership` has it but for
         wires.
         """
         memory = memory_of(tree)
-        hosts = [fabric.hosts[name] for name in tree_of(tree.path).hosts]
+        workers = []
+        for name in tree_of(tree.path).hosts:
+            host = fabric.hosts[name]
+            worker = {"host": name, "ip": str(host.ipv4), "mac": host.mac, "port": port_of(tree)}
+            workers.append(worker)
         return {
             "tree": tree.number,
             "session": tree.session,
             "window": memory.window,
-            "memory": "own" if memory.grant is None else _TAKES[memory.grant.take],
+            "memory": "own" if memory.grant is None else _MEMORIES[memory.grant.take],
             "job": tree.shims[0].job,
             "flow": tree.shims[0].flow,
             "answers": shim_of_answers(tree, 0),
             "fallback": 0,
             "spread": memory.grant is not None,
-            "workers": [
-                {"host": host.name, "ip": str(host.ipv4), "mac": host.mac, "port": port_of(tree)}
-                for host in hosts
-            ],
+            "workers": workers,
         }

@@ -31,16 +31,20 @@ def block_exponent(values: Floats) -> int:
 
     A subnormal number counts as one of exponent 1, whose unit it has.
     """
-    if len(values):
-        return int(block_exponents(values, max(len(values), 1))[0])
-    return ZERO
+    if not len(values):
+        return ZERO
+    (exponent,) = block_exponents(values, len(values))
+    return int(exponent)
 
 
 def block_exponents(values: Floats, size: int) -> NDArray[np.uint8]:
     """Return the exponent of each block of `size` values; the last may be shorter."""
-    bits = values.view(np.uint32) & np.uint32(0x7FFFFFFF)
-    largest = np.maximum.reduceat(bits, np.arange(0, len(bits), size))
-    return np.where(largest, np.maximum(largest >> np.uint32(23), 1), 0).astype(np.uint8)
+    magnitudes = values.view(np.uint32) & np.uint32(0x7FFFFFFF)
+    # Without their signs, the bits of floats are in the order of the numbers.
+    starts = np.arange(0, len(magnitudes), size)
+    largest = np.maximum.reduceat(magnitudes, starts)
+    exponents = np.maximum(largest >> np.uint32(23), 1)
+    return np.where(largest, exponents, ZERO).astype(np.uint8)
 
 
 def unit_power(exponent: int, workers: int) -> int:
@@ -53,24 +57,34 @@ def fits(values: Floats, exponent: int) -> bool:
     return block_exponent(values) <= exponent
 
 
-def quantise(values: Floats, exponent: int, workers: int) -> bytes:
+def quantise(
+    values: Floats,
+    exponent: int,
+    workers: int,
+) -> bytes:
     """Return the values in units, to the nearest, ties to even, as packets carry them.
 
     What is too large for the exponent (`fits`) becomes the largest that is not: the sender sets
     OVERFLOW then.
     """
     most = 2.0 ** (30 - headroom(workers))
-    scaled = np.rint(np.ldexp(values.astype(np.float64), -unit_power(exponent, workers)))
-    return np.clip(scaled, -most, most).astype(">i4").tobytes()
+    scaled = np.ldexp(values.astype(np.float64), -unit_power(exponent, workers))
+    units = np.clip(np.rint(scaled), -most, most)
+    return units.astype(">i4").tobytes()
 
 
-def dequantise(data: bytes, exponent: int, workers: int) -> Floats:
+def dequantise(
+    data: bytes,
+    exponent: int,
+    workers: int,
+) -> Floats:
     """Return the numbers that sums in units stand for, rounded to 24 bits; beyond the range,
     infinities.
     """
     units = np.frombuffer(data, ">i4").astype(np.float64)
     with np.errstate(over="ignore", under="ignore"):
-        return np.ldexp(units, unit_power(exponent, workers)).astype(np.float32)
+        numbers = np.ldexp(units, unit_power(exponent, workers))
+        return numbers.astype(np.float32)
 
 
 def bound(exponent: int, workers: int) -> float:
@@ -79,4 +93,5 @@ def bound(exponent: int, workers: int) -> float:
     """
     if exponent == ZERO:
         return 0.0
-    return float(np.ldexp(workers, unit_power(exponent, workers) - 1))
+    half_unit = unit_power(exponent, workers) - 1
+    return float(np.ldexp(workers, half_unit))

@@ -62,23 +62,12 @@ class Fallback:
 
     def receive(self, packet: Packet, now: float) -> list[Sending]:
         """Take a packet that arrived; return what to send."""
-        if (packet.tree, packet.session) != (
-            self.group.tree,
-            self.group.session,
-        ) or packet.kind not in (
-            Kind.CONTRIBUTION,
-            Kind.ANSWER,
-        ):
+        if not self._is_for_this(packet):
             self.tally.ignored += 1
             return []
+        # Even a packet with a mistake makes blocks older than it go.
         block = self._find(packet.block)
-        has_form = bool(packet.flags & Flag.EMPTY) or len(packet.values) == 4 * self.group.values
-        if (
-            block is None
-            or not has_form
-            or not packet.workers
-            or packet.workers & ~self.group.everyone
-        ):
+        if block is None or not self._has_form(packet):
             self.tally.ignored += 1
             return []
         if block.result is not None:
@@ -96,6 +85,18 @@ class Fallback:
             return self._ask(block, packet.block, now)
         return []
 
+    def _is_for_this(self, packet: Packet) -> bool:
+        if packet.tree != self.group.tree or packet.session != self.group.session:
+            return False
+        return packet.kind in (Kind.CONTRIBUTION, Kind.ANSWER)
+
+    def _has_form(self, packet: Packet) -> bool:
+        if not packet.workers or packet.workers & ~self.group.everyone:
+            return False
+        if packet.flags & Flag.EMPTY:
+            return True
+        return len(packet.values) == 4 * self.group.values
+
     def _find(self, number: int) -> _Block | None:
         """Return the block of that number; None for one that all workers have the result of.
 
@@ -107,8 +108,9 @@ class Fallback:
         newest = max(blocks, default=-1)
         if number <= newest - 2 * window:
             return None
-        for old in [old for old in blocks if old <= number - 2 * window]:
-            del blocks[old]
+        for old in list(blocks):
+            if old <= number - 2 * window:
+                del blocks[old]
         return blocks.setdefault(number, _Block(pause_s=self.group.least_timeout_s))
 
     def _add(self, block: _Block, packet: Packet) -> None:
@@ -145,10 +147,16 @@ class Fallback:
             next_exponent=block.next_exponent,
         )
 
-    def _finish(self, block: _Block, found: Packet) -> list[Sending]:
+    def _finish(self, block: _Block, total: Packet) -> list[Sending]:
         self.tally.results += 1
         everyone = self.group.everyone
-        result = replace(found, kind=Kind.RESULT, workers=everyone, flags=found.flags & ~Flag.AGAIN)
+        flags = total.flags & ~Flag.AGAIN
+        result = replace(
+            total,
+            kind=Kind.RESULT,
+            workers=everyone,
+            flags=flags,
+        )
         block.result = result
         block.values = None
         if self.group.by_tree:
@@ -159,18 +167,27 @@ class Fallback:
         """Return the result as an answer to each of these workers, which switches forward as it
         is.
         """
-        answer = replace(result, kind=Kind.ANSWER, workers=self._bit)
+        answer = replace(
+            result,
+            kind=Kind.ANSWER,
+            workers=self._bit,
+        )
         return [(worker, answer) for worker in self._numbers(workers)]
 
-    def _ask(self, block: _Block, number: int, now: float) -> list[Sending]:
+    def _ask(
+        self,
+        block: _Block,
+        number: int,
+        now: float,
+    ) -> list[Sending]:
         """Ask the missing workers, at growing intervals."""
         block.ask_at = now + block.pause_s
         block.pause_s = min(2 * block.pause_s, self.group.most_timeout_s)
         missing = self.group.everyone & ~block.workers
         self.tally.asked += missing.bit_count()
-        request = Packet(
-            Kind.REQUEST, self.group.tree, self.group.session, number, missing, flags=Flag.EMPTY
-        )
+        tree = self.group.tree
+        session = self.group.session
+        request = Packet(Kind.REQUEST, tree, session, number, missing, flags=Flag.EMPTY)
         return [(worker, request) for worker in self._numbers(missing)]
 
     def _numbers(self, workers: int) -> list[int]:

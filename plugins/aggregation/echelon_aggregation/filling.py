@@ -34,8 +34,9 @@ def fill(
             for link, load in loads[number].items():
                 together[link] = together.get(link, 0.0) + load
         while growing:
-            step = min((left_Bps[link] / load for link, load in together.items()), default=inf)
-            step = max(0.0, min(step, *(most_Bps[number] - rates[number] for number in growing)))
+            to_full = [left_Bps[link] / load for link, load in together.items()]
+            to_limit = [most_Bps[number] - rates[number] for number in growing]
+            step = max(0.0, min(*to_full, *to_limit, inf))
             full = set()
             for link, load in together.items():
                 left_Bps[link] -= step * load

@@ -53,15 +53,20 @@ class Arrived:
 class Frames:
     """The frames from one endpoint: packets of one flow of a job."""
 
-    def __init__(self, own: Endpoint, job: int = 0, flow: int = 0) -> None:
-        self._own = own
+    def __init__(
+        self,
+        src: Endpoint,
+        job: int = 0,
+        flow: int = 0,
+    ) -> None:
+        self._src = src
         self._job = job
         self._flow = flow
         self._heads: dict[tuple[Endpoint, int], bytes] = {}
 
     def encode(
         self,
-        to: Endpoint,
+        dst: Endpoint,
         packet: Packet,
         epoch: int = 0,
         left_bytes: int = 0,
@@ -71,30 +76,28 @@ class Frames:
         bytes left. `stamp` is what the host knows of the iteration (`docs/data-plane.md`)."""
         data = packet.encode()
         length = SHIM_END + len(data)
-        head = self._heads.get((to, length))
+        head = self._heads.get((dst, length))
         if head is None:
-            own = self._own
-            address = FlowAddress(own.mac, to.mac, own.ip, to.ip, own.port)
-            head = self._heads[to, length] = headers(address, length, to.port)
+            src = self._src
+            address = FlowAddress(src.mac, dst.mac, src.ip, dst.ip, src.port)
+            head = headers(address, length, dst.port)
+            self._heads[dst, length] = head
         key = flow_key(epoch, self._job, self._flow)
-        return (
-            head + _SHIM.pack(SHIM_VERSION << 4, key, 0, min(left_bytes, 2**32 - 1), stamp) + data
-        )
+        left = min(left_bytes, 2**32 - 1)
+        shim = _SHIM.pack(SHIM_VERSION << 4, key, 0, left, stamp)
+        return head + shim + data
 
 
 def read(frame: bytes) -> Arrived | None:
     """Return the packet of a frame, MARKED if it met congestion; None for any other frame."""
     try:
-        kind, version, service, fragment, protocol, _, dst, src_port, dst_port, length = (
-            _ENDS.unpack_from(frame)
-        )
+        ends = _ENDS.unpack_from(frame)
+        kind, version, service, fragment, protocol, _, dst, src_port, dst_port, length = ends
         # Switches check what is from or to the protocol's port, and is whole. Anything else may be
         # anybody's.
-        if (
-            (kind, version, protocol) != (0x0800, 0x45, 17)
-            or fragment & _IN_PARTS
-            or PORT not in (src_port, dst_port)
-        ):
+        is_udp = (kind, version, protocol) == (0x0800, 0x45, 17)
+        is_of_protocol = PORT in (src_port, dst_port)
+        if not is_udp or not is_of_protocol or fragment & _IN_PARTS:
             return None
         packet = decode(frame[SHIM_END : 34 + length])
     except (struct.error, WireError):
@@ -214,17 +217,15 @@ def _only(opened: socket.socket, ports: Sequence[int]) -> None:
         (_LOAD_BYTE, 0, 0, 23),
         (_IF_EQUAL, 0, count + 1, socket.IPPROTO_UDP),
         (_LOAD_HALF, 0, 0, 36),
-        *((_IF_EQUAL, count - at, 0, port) for at, port in enumerate(ports)),
-        (_RETURN, 0, 0, 0),
-        (_RETURN, 0, 0, _LARGEST_FRAME),
     ]
-    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
-    held = ctypes.create_string_buffer(code)
-    opened.setsockopt(
-        socket.SOL_SOCKET,
-        _SO_ATTACH_FILTER,
-        struct.pack("HL", len(program), ctypes.addressof(held)),
-    )
+    # A jump says how many instructions to skip: a port that is equal, to the last one.
+    for number, port in enumerate(ports):
+        program.append((_IF_EQUAL, count - number, 0, port))
+    program += [(_RETURN, 0, 0, 0), (_RETURN, 0, 0, _LARGEST_FRAME)]
+    instructions = [struct.pack("HBBI", *instruction) for instruction in program]
+    held = ctypes.create_string_buffer(b"".join(instructions))
+    option = struct.pack("HL", len(program), ctypes.addressof(held))
+    opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
 
 
 def open_wire(name: str, ends: Sequence[Endpoint]) -> Wire:

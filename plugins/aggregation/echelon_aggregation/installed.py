@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,9 +53,9 @@ class TreeAtSwitch:
     fabric: Fabric
 
     @cached_property
-    def behind(self) -> Mapping[str, int]:
+    def children(self) -> Mapping[str, int]:
         """The bitmap of the workers behind each child, which is a host or a switch."""
-        found: dict[str, int] = {}
+        bitmaps: dict[str, int] = {}
         for bit, worker in enumerate(self.tree.workers):
             below = worker.host
             node = self.fabric.neighbour[worker.host, 0]
@@ -63,19 +63,27 @@ class TreeAtSwitch:
                 below = node
                 node = self.tree.parents[node]
             if node == self.switch:
-                found[below] = found.get(below, 0) | 1 << bit
-        return found
+                bitmaps[below] = bitmaps.get(below, 0) | 1 << bit
+        return bitmaps
+
+    @property
+    def _workers(self) -> list[tuple[int, WorkerPort]]:
+        """The workers on hosts of this switch, with their bits."""
+        workers = enumerate(self.tree.workers)
+        return [(bit, worker) for bit, worker in workers if worker.host in self.children]
 
     @property
     def group(self) -> MulticastGroup:
-        """The copies of a result: one for each worker here, whose instance is its bit plus 1, and
-        one for each switch below."""
-        copies = [
-            (self._port(worker.host), bit + 1)
-            for bit, worker in enumerate(self.tree.workers)
-            if worker.host in self.behind
-        ]
-        copies += [(self._port(node), 0) for node in self.behind if node in self.fabric.switches]
+        """The copies of a result: one for each worker here, and one for each switch below.
+
+        The instance of a worker's copy is its bit plus 1.
+        """
+        copies = []
+        for bit, worker in self._workers:
+            copies.append((self._port(worker.host), bit + 1))
+        for child in self.children:
+            if child in self.fabric.switches:
+                copies.append((self._port(child), 0))
         return MulticastGroup(FIRST_GROUP + self.tree.number, tuple(sorted(copies)))
 
     def entries(self, *, hands_over: bool = True) -> tuple[TableEntry, ...]:
@@ -85,65 +93,63 @@ class TreeAtSwitch:
         `aggregation_holder`; a program that cannot gives no memory by deadline. Raises
         `ValueError`.
         """
-        tree = self.tree
-        number = self.tree.number
-        key: dict[str, Match] = {"tree": number, "session": tree.session}
-        towards = self._towards_fallback()
-        found = [
-            entry(
-                "aggregation_copy",
-                {"tree": number, "copy": bit + 1},
-                "deliver",
-                dst_mac=mac(self.fabric.hosts[worker.host].mac),
-                dst=ipv4(self.fabric.hosts[worker.host].ipv4),
-                udp_port=worker.port,
-            )
-            for bit, worker in enumerate(tree.workers)
-            if worker.host in self.behind
-        ]
-        places = tree.places.get(self.switch)
-        if places is None:
-            found.append(entry("aggregation_tree", key, "pass_on"))
+        entries = [self._copy(bit, worker) for bit, worker in self._workers]
+        key: dict[str, Match] = {"tree": self.tree.number, "session": self.tree.session}
+        grant = self.tree.places.get(self.switch)
+        if grant is None:
+            entries.append(entry("aggregation_tree", key, "pass_on"))
         else:
-            is_root = self.switch == tree.root
             if hands_over:
-                found.append(self._holder(key))
-            elif places.take == TAKES["deadline"]:
+                entries.append(self._holder(key))
+            elif grant.take == TAKES["deadline"]:
                 raise ValueError(
                     f"{self.switch} has a program that gives no memory by deadline (use first or"
                     " share)"
                 )
-            found.append(
-                entry(
-                    "aggregation_tree",
-                    key,
-                    "aggregate",
-                    first=places.first,
-                    mask=places.mask,
-                    start=places.start,
-                    all=sum(self.behind.values()),
-                    take=places.take,
-                    is_root=int(is_root),
-                    parent_port=0 if is_root else self._port(tree.parents[self.switch]),
-                    group=self.group.number,
-                    up_flow=tree.up_flow,
-                    down_flow=tree.down_flow,
-                )
-            )
-        for node, workers in self.behind.items():
-            action = "from_fallback" if node == towards else "from_child"
-            found.append(
-                entry(
-                    "aggregation_member",
-                    {"tree": number, "port": self._port(node)},
-                    action,
-                    workers_behind=workers,
-                )
-            )
-        if self.switch != tree.root:
-            port = self._port(tree.parents[self.switch])
-            found.append(entry("aggregation_member", {"tree": number, "port": port}, "from_parent"))
-        return tuple(found)
+            entries.append(self._aggregate(key, grant))
+        return (*entries, *self._members())
+
+    def _copy(self, bit: int, worker: WorkerPort) -> TableEntry:
+        """Return the entry that addresses the copy of a result to a worker."""
+        host = self.fabric.hosts[worker.host]
+        return entry(
+            "aggregation_copy",
+            {"tree": self.tree.number, "copy": bit + 1},
+            "deliver",
+            dst_mac=mac(host.mac),
+            dst=ipv4(host.ipv4),
+            udp_port=worker.port,
+        )
+
+    def _aggregate(self, key: dict[str, Match], grant: Grant) -> TableEntry:
+        is_root = self.switch == self.tree.root
+        return entry(
+            "aggregation_tree",
+            key,
+            "aggregate",
+            first=grant.first,
+            mask=grant.mask,
+            start=grant.start,
+            all=sum(self.children.values()),
+            take=grant.take,
+            is_root=int(is_root),
+            parent_port=0 if is_root else self._port(self.tree.parents[self.switch]),
+            group=self.group.number,
+            up_flow=self.tree.up_flow,
+            down_flow=self.tree.down_flow,
+        )
+
+    def _members(self) -> Iterator[TableEntry]:
+        """Yield the entries that say who sends to each port: a child, or the parent."""
+        towards_fallback = self._towards_fallback()
+        for node, workers in self.children.items():
+            key: dict[str, Match] = {"tree": self.tree.number, "port": self._port(node)}
+            action = "from_fallback" if node == towards_fallback else "from_child"
+            yield entry("aggregation_member", key, action, workers_behind=workers)
+        if self.switch != self.tree.root:
+            port = self._port(self.tree.parents[self.switch])
+            key = {"tree": self.tree.number, "port": port}
+            yield entry("aggregation_member", key, "from_parent")
 
     def _holder(self, key: dict[str, Match]) -> TableEntry:
         """Return the entry that says where an incomplete sum goes that gives its place up."""
@@ -164,11 +170,12 @@ class TreeAtSwitch:
 
     def _towards_fallback(self) -> str:
         """Return the child that leads to the fallback, or the parent."""
-        bit = next(
-            bit for bit, worker in enumerate(self.tree.workers) if worker.host == self.tree.fallback
-        )
-        below = next((node for node, workers in self.behind.items() if workers >> bit & 1), None)
-        return below or self.tree.parents[self.switch]
+        hosts = [worker.host for worker in self.tree.workers]
+        bit = 1 << hosts.index(self.tree.fallback)
+        for child, workers in self.children.items():
+            if workers & bit:
+                return child
+        return self.tree.parents[self.switch]
 
     def _port(self, node: str) -> int:
         return self.fabric.port_to[self.switch, node]

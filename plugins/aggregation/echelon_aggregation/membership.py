@@ -18,6 +18,10 @@ from echelon_aggregation.wire import MAX_WORKERS, PORT
 from echelon_lab.endhosts.shim import SHIM_PORT
 
 VARIABLE = "ECHELON_AGGREGATION"
+_TAKEN_PORTS = {
+    PORT: "the fallback's port",
+    SHIM_PORT: "the port of senders that write the shim",
+}
 Number = Annotated[int, Field(ge=0, le=0xFFFF)]
 Mac = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$")]
 
@@ -30,7 +34,7 @@ class Member(Section):
     mac: Mac = Field(description="the MAC address of the host")
     port: Number = Field(description="the UDP port that the worker sends from")
 
-    def at(self, port: int) -> Endpoint:
+    def endpoint(self, port: int) -> Endpoint:
         """Return the endpoint of a process on the worker's host."""
         return Endpoint(str(self.ip), self.mac, port)
 
@@ -39,7 +43,9 @@ class Membership(Section):
     """A group of workers and its tree."""
 
     workers: tuple[Member, ...] = Field(
-        min_length=1, max_length=MAX_WORKERS, description="the workers, by rank"
+        min_length=1,
+        max_length=MAX_WORKERS,
+        description="the workers, by rank",
     )
     tree: Annotated[int, Field(ge=1, le=0xFFFF)] = Field(description="the number of the tree")
     session: Number = Field(description="the number of this run of the group")
@@ -68,12 +74,9 @@ class Membership(Section):
         if self.fallback >= len(self.workers):
             raise problem(f"there is no worker {self.fallback}", "fallback", code="out-of-range")
         for number, member in enumerate(self.workers):
-            if member.port in (PORT, SHIM_PORT):
-                if member.port == PORT:
-                    whose = "the fallback's port"
-                else:
-                    whose = "the port of senders that write the shim"
-                raise problem(f"{member.port} is {whose}", "workers", number, "port")
+            user = _TAKEN_PORTS.get(member.port)
+            if user is not None:
+                raise problem(f"{member.port} is {user}", "workers", number, "port")
         return self
 
     @property
@@ -92,12 +95,13 @@ class Membership(Section):
 
     def endpoint(self, rank: int) -> Endpoint:
         """Return where worker `rank` is."""
-        return self.workers[rank].at(self.workers[rank].port)
+        worker = self.workers[rank]
+        return worker.endpoint(worker.port)
 
     @property
     def fallback_endpoint(self) -> Endpoint:
         """Return where the fallback is."""
-        return self.workers[self.fallback].at(PORT)
+        return self.workers[self.fallback].endpoint(PORT)
 
 
 def read_membership(path: str | None = None) -> Membership:

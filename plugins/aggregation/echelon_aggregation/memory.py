@@ -69,17 +69,20 @@ def bit_reversed(number: int, mask: int) -> int:
     """Return the number's lowest bits in reverse: consecutive numbers are far apart (van der
     Corput's sequence).
     """
-    return int(f"{number & mask:0{mask.bit_length()}b}"[::-1], 2)
+    bits = f"{number & mask:0{mask.bit_length()}b}"
+    return int(bits[::-1], 2)
 
 
 Room = Mapping[str, int]
 """The places of each switch."""
-Of = tuple[str, Tree]
+TreeKey = tuple[str, Tree]
 """A tree of a job."""
 
 
 def parts(
-    claims: Sequence[Claim], room: Room, before: Mapping[Of, Grant] | None = None
+    claims: Sequence[Claim],
+    room: Room,
+    before: Mapping[TreeKey, Grant] | None = None,
 ) -> list[Grant | None]:
     """Return a part of its own for each tree that fits at all of its switches, in this order; None
     for the others.
@@ -87,46 +90,71 @@ def parts(
     The part has the same place at each switch. Parts are powers of two at multiples of themselves.
     A tree that has one `before` keeps it.
     """
-    kept = [(before or {}).get((claim.job, claim.tree)) for claim in claims]
-    taken = [
-        (grant, frozenset(claim.tree.switches))
-        for claim, grant in zip(claims, kept, strict=True)
-        if grant
-    ]
-    found: list[Grant | None] = []
-    for claim, own in zip(claims, kept, strict=True):
-        if own is not None:
-            found.append(own)
-            continue
-        switches = frozenset(claim.tree.switches)
-        most = min(room[switch] for switch in switches)
-        inside = [grant for grant, of in taken if of & switches]
-        starts = range(0, most - claim.places + 1, claim.places)
-        first = next(
-            (at for at in starts if not any(_overlap(at, claim.places, other) for other in inside)),
-            None,
-        )
-        if first is None:
-            grant = None
-        else:
-            grant = Grant(first, claim.places - 1, 0, TAKES["share"])
-        found.append(grant)
+    earlier = before or {}
+    kept = [earlier.get((claim.job, claim.tree)) for claim in claims]
+    taken: dict[str, list[Grant]] = {}
+    for claim, grant in zip(claims, kept, strict=True):
         if grant is not None:
-            taken.append((grant, switches))
-    return found
+            _take(taken, claim, grant)
+    grants: list[Grant | None] = []
+    for claim, grant in zip(claims, kept, strict=True):
+        if grant is None:
+            grant = _first_fit(claim, room, taken)
+            if grant is not None:
+                _take(taken, claim, grant)
+        grants.append(grant)
+    return grants
 
 
-def _overlap(first: int, places: int, other: Grant) -> bool:
-    return first <= other.first + other.mask and other.first <= first + places - 1
+def _take(
+    taken: dict[str, list[Grant]],
+    claim: Claim,
+    grant: Grant,
+) -> None:
+    for switch in claim.tree.switches:
+        taken.setdefault(switch, []).append(grant)
 
 
-def together(claims: Sequence[Claim], room: Room, by: By) -> list[Grant | None]:
+def _first_fit(
+    claim: Claim,
+    room: Room,
+    taken: Mapping[str, Sequence[Grant]],
+) -> Grant | None:
+    """Return the first part that is free at all switches of a tree."""
+    switches = claim.tree.switches
+    most = min(room[switch] for switch in switches)
+    inside = [grant for switch in switches for grant in taken.get(switch, ())]
+    for first in range(0, most - claim.places + 1, claim.places):
+        part = Grant(first, claim.places - 1, 0, TAKES["share"])
+        if not any(_overlap(part, other) for other in inside):
+            return part
+    return None
+
+
+def _overlap(part: Grant, other: Grant) -> bool:
+    last = part.first + part.mask
+    last_of_other = other.first + other.mask
+    return part.first <= last_of_other and other.first <= last
+
+
+def together(
+    claims: Sequence[Claim],
+    room: Room,
+    criterion: By,
+) -> list[Grant | None]:
     """Return for each tree all places that its switches have, up to a power of two.
 
     None: they have none.
     """
-    most = [min(room[switch] for switch in claim.tree.switches) for claim in claims]
-    return [Grant(0, (1 << of.bit_length() - 1) - 1, 0, TAKES[by]) if of else None for of in most]
+    grants: list[Grant | None] = []
+    for claim in claims:
+        places = min(room[switch] for switch in claim.tree.switches)
+        grant = None
+        if places:
+            mask = (1 << places.bit_length() - 1) - 1
+            grant = Grant(0, mask, 0, TAKES[criterion])
+        grants.append(grant)
+    return grants
 
 
 def due_first(claims: Sequence[Claim], room: Room) -> list[float]:
@@ -139,11 +167,14 @@ def due_first(claims: Sequence[Claim], room: Room) -> list[float]:
     """
     left: dict[str, float] = dict(room)
     served = [0.0] * len(claims)
-    for number in sorted(range(len(claims)), key=lambda number: claims[number].due_s):
+    order = sorted(range(len(claims)), key=lambda number: claims[number].due_s)
+    for number in order:
         claim = claims[number]
-        served[number] = min(1.0, *(left[switch] / claim.places for switch in claim.tree.switches))
-        for switch in claim.tree.switches:
-            left[switch] -= served[number] * claim.places
+        switches = claim.tree.switches
+        part = min(1.0, *(left[switch] / claim.places for switch in switches))
+        for switch in switches:
+            left[switch] -= part * claim.places
+        served[number] = part
     return served
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from echelon.model.fabric.model import Fabric, Path
 from echelon.model.fabric.routing import NoRouteError, PathChooser, Router, Routes
 from echelon.model.jobs.analysis import connections
-from echelon.model.jobs.graph import Job
+from echelon.model.jobs.graph import Ends, Job
 from echelon.planning.allocation import Link
 from echelon.planning.paths import links_of
 
@@ -23,24 +23,25 @@ class TreesByLoad:
     link is busy for the shortest time with an iteration of each job before. Trees stay where they
     are; others choose the paths of connections.
 
-    With `one`, all jobs have the first tree: what load balancing is compared with.
+    With `always_first`, all jobs have the first tree: what load balancing is compared with.
     """
 
-    def __init__(self, *, one: bool = False) -> None:
+    def __init__(self, *, always_first: bool = False) -> None:
         self.connections: PathChooser = Router()
         """What chooses the paths of connections."""
-        self._one = one
+        self._always_first = always_first
         self._last: tuple[Fabric | None, tuple[Job, ...], dict[str, Routes]] = (None, (), {})
         self._last_by: PathChooser = self.connections
 
     @property
     def trees(self) -> dict[str, Routes]:
         """Return the trees of the last jobs."""
-        found = {
-            name: {ends: path for ends, path in of.items() if len(ends) > 2}
-            for name, of in self._last[2].items()
-        }
-        return {name: of for name, of in found.items() if of}
+        by_job: dict[str, Routes] = {}
+        for name, routes in self._last[2].items():
+            trees = {ends: path for ends, path in routes.items() if len(ends) > 2}
+            if trees:
+                by_job[name] = trees
+        return by_job
 
     def remember(self, trees: Mapping[str, Routes]) -> None:
         """Keep these trees for jobs that are still to come."""
@@ -49,63 +50,65 @@ class TreesByLoad:
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
         """Return the paths by job. Raises `NoRouteError`."""
         present = tuple(jobs)
-        if (
-            self._last[0] is fabric
-            and self._last[1] == present
-            and self._last_by is self.connections
-        ):
-            return self._last[2]
-        routed = {
-            name: dict(routes) for name, routes in self.connections.route(fabric, present).items()
-        }
-        busy_s: defaultdict[Link, float] = defaultdict(float)
+        last_fabric, last_jobs, last_routes = self._last
+        has_changed = last_fabric is not fabric or last_jobs != present
+        if not has_changed and self._last_by is self.connections:
+            return last_routes
 
-        def place(path: Path, size_bytes: int) -> None:
-            for link in links_of(path):
-                busy_s[link] += size_bytes / float(fabric.capacity_Bps[link])
-
-        of_job = {
-            job.name: {
-                ends: sum(f.size_bytes for f in flows) for ends, flows in connections(job).items()
-            }
-            for job in present
-        }
-        trees = [
-            (name, ends, size)
-            for name, sizes in of_job.items()
-            for ends, size in sizes.items()
-            if len(ends) > 2
-        ]
-        for name, sizes in of_job.items():
-            for ends, size in sizes.items():
+        routes = self.connections.route(fabric, present)
+        routed = {name: dict(paths) for name, paths in routes.items()}
+        load = _Load(fabric)
+        trees: list[tuple[str, Ends, int]] = []
+        for job in present:
+            for ends, flows in connections(job).items():
+                size_bytes = sum(flow.size_bytes for flow in flows)
                 if len(ends) == 2:
-                    place(routed[name][ends], size)
-        for name, ends, size in trees:
-            try:
-                paths = [
-                    (ends[0], *inner, ends[-1]) for inner in fabric.shortest_paths.switches(*ends)
-                ]
-            except NoRouteError as error:
-                raise NoRouteError(f"job {name}: {error}", name, code=error.code) from None
-            # The hosts' own links are in every tree.
-            before = self._last[2].get(name, {}).get(ends)
+                    load.add(routed[job.name][ends], size_bytes)
+                else:
+                    trees.append((job.name, ends, size_bytes))
+
+        for name, ends, size_bytes in trees:
+            paths = _paths(fabric, name, ends)
+            before = last_routes.get(name, {}).get(ends)
             if before in paths:
                 chosen = before
-            elif self._one:
+            elif self._always_first:
                 chosen = paths[0]
             else:
-                chosen = min(
-                    paths,
-                    key=lambda path: max(
-                        (
-                            busy_s[link]
-                            for link in links_of(path)
-                            if not set(link) & fabric.hosts.keys()
-                        ),
-                        default=0.0,
-                    ),
-                )
+                chosen = min(paths, key=load.busiest_s)
             routed[name][ends] = chosen
-            place(chosen, size)
-        self._last, self._last_by = (fabric, present, dict(routed)), self.connections
+            load.add(chosen, size_bytes)
+        self._last = (fabric, present, dict(routed))
+        self._last_by = self.connections
         return self._last[2]
+
+
+def _paths(
+    fabric: Fabric,
+    job: str,
+    ends: Ends,
+) -> list[Path]:
+    """Return the shortest trees among some hosts of a job. Raise `NoRouteError`."""
+    try:
+        between = fabric.shortest_paths.switches(*ends)
+    except NoRouteError as error:
+        raise NoRouteError(f"job {job}: {error}", job, code=error.code) from None
+    return [(ends[0], *switches, ends[-1]) for switches in between]
+
+
+class _Load:
+    """The time for which each link is busy with an iteration of each job."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._busy_s: defaultdict[Link, float] = defaultdict(float)
+
+    def add(self, path: Path, size_bytes: int) -> None:
+        for link in links_of(path):
+            self._busy_s[link] += size_bytes / float(self._fabric.capacity_Bps[link])
+
+    def busiest_s(self, path: Path) -> float:
+        """Return how long the busiest link is, without those of hosts, which all trees have."""
+        hosts = self._fabric.hosts.keys()
+        inside = [link for link in links_of(path) if hosts.isdisjoint(link)]
+        return max((self._busy_s[link] for link in inside), default=0.0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs import build_job
@@ -50,53 +51,72 @@ def with_rings(spec: JobSpec) -> JobSpec:
     changes: dict[str, object] = {}
     if _in_network("all-reduce", getattr(section, "collective", None)):
         changes["collective"] = "ring"
-    if nodes := getattr(section, "nodes", ()):
-        changes["nodes"] = tuple(
-            node.model_copy(update={"algorithm": None})
-            if _in_network(node.collective, node.algorithm)
-            else node
-            for node in nodes
-        )
-    return spec.model_copy(update={spec.parallelism: section.model_copy(update=changes)})
+    nodes = getattr(section, "nodes", ())
+    if nodes:
+        changes["nodes"] = tuple(_by_hosts(node) for node in nodes)
+    changed = section.model_copy(update=changes)
+    return spec.model_copy(update={spec.parallelism: changed})
+
+
+def _by_hosts(node: Any) -> Any:
+    """Return the node of a graph, whose collective goes by the first algorithm of its operation."""
+    if _in_network(node.collective, node.algorithm):
+        return node.model_copy(update={"algorithm": None})
+    return node
 
 
 def _in_network(operation: str | None, algorithm: str | None) -> bool:
-    return isinstance(OPERATIONS.get(operation or "", {}).get(algorithm or ""), InNetwork)
+    algorithms = OPERATIONS.get(operation or "", {})
+    return isinstance(algorithms.get(algorithm or ""), InNetwork)
 
 
-def gains(specs: Sequence[JobSpec], fabric: Fabric, policy: Aggregation) -> list[Gain]:
+def gains(
+    specs: Sequence[JobSpec],
+    fabric: Fabric,
+    policy: Aggregation,
+) -> list[Gain]:
     """Return what each job with trees gains, in the order of the jobs.
 
     Raises `PlanError` and `FluidError`.
     """
-    jobs, rings = (
-        [build_job(spec) for spec in of] for of in (specs, [with_rings(spec) for spec in specs])
-    )
-    alone_s, ring_alone_s = (
-        {job.name: alone_iteration_s(job, fabric) for job in of} for of in (jobs, rings)
-    )
+    jobs = [build_job(spec) for spec in specs]
+    rings = [build_job(with_rings(spec)) for spec in specs]
+    alone_s = _alone_s(jobs, fabric)
+    ring_alone_s = _alone_s(rings, fabric)
+
     policy.plan(jobs, fabric)
-    granted: dict[str, list[tuple[str, Grant | None]]] = {}
+    roots: dict[str, list[str]] = {}
+    grants: dict[str, list[Grant | None]] = {}
     for claim, grant in policy.grants():
-        granted.setdefault(claim.job, []).append((claim.tree.root, grant))
+        roots.setdefault(claim.job, []).append(claim.tree.root)
+        grants.setdefault(claim.job, []).append(grant)
+
     shared_s = _shared_s(jobs, fabric, policy, alone_s)
     ring_shared_s = _shared_s(rings, fabric, Fair(), ring_alone_s)
-    return [
-        Gain(
+    by_job = []
+    for name in roots:
+        gain = Gain(
             name,
-            tuple(root for root, _ in trees),
-            tuple(grant for _, grant in trees),
+            tuple(roots[name]),
+            tuple(grants[name]),
             float(alone_s[name]),
             float(ring_alone_s[name]),
             shared_s[name],
             ring_shared_s[name],
         )
-        for name, trees in granted.items()
-    ]
+        by_job.append(gain)
+    return by_job
+
+
+def _alone_s(jobs: Sequence[Job], fabric: Fabric) -> dict[str, Fraction]:
+    return {job.name: alone_iteration_s(job, fabric) for job in jobs}
 
 
 def _shared_s(
-    jobs: Sequence[Job], fabric: Fabric, policy: Aggregation | Fair, alone_s: Mapping[str, Fraction]
+    jobs: Sequence[Job],
+    fabric: Fabric,
+    policy: Aggregation | Fair,
+    alone_s: Mapping[str, Fraction],
 ) -> dict[str, float]:
     slowdowns = predicted_slowdowns(jobs, fabric, policy, alone_s)
     return {name: slowdown * float(alone_s[name]) for name, slowdown in slowdowns.items()}

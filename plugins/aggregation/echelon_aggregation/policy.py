@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from math import inf
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -32,7 +34,7 @@ from echelon_aggregation.memory import (
     Claim,
     Grant,
     Memory,
-    Of,
+    TreeKey,
     due_first,
     parts,
     together,
@@ -81,17 +83,17 @@ class Aggregation:
         self._paths = FlowPaths()
         self._chooser = paths or TreesByLoad()
         self._due = Kept(_with_dues)
-        self._granted: dict[Of, Grant] = {}
+        self._granted: dict[TreeKey, Grant] = {}
         """The parts of their own that trees have."""
         self._spread = Spread(range(CONTROL_QUEUE))
         self._fabric: Fabric | None = None
         self._trees: dict[FlowKey, Tree] = {}
         """Those of flows whose bytes are added up."""
-        self._all: dict[Of, Path] = {}
+        self._all: dict[TreeKey, Path] = {}
         """All trees."""
         self._enough = True
         """Whether all trees of the plan find places at the same time."""
-        self._parts: Mapping[Of, float] = {}
+        self._parts: Mapping[TreeKey, float] = {}
         """What each tree has added up, where that does not depend on which are under way."""
         self._capacities: Mapping[Link, float] = {}
 
@@ -108,19 +110,23 @@ class Aggregation:
             trees = self._chooser.trees
         else:
             trees = {}
+        chosen = []
+        for name, routes in trees.items():
+            for ends, path in routes.items():
+                chosen.append([name, list(ends), list(path)])
         return {
             "spread": self._spread.to_document(),
-            "trees": [
-                [name, list(ends), list(path)]
-                for name, of in trees.items()
-                for ends, path in of.items()
-            ],
-            "parts": [
-                [job, list(self._all[job, tree]), grant.first, grant.mask]
-                for (job, tree), grant in self._granted.items()
-                if grant.take == TAKES["share"]
-            ],
+            "trees": chosen,
+            "parts": self._parts_document(),
         }
+
+    def _parts_document(self) -> list[list[Any]]:
+        parts = []
+        for (job, tree), grant in self._granted.items():
+            if grant.take == TAKES["share"]:
+                path = list(self._all[job, tree])
+                parts.append([job, path, grant.first, grant.mask])
+        return parts
 
     def take(self, document: Mapping[str, Any]) -> None:
         """Continue from there. Raises `ValueError`."""
@@ -130,68 +136,87 @@ class Aggregation:
             trees.setdefault(name, {})[tuple(ends)] = tuple(path)
         if isinstance(self._chooser, TreesByLoad):
             self._chooser.remember(trees)
-        self._granted = {
-            (job, tree_of(tuple(path))): Grant(int(first), int(mask), 0, TAKES["share"])
-            for job, path, first, mask in document["parts"]
-        }
+        self._granted = {}
+        for job, path, first, mask in document["parts"]:
+            tree = tree_of(tuple(path))
+            part = Grant(int(first), int(mask), 0, TAKES["share"])
+            self._granted[job, tree] = part
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return a plan whose rates are those of `allocate`.
 
         Raises `PlanError` if a worker cannot be reached.
         """
         if paths is not None and isinstance(self._chooser, TreesByLoad):
             self._chooser.connections = paths
-        of_jobs = self._paths.update(jobs, fabric, self._chooser)
+        paths_by_job = self._paths.update(jobs, fabric, self._chooser)
         self._fabric = fabric
         self._capacities = {link: float(rate) for link, rate in fabric.capacity_Bps.items()}
-        self._trees = {
-            (job.name, flow.name): tree_of(of_jobs[job.name][flow.name])
-            for job in jobs
-            for flow in job.flows
-            if flow.among and flow.src == flow.dst
-        }
-        over = [
-            (job.name, of_jobs[job.name][flow.name])
-            for job in jobs
-            for flow in job.flows
-            if flow.among
-        ]
-        self._all = {(job, tree_of(path)): path for job, path in over}
+        self._find_trees(jobs, paths_by_job)
+
         claims = self.claims()
-        self._enough = all(part == 1 for part in came_first(claims, self._room))
+        served = came_first(claims, self._room)
+        self._enough = all(part == 1 for part in served)
         self._parts = _by_tree(claims, of_its_own(claims, self._room))
-        flows = self._spread.update(jobs, of_jobs)
+
+        flows = self._spread.update(jobs, paths_by_job)
         if self.parameters.by == "deadline":
-            flows = self._due.update({job.name: (job, flows[job.name]) for job in jobs})
+            without_dues = {job.name: (job, flows[job.name]) for job in jobs}
+            flows = self._due.update(without_dues)
+
+        # Trees keep the parts that they have, so this comes before those are forgotten.
         grants = self.grants()
-        self._granted = {
-            (claim.job, claim.tree): grant for claim, grant in grants if grant is not None
-        }
-        window = self.parameters.window
+        self._granted = {}
+        memory = {}
+        for claim, grant in grants:
+            path = self._all[claim.job, claim.tree]
+            memory[claim.job, path] = Memory(grant, self.parameters.window)
+            if grant is not None:
+                self._granted[claim.job, claim.tree] = grant
+        equal_queues = (QueuePlan(level=0),) * CONTROL_QUEUE
         return Plan.of_jobs(
             self.name,
             flows,
-            memory={
-                (of.job, self._all[of.job, of.tree]): Memory(grant, window) for of, grant in grants
-            },
-            default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
+            memory=memory,
+            default_schedule=(*equal_queues, QueuePlan(level=1)),
             allocated=bool(self._trees),
         )
 
+    def _find_trees(
+        self, jobs: Sequence[Job], paths_by_job: Mapping[str, Mapping[str, Path]]
+    ) -> None:
+        self._trees = {}
+        self._all = {}
+        for job in jobs:
+            paths = paths_by_job[job.name]
+            for flow in job.flows:
+                if flow.among:
+                    path = paths[flow.name]
+                    tree = tree_of(path)
+                    self._all[job.name, tree] = path
+                    # A broadcast, which ends elsewhere than it begins, adds nothing up.
+                    if flow.src == flow.dst:
+                        self._trees[job.name, flow.name] = tree
+
     def claims(self) -> list[Claim]:
         """Return the trees of the last plan, in the order of the jobs, with what they ask for."""
-        return [Claim(job, tree, 2 * self.parameters.window) for job, tree in self._all]
+        places = 2 * self.parameters.window
+        return [Claim(job, tree, places) for job, tree in self._all]
 
     def grants(self) -> list[tuple[Claim, Grant | None]]:
         """Return what each tree of the last plan gets."""
         claims = self.claims()
-        by = self.parameters.by
-        if by == "share":
-            found = parts(claims, self._room, self._granted)
+        criterion = self.parameters.by
+        if criterion == "share":
+            grants = parts(claims, self._room, self._granted)
         else:
-            found = together(claims, self._room, by)
-        return list(zip(claims, found, strict=True))
+            grants = together(claims, self._room, criterion)
+        return list(zip(claims, grants, strict=True))
 
     @property
     def _room(self) -> Mapping[str, int]:
@@ -206,23 +231,18 @@ class Aggregation:
         loads = []
         for flow in flows:
             tree = self._trees.get((flow.job, flow.flow))
-            loads.append(
-                dict.fromkeys(flow.links, 1.0)
-                if tree is None
-                else tree.load(served[flow.job, tree])
-            )
-        most = [
-            float("inf") if flow.max_rate_Bps is None else float(flow.max_rate_Bps)
-            for flow in flows
-        ]
-        tiers: list[list[int]] = [list(range(len(flows)))]
+            if tree is None:
+                loads.append(dict.fromkeys(flow.links, 1.0))
+            else:
+                loads.append(tree.load(served[flow.job, tree]))
+        most = [_most_Bps(flow) for flow in flows]
         if self.parameters.rates == "deadline":
-            dues = sorted({flow.ideal_finish_s for flow in flows})
-            tiers = [
-                [at for at, flow in enumerate(flows) if flow.ideal_finish_s == due] for due in dues
-            ]
+            tiers = _tiers(flows)
+        else:
+            tiers = [list(range(len(flows)))]
         left = {link: self._capacities[link] for load in loads for link in load}
-        return Allocation(tuple(fill(loads, most, tiers, left)))
+        rates = fill(loads, most, tiers, left)
+        return Allocation(tuple(rates))
 
     def neighbourhood(self, flow: ActiveFlow) -> str | None:
         """Return what couples flows beside links: memory, if there is not enough for all; it also
@@ -230,48 +250,56 @@ class Aggregation:
         """
         return None if self._enough else "memory"
 
-    def _served(self, flows: Sequence[ActiveFlow]) -> Mapping[Of, float]:
+    def _served(self, flows: Sequence[ActiveFlow]) -> Mapping[TreeKey, float]:
         """Return the part of each tree under way that is added up."""
-        trees = [
-            ((flow.job, self._trees[flow.job, flow.flow]), flow)
-            for flow in flows
-            if _key(flow) in self._trees
-        ]
+        due_s: dict[TreeKey, Number] = {}
+        for flow in flows:
+            tree = self._trees.get((flow.job, flow.flow))
+            if tree is not None:
+                earliest_s = due_s.get((flow.job, tree), flow.deadline_s)
+                due_s[flow.job, tree] = min(earliest_s, flow.deadline_s)
         if self._enough:
-            return dict.fromkeys((of for of, _ in trees), 1.0)
+            return dict.fromkeys(due_s, 1.0)
         if self.parameters.by == "share":
             return self._parts
-        due_s: dict[Of, Number] = {}
-        for of, flow in trees:
-            due_s[of] = min(due_s.get(of, flow.ideal_finish_s), flow.ideal_finish_s)
-        claims = [
-            Claim(job, tree, 2 * self.parameters.window, due) for (job, tree), due in due_s.items()
-        ]
-        return _by_tree(claims, SERVED[self.parameters.by](claims, self._room))
+        places = 2 * self.parameters.window
+        claims = [Claim(job, tree, places, due) for (job, tree), due in due_s.items()]
+        serve = SERVED[self.parameters.by]
+        return _by_tree(claims, serve(claims, self._room))
 
 
 def _with_dues(job: Job, flows: tuple[FlowPlan, ...]) -> tuple[FlowPlan, ...]:
     """Return the flows, those over trees with when they are due, in the queues that they have."""
-    over = {flow.name for flow in job.flows if flow.among}
-    due = {
-        name: (of.name, at)
-        for of in job.echelonflows
-        for name, at in zip(of.flows, of.offsets_s, strict=True)
-    }
+    over_trees = {flow.name for flow in job.flows if flow.among}
+    due: dict[str, tuple[str, Fraction]] = {}
+    for echelonflow in job.echelonflows:
+        for name, offset_s in zip(echelonflow.flows, echelonflow.offsets_s, strict=True):
+            due[name] = (echelonflow.name, offset_s)
 
-    def ranked(flow: FlowPlan) -> FlowPlan:
-        if flow.flow not in over or flow.flow not in due:
-            return flow
-        return replace(
-            flow, ranking=Deadline(*due[flow.flow], (), *flow.ranking.queues, *flow.ranking.queues)
-        )
-
-    return tuple(map(ranked, flows))
-
-
-def _key(flow: ActiveFlow) -> FlowKey:
-    return flow.job, flow.flow
+    ranked = []
+    for flow in flows:
+        if flow.flow in over_trees and flow.flow in due:
+            queues = flow.ranking.queues
+            ranking = Deadline(*due[flow.flow], (), *queues, *queues)
+            ranked.append(replace(flow, ranking=ranking))
+        else:
+            ranked.append(flow)
+    return tuple(ranked)
 
 
-def _by_tree(claims: Sequence[Claim], parts: Sequence[float]) -> dict[Of, float]:
+def _most_Bps(flow: ActiveFlow) -> float:  # noqa: N802
+    if flow.max_rate_Bps is None:
+        return inf
+    return float(flow.max_rate_Bps)
+
+
+def _tiers(flows: Sequence[ActiveFlow]) -> list[list[int]]:
+    """Return the numbers of the flows that are due at the same time, the first ones due first."""
+    by_due: dict[Number, list[int]] = {}
+    for number, flow in enumerate(flows):
+        by_due.setdefault(flow.deadline_s, []).append(number)
+    return [by_due[due_s] for due_s in sorted(by_due)]
+
+
+def _by_tree(claims: Sequence[Claim], parts: Sequence[float]) -> dict[TreeKey, float]:
     return {(claim.job, claim.tree): part for claim, part in zip(claims, parts, strict=True)}

@@ -44,27 +44,24 @@ class Presence:
         self._heard.clear()
         self._all_since = None
 
-    def cause(self, words: Sequence[Word], rank: int, waited_s: float, now: float) -> str | None:
+    def cause(
+        self,
+        words: Sequence[Word],
+        rank: int,
+        waited_s: float,
+        now: float,
+    ) -> str | None:
         """Return why worker `rank` waits in vain; None while it may wait.
 
         `words` has the words of all by rank, and `waited_s` the time since its last result.
         """
         for other, word in enumerate(words):
-            known = self._heard.get(other)
-            if known is None or known[0] != word:
+            last = self._heard.get(other)
+            if last is None or last[0] != word:
                 self._heard[other] = word, now
-        silent_s = {other: now - at for other, (_, at) in self._heard.items() if other != rank}
-        if silent_s and (most_s := max(silent_s.values())) >= self._silence_s:
-            if len(silent_s) > 1 and min(silent_s.values()) >= self._silence_s / 2:
-                return (
-                    f"no other worker has said anything for {most_s:.1f} s: the network between"
-                    " them is gone"
-                )
-            other = max(silent_s, key=silent_s.__getitem__)
-            return (
-                f"worker {other} has said nothing for {most_s:.1f} s: its process, or its host, is"
-                " gone"
-            )
+        silence = self._silence(rank, now)
+        if silence is not None:
+            return silence
         mine = words[rank].begun
         for other, word in enumerate(words):
             if word.left and word.begun < mine:
@@ -82,3 +79,22 @@ class Presence:
                 "neither a switch of the tree nor the fallback answers"
             )
         return None
+
+    def _silence(self, rank: int, now: float) -> str | None:
+        """Return who has been silent for too long, all others or one of them."""
+        silent_s = {}
+        for other, (_, since_s) in self._heard.items():
+            if other != rank:
+                silent_s[other] = now - since_s
+        most_s = max(silent_s.values(), default=0.0)
+        if most_s < self._silence_s:
+            return None
+        if len(silent_s) > 1 and min(silent_s.values()) >= self._silence_s / 2:
+            return (
+                f"no other worker has said anything for {most_s:.1f} s: the network between"
+                " them is gone"
+            )
+        other = max(silent_s, key=silent_s.__getitem__)
+        return (
+            f"worker {other} has said nothing for {most_s:.1f} s: its process, or its host, is gone"
+        )

@@ -28,27 +28,35 @@ class Station:
     Raises `RunError` if there is none. Close it in the end.
     """
 
-    def __init__(self, membership: Membership, rank: int, wire: Wire | None = None) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        rank: int,
+        wire: Wire | None = None,
+    ) -> None:
         self.membership = membership
         self.worker = Worker(membership.group, rank)
-        self.fallback = Fallback(membership.group, rank) if rank == membership.fallback else None
+        self.fallback: Fallback | None = None
         self._own = membership.endpoint(rank)
         self._others = [membership.endpoint(other) for other in range(len(membership.workers))]
         self._server = membership.fallback_endpoint
-        ends = [self._own, self._server] if self.fallback else [self._own]
+        ends = [self._own]
+        if rank == membership.fallback:
+            self.fallback = Fallback(membership.group, rank)
+            ends.append(self._server)
         self._wire = wire or open_wire(membership.workers[rank].wire, ends)
         self._frames = Frames(self._own, membership.job, membership.flow)
         self._server_frames = Frames(self._server, membership.job, membership.flow)
         # Switches forward what is for one worker by a flow of its own.
-        self._answer_frames = [
-            Frames(self._server, membership.job, membership.answers - other)
-            if membership.answers
-            else self._server_frames
-            for other in range(len(self._others))
-        ]
+        self._answer_frames = [self._server_frames] * len(self._others)
+        if membership.answers:
+            self._answer_frames = [
+                Frames(self._server, membership.job, membership.answers - other)
+                for other in range(len(self._others))
+            ]
         self._here, self._there = socket.socketpair()
         self._lock = Lock()
-        self._given: list[tuple[Collective, OnDone, int]] = []
+        self._submitted: list[tuple[Collective, OnDone, int]] = []
         self._running: deque[tuple[Collective, OnDone, int]] = deque()
         self._failed: Exception | None = None
         self._closing = False
@@ -56,22 +64,31 @@ class Station:
         """The number of collectives that this worker has begun."""
         self.progress_at = monotonic()
         """The time when the last result came or the last collective was begun."""
-        self._thread = Thread(target=self._run, name=f"aggregation-{rank}", daemon=True)
+        self._thread = Thread(
+            target=self._run,
+            name=f"aggregation-{rank}",
+            daemon=True,
+        )
         self._thread.start()
 
     @property
     def busy(self) -> bool:
         """Return whether a collective has not ended."""
         with self._lock:
-            return bool(self._running or self._given)
+            return bool(self._running or self._submitted)
 
-    def submit(self, collective: Collective, on_done: OnDone, epoch: int = 0) -> None:
+    def submit(
+        self,
+        collective: Collective,
+        on_done: OnDone,
+        epoch: int = 0,
+    ) -> None:
         """Begin a collective of iteration `epoch`, behind the others. From any thread."""
         with self._lock:
             failed = self._failed
             if failed is None:
                 self.submitted += 1
-                self._given.append((collective, on_done, epoch % 256))
+                self._submitted.append((collective, on_done, epoch % 256))
         if failed is not None:
             on_done(failed)
         else:
@@ -117,27 +134,34 @@ class Station:
             if self._here.fileno() in ready:
                 with suppress(BlockingIOError):
                     self._here.recv(4096)
-                self._begin_given()
-            for frame in self._wire.receive() if self._wire.fileno() in ready else ():
-                if (arrived := read(frame)) is not None:
-                    self._take(arrived)
+                self._begin_submitted()
+            if self._wire.fileno() in ready:
+                self._receive()
             if wake_at is not None:
                 self._send(self.worker.wake(monotonic()))
             self._end_done()
 
-    def _begin_given(self) -> None:
+    def _begin_submitted(self) -> None:
         with self._lock:
-            given = self._given
-            self._given = []
-            self._running += given
+            submitted = self._submitted
+            self._submitted = []
+            self._running += submitted
             failed = self._failed
         if failed is not None:
             while self._running:
-                self._running.popleft()[1](failed)
+                _, on_done, _ = self._running.popleft()
+                on_done(failed)
             return
-        for collective, _, _ in given:
-            self.progress_at = now = monotonic()
+        for collective, _, _ in submitted:
+            now = monotonic()
+            self.progress_at = now
             self._send(self.worker.submit(collective, now))
+
+    def _receive(self) -> None:
+        for frame in self._wire.receive():
+            arrived = read(frame)
+            if arrived is not None:
+                self._take(arrived)
 
     def _take(self, arrived: Arrived) -> None:
         now = monotonic()
@@ -157,15 +181,14 @@ class Station:
                 self._wire.send(frames.encode(self._others[rank or 0], sent))
 
     def _send(self, packets: list[Packet]) -> None:
-        if packets:
-            epoch = self._running[0][2] if self._running else 0
-            left_bytes = (
-                sum(collective.left for collective, _, _ in self._running)
-                * 4
-                * self.membership.values
-            )
-            for packet in packets:
-                self._wire.send(self._frames.encode(self._server, packet, epoch, left_bytes))
+        if not packets:
+            return
+        epoch = self._running[0][2] if self._running else 0
+        chunks = sum(collective.left for collective, _, _ in self._running)
+        left_bytes = chunks * 4 * self.membership.values
+        for packet in packets:
+            frame = self._frames.encode(self._server, packet, epoch, left_bytes)
+            self._wire.send(frame)
 
     def _end_done(self) -> None:
         with self._lock:

@@ -14,4 +14,5 @@ from echelon_aggregation.memory import Claim, Room, parts
 
 def of_its_own(claims: Sequence[Claim], room: Room) -> list[float]:
     """Return 1 for each tree that has a part (`memory.parts`), and 0 for the others."""
-    return [0.0 if grant is None else 1.0 for grant in parts(claims, room)]
+    grants = parts(claims, room)
+    return [float(grant is not None) for grant in grants]

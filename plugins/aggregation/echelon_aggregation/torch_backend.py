@@ -66,9 +66,17 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
     Gloo altogether.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+    ) -> None:
         super().__init__(rank, size)
-        self._rank, self._size, self._timeout_s = rank, size, timeout.total_seconds()
+        self._rank = rank
+        self._size = size
+        self._timeout_s = timeout.total_seconds()
         self._gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
         self._said: set[str] = set()
         self._station: Station | None = None
@@ -89,8 +97,16 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
         self._ended = False
         self._news: list[Word] | None = None
         self._unheard = ""
-        Thread(target=self._listen, name="aggregation-listen", daemon=True).start()
-        self._watcher = Thread(target=self._watch, name="aggregation-watch", daemon=True)
+        Thread(
+            target=self._listen,
+            name="aggregation-listen",
+            daemon=True,
+        ).start()
+        self._watcher = Thread(
+            target=self._watch,
+            name="aggregation-watch",
+            daemon=True,
+        )
         self._watcher.start()
 
     def getBackendName(self) -> str:  # noqa: N802
@@ -98,33 +114,47 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
         op = opts.reduceOp if opts is not None else ReduceOp.SUM
-        if reason := self._why_not(tensors, op):
+        reason = self._why_not(tensors, op)
+        if reason:
             self._say("allreduce", reason)
             if opts is not None:
                 return self._gloo.allreduce(tensors, opts)
             return self._gloo.allreduce(tensors)
         (tensor,) = tensors
-        return self._begin(
-            all_reduce(_flat(tensor)), lambda made: _write(tensor, made.result), tensors
-        )
+
+        def write(collective: Collective) -> None:
+            _write(tensor, collective.result)
+
+        return self._begin(all_reduce(_flat(tensor)), write, tensors)
 
     def reduce_scatter(
-        self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any
+        self,
+        outputs: list[torch.Tensor],
+        inputs: list[list[torch.Tensor]],
+        opts: Any,
     ) -> Work:
-        if reason := self._why_not(inputs[0], opts.reduceOp, len(inputs[0])):
+        parts = inputs[0]
+        reason = self._why_not(parts, opts.reduceOp, len(parts))
+        sizes = {part.numel() for part in parts}
+        if not reason and len(sizes) > 1:
+            reason = "its parts have several sizes"
+        if reason:
             self._say("reduce_scatter", reason)
             return self._gloo.reduce_scatter(outputs, inputs, opts)
-        if len({part.numel() for part in inputs[0]}) > 1:
-            self._say("reduce_scatter", "its parts have several sizes")
-            return self._gloo.reduce_scatter(outputs, inputs, opts)
-        values = np.concatenate([_flat(part) for part in inputs[0]])
+        values = np.concatenate([_flat(part) for part in parts])
         return self._scatter(outputs[0], values)
 
-    def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> Work:
-        if reason := self._why_not([given], opts.reduceOp):
+    def _reduce_scatter_base(
+        self,
+        output: torch.Tensor,
+        values: torch.Tensor,
+        opts: Any,
+    ) -> Work:
+        reason = self._why_not([values], opts.reduceOp)
+        if reason:
             self._say("reduce_scatter", reason)
-            return self._gloo._reduce_scatter_base(output, given, opts)  # noqa: SLF001
-        return self._scatter(output, _flat(given))
+            return self._gloo._reduce_scatter_base(output, values, opts)  # noqa: SLF001
+        return self._scatter(output, _flat(values))
 
     reduce_scatter_single = _reduce_scatter_base
 
@@ -133,16 +163,19 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
             self._say("broadcast", "only dense tensors of the CPU, one at a time")
             return self._gloo.broadcast(tensors, opts)
         (tensor,) = tensors
-        data = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()
+        flat = tensor.detach().contiguous().view(-1)
+        data = flat.view(torch.uint8).numpy()
         values = np.zeros(-(-data.size // 4), np.int32)
         values.view(np.uint8)[: data.size] = data
 
-        def write(made: Collective) -> None:
+        def write(collective: Collective) -> None:
             if self._rank != opts.rootRank:
-                received = torch.from_numpy(made.result.view(np.uint8)[: data.size])
-                tensor.detach().copy_(received.view(tensor.dtype).view(tensor.shape))
+                received = collective.result.view(np.uint8)[: data.size]
+                values_of_root = torch.from_numpy(received).view(tensor.dtype)
+                tensor.detach().copy_(values_of_root.view(tensor.shape))
 
-        return self._begin(broadcast(values, self._rank == opts.rootRank), write, tensors)
+        collective = broadcast(values, self._rank == opts.rootRank)
+        return self._begin(collective, write, tensors)
 
     def shutdown(self) -> None:
         """Leave the group, when all have left: until then others may need this worker's results."""
@@ -158,25 +191,33 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
         with suppress(RuntimeError):  # the process that holds the store has ended
             self._speak(station.submitted, left=True)
             until = monotonic() + self._silence_s
-            while monotonic() < until and not all(word.left for word in self._words()):
+            while monotonic() < until and not self._all_left():
                 self._leaving.clear()
                 self._leaving.wait(0.01)
-            # The holder of the store goes last.
             self._store.add("gone", 1)
-            while (
-                self._rank == 0 and monotonic() < until and self._store.add("gone", 0) < self._size
-            ):
-                self._leaving.wait(0.01)
+            # The holder of the store goes last.
+            if self._rank == 0:
+                while monotonic() < until and self._store.add("gone", 0) < self._size:
+                    self._leaving.wait(0.01)
         station.close()
+
+    def _all_left(self) -> bool:
+        return all(word.left for word in self._words())
 
     # -- ways through the network ------------------------------------------------------------------
 
     def _scatter(self, output: torch.Tensor, values: Any) -> Work:
-        made = reduce_scatter(values, self._rank, self._size)
-        return self._begin(made, lambda made: _write(output, made.result), [output])
+        def write(collective: Collective) -> None:
+            _write(output, collective.result)
+
+        collective = reduce_scatter(values, self._rank, self._size)
+        return self._begin(collective, write, [output])
 
     def _begin(
-        self, made: Collective, write: Callable[[Collective], None], tensors: list[torch.Tensor]
+        self,
+        collective: Collective,
+        write: Callable[[Collective], None],
+        tensors: list[torch.Tensor],
     ) -> Work:
         assert self._station is not None
         began: Any = _Future()
@@ -184,18 +225,25 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
         def end(future: Any) -> list[torch.Tensor]:
             # An error becomes one of the future that this is a callback of, which C++ then sees,
             # too.
-            if (error := future.value()) is not None:
+            error = future.value()
+            if error is not None:
                 raise error
-            write(made)
-            if made.bound:
-                _log.debug("a sum of %d values is off by at most %.3g", made.size, made.bound)
+            write(collective)
+            bound = collective.bound
+            if bound:
+                _log.debug("a sum of %d values is off by at most %.3g", collective.size, bound)
             return tensors
 
         ended = began.then(end)
-        self._station.submit(made, began.set_result, self.epoch)
+        self._station.submit(collective, began.set_result, self.epoch)
         return _Ended(ended)
 
-    def _why_not(self, tensors: Sequence[torch.Tensor], op: Any, count: int = 1) -> str:
+    def _why_not(
+        self,
+        tensors: Sequence[torch.Tensor],
+        op: Any,
+        count: int = 1,
+    ) -> str:
         """Return why the network cannot add these up; empty if it can."""
         if self._station is None:
             return "the group has no tree"
@@ -207,19 +255,26 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
             return f"values of {tensors[0].dtype} (the network adds float32 and int32)"
         return ""
 
-    def _say(self, what: str, reason: str) -> None:
-        if what + reason not in self._said:
-            self._said.add(what + reason)
-            _log.warning("%s goes through Gloo: %s", what, reason)
+    def _say(self, operation: str, reason: str) -> None:
+        if operation + reason not in self._said:
+            self._said.add(operation + reason)
+            _log.warning("%s goes through Gloo: %s", operation, reason)
 
     # -- the others --------------------------------------------------------------------------------
 
-    def _speak(self, begun: int, left: bool = False, beat: int = 0) -> None:
-        self._store.set(f"word/{self._rank}", Word(beat, begun, left).text())
+    def _speak(
+        self,
+        begun: int,
+        left: bool = False,
+        beat: int = 0,
+    ) -> None:
+        word = Word(beat, begun, left)
+        self._store.set(f"word/{self._rank}", word.text())
 
     def _words(self) -> list[Word]:
-        found = self._store.multi_get([f"word/{rank}" for rank in range(self._size)])
-        return [Word.read(text.decode()) for text in found]
+        keys = [f"word/{rank}" for rank in range(self._size)]
+        texts = self._store.multi_get(keys)
+        return [Word.read(text.decode()) for text in texts]
 
     def _listen(self) -> None:
         """Say that this process lives, and hear the others.
@@ -308,7 +363,8 @@ def _flat(tensor: torch.Tensor) -> Any:
 
 
 def _write(tensor: torch.Tensor, values: Any) -> None:
-    tensor.detach().copy_(torch.from_numpy(values).view(tensor.shape))
+    source = torch.from_numpy(values).view(tensor.shape)
+    tensor.detach().copy_(source)
 
 
 class Aggregation:
@@ -318,12 +374,12 @@ class Aggregation:
     """
 
     def __init__(self, group: AggregationGroup | None = None) -> None:
-        found = group or dist.group.WORLD
-        if not isinstance(found, AggregationGroup):
+        present = group or dist.group.WORLD
+        if not isinstance(present, AggregationGroup):
             store = PrefixStore("echelon", dist.distributed_c10d._get_default_store())  # noqa: SLF001
             timeout = dist.distributed_c10d.default_pg_timeout
-            found = AggregationGroup(store, dist.get_rank(), dist.get_world_size(), timeout)
-        self.group = found
+            present = AggregationGroup(store, dist.get_rank(), dist.get_world_size(), timeout)
+        self.group = present
 
     def close(self) -> None:
         """Leave the group. The default group is left by `destroy_process_group`, too."""

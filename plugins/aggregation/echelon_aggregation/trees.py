@@ -5,7 +5,7 @@ links carry.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -29,7 +29,8 @@ class Tree:
     @cached_property
     def switches(self) -> tuple[str, ...]:
         """Return the switches, the root first."""
-        return tuple(dict.fromkeys((self.root, *self.parents.values())))
+        parents = dict.fromkeys(self.parents.values())
+        return tuple({self.root: None, **parents})
 
     def way_up(self, node: str) -> Iterator[Link]:
         """Yield the links from a node up to the root."""
@@ -42,8 +43,8 @@ class Tree:
         """Return both directions of each link: what a block crosses once if every switch adds it
         up.
         """
-        up = tuple(self.parents.items())
-        return (*up, *((parent, child) for child, parent in up))
+        up = self.parents.items()
+        return (*up, *_reversed(up))
 
     @cached_property
     def without_memory(self) -> Mapping[Link, int]:
@@ -53,21 +54,19 @@ class Tree:
         worker on the fallback's host goes to its switch and back. The result goes up to the root
         and down to all.
         """
-        fallback = self.hosts[0]
-        to_root = list(self.way_up(fallback))
+        to_root = list(self.way_up(self.hosts[0]))
         crossed: Counter[Link] = Counter(to_root)
-        crossed.update((parent, child) for child, parent in self.parents.items())
+        crossed.update(_reversed(self.parents.items()))
         for host in self.hosts:
             up = list(self.way_up(host))
             # Links near the root that both ways have are not crossed, but the fallback's own always
             # is.
+            most = min(len(up), len(to_root)) - 1
             shared = 0
-            while (
-                shared < min(len(up), len(to_root)) - 1 and up[-1 - shared] == to_root[-1 - shared]
-            ):
+            while shared < most and up[-1 - shared] == to_root[-1 - shared]:
                 shared += 1
             crossed.update(up[: len(up) - shared])
-            crossed.update((parent, child) for child, parent in to_root[: len(to_root) - shared])
+            crossed.update(_reversed(to_root[: len(to_root) - shared]))
         return crossed
 
     def way(self, start: str, end: str) -> Path:
@@ -75,27 +74,34 @@ class Tree:
         up = [start, *(parent for _, parent in self.way_up(start))]
         down = [end, *(parent for _, parent in self.way_up(end))]
         top = next(node for node in up[1:] if node in down)
-        return (*up[: up.index(top)], *down[down.index(top) :: -1])
+        before = up[: up.index(top)]
+        after = down[down.index(top) :: -1]
+        return (*before, *after)
 
     def load(self, added_up: float) -> dict[Link, float]:
         """Return how many bytes each link carries for each byte of the flow, if switches add up
         this part of it.
         """
-        whole = self.without_memory
-        return {link: added_up + (1 - added_up) * whole[link] for link in self.links}
+        crossed = self.without_memory
+        return {link: added_up + (1 - added_up) * crossed[link] for link in self.links}
+
+
+def _reversed(links: Iterable[Link]) -> Iterator[Link]:
+    return ((end, start) for start, end in links)
 
 
 @lru_cache(maxsize=4096)
 def tree_of(path: Path) -> Tree:
     """Return the tree of a path among hosts (`echelon.model.fabric.model.Path`)."""
-    beside: dict[str, list[str]] = {}
-    for one, other in links_of(path):
-        beside.setdefault(one, []).append(other)
-        beside.setdefault(other, []).append(one)
+    neighbours: dict[str, dict[str, None]] = {}
+    for start, end in links_of(path):
+        neighbours.setdefault(start, {})[end] = None
+        neighbours.setdefault(end, {})[start] = None
     parents: dict[str, str] = {}
     reached = [root_of(path)]
     for node in reached:
-        below = [other for other in dict.fromkeys(beside[node]) if other != parents.get(node)]
-        parents |= dict.fromkeys(below, node)
-        reached += below
+        for neighbour in neighbours[node]:
+            if neighbour != parents.get(node):
+                parents[neighbour] = node
+                reached.append(neighbour)
     return Tree(reached[0], hosts_of(path), parents)

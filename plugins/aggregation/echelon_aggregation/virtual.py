@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from random import Random
+from struct import Struct
 from typing import Self
 
 import numpy as np
@@ -46,6 +47,9 @@ _QUEUE_BYTES = 4 << 20
 _WORKER_PORT = 5000
 _SEGMENT_BYTES = 62 + HEADER_BYTES + 4 * VALUES
 """Length of a frame in the ring: that of a packet of the protocol with all its values."""
+_RING = Struct("!II")
+"""What a frame in the ring has before its values: the step, and the index of the first value."""
+_RING_START = 14 + 20 + 8
 
 Install = Callable[[VirtualSwitches, Fabric, TreeRun], None]
 """What makes the switch of a fabric aggregate a tree."""
@@ -83,7 +87,8 @@ class Installer:
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
         try:
-            self._program = TARGETS["softswitch"].program(TARGETS["softswitch"].aggregating())
+            target = TARGETS["softswitch"]
+            self._program = target.program(target.aggregating())
         except FileNotFoundError as error:
             raise RunError(str(error)) from None
 
@@ -93,29 +98,37 @@ class Installer:
     def __exit__(self, *_: object) -> None:
         self._runner.close()
 
-    def __call__(self, testbed: VirtualSwitches, fabric: Fabric, tree: TreeRun) -> None:
+    def __call__(
+        self,
+        testbed: VirtualSwitches,
+        fabric: Fabric,
+        tree: TreeRun,
+    ) -> None:
         target = TARGETS["softswitch"]
         options = target.options()
         (name,) = fabric.switches
         device = fabric.switches[name].device_id
-        session = target.session_factory(options)(
-            name, testbed.addresses[name], device, self._program, queues=None
-        )
+        connect = target.session_factory(options)
+        session = connect(name, testbed.addresses[name], device, self._program, queues=None)
         at_switch = TreeAtSwitch(tree, name, fabric)
-        parts = (
-            fabric_part(name, fabric, 0, target.capabilities(options)),
-            Part("aggregation", at_switch.entries()),
-        )
+        routes = fabric_part(name, fabric, 0, target.capabilities(options))
+        sums = Part("aggregation", at_switch.entries())
+        intent = Intent(name, (routes, sums), groups=(at_switch.group,))
 
         async def write() -> None:
             async with session:
-                (await session.reconcile(Intent(name, parts, groups=(at_switch.group,)))).require()
+                outcome = await session.reconcile(intent)
+                outcome.require()
 
         self._runner.run(write())
 
 
 def in_network(
-    install: Install, workers: int, values: int, loss: float = 0.0, memory: bool = True
+    install: Install,
+    workers: int,
+    values: int,
+    loss: float = 0.0,
+    memory: bool = True,
 ) -> Outcome:
     """Return how the workers' sum went, where links to hosts lose each packet with the chance
     `loss`.
@@ -131,7 +144,14 @@ def in_network(
     # Packets to a parameter server queue for longer than the network takes.
     least_s = 0.0001 if memory else 0.001
     group = Group(
-        workers, 1, 1, WINDOW, VALUES, least_timeout_s=least_s, most_timeout_s=0.01, by_tree=memory
+        workers,
+        1,
+        1,
+        WINDOW,
+        VALUES,
+        least_timeout_s=least_s,
+        most_timeout_s=0.01,
+        by_tree=memory,
     )
     arrays = _drawn(workers, values)
     with _testbed(fabric) as testbed:
@@ -140,51 +160,65 @@ def in_network(
         rng = Random(workers)
         cores = [Worker(group, rank) for rank in range(workers)]
         fallback = Fallback(group)
-        given = [all_reduce(array) for array in arrays]
+        collectives = [all_reduce(array) for array in arrays]
         frames = [Frames(endpoint) for endpoint in endpoints]
         server_frames = Frames(server)
         lost = 0
         began_ns = clock.now_ns
         ended_ns = clock.now_ns
 
-        def send(host: str, frame: bytes) -> None:
+        def is_lost() -> bool:
             nonlocal lost
             if loss and rng.random() < loss:
                 lost += 1
-            else:
+                return True
+            return False
+
+        def send(host: str, frame: bytes) -> None:
+            if not is_lost():
                 testbed.nics[host].send(frame)
 
         def go_on(rank: int, packets: Sequence[Packet]) -> None:
             for packet in packets:
                 send(hosts[rank].name, frames[rank].encode(server, packet))
-            if (at := cores[rank].next_wake) is not None:
-                clock.at(max(clock.now_ns, -int(-at * _NS // 1)), wake, rank)
+            wake_s = cores[rank].next_wake
+            if wake_s is not None:
+                # Rounded up, so that the worker's time has come when it is woken.
+                wake_ns = -int(-wake_s * _NS // 1)
+                clock.call_at(max(clock.now_ns, wake_ns), wake, rank)
 
         def wake(rank: int) -> None:
             now_s = clock.now_ns / _NS
-            if (at := cores[rank].next_wake) is not None and at <= now_s:
+            wake_s = cores[rank].next_wake
+            if wake_s is not None and wake_s <= now_s:
                 go_on(rank, cores[rank].wake(now_s))
 
-        def deliver(rank: int, now_ns: int, frame: bytes) -> None:
-            nonlocal lost, ended_ns
-            if loss and rng.random() < loss:
-                lost += 1
-            elif (arrived := read(frame)) is None:
-                pass
-            elif arrived.port == PORT and rank == 0:
-                for to, packet in fallback.receive(arrived.packet, now_ns / _NS):
-                    send(hosts[0].name, server_frames.encode(endpoints[to or 0], packet))
-            else:
-                was_done = given[rank].done
-                go_on(rank, cores[rank].receive(arrived.packet, now_ns / _NS))
-                if given[rank].done and not was_done:
-                    ended_ns = now_ns
+        def deliver(
+            rank: int,
+            now_ns: int,
+            frame: bytes,
+        ) -> None:
+            nonlocal ended_ns
+            if is_lost():
+                return
+            arrived = read(frame)
+            if arrived is None:
+                return
+            if arrived.port == PORT and rank == 0:
+                for worker, packet in fallback.receive(arrived.packet, now_ns / _NS):
+                    send(hosts[0].name, server_frames.encode(endpoints[worker or 0], packet))
+                return
+            was_done = collectives[rank].done
+            go_on(rank, cores[rank].receive(arrived.packet, now_ns / _NS))
+            if collectives[rank].done and not was_done:
+                ended_ns = now_ns
 
         for rank, host in enumerate(hosts):
             testbed.receive_with(host.name, partial(deliver, rank))
         for rank, core in enumerate(cores):
-            go_on(rank, core.submit(given[rank], clock.now_ns / _NS))
-        testbed.run(lambda: all(collective.done for collective in given))
+            packets = core.submit(collectives[rank], clock.now_ns / _NS)
+            go_on(rank, packets)
+        testbed.run(lambda: all(collective.done for collective in collectives))
     exact = _sum(arrays)
     return Outcome(
         "in the network" if memory else "parameter server",
@@ -194,11 +228,15 @@ def in_network(
         Fraction(ended_ns - began_ns, _NS),
         lost,
         sum(core.tally.resent for core in cores),
-        all(np.array_equal(collective.result, exact) for collective in given),
+        all(np.array_equal(collective.result, exact) for collective in collectives),
     )
 
 
-def around_ring(install: Install, workers: int, values: int) -> Outcome:
+def around_ring(
+    install: Install,
+    workers: int,
+    values: int,
+) -> Outcome:
     """Return how the sum went around a ring: each packet goes on as soon as it is in, 2 (workers -
     1) times.
     """
@@ -209,63 +247,62 @@ def around_ring(install: Install, workers: int, values: int) -> Outcome:
     steps = 2 * (workers - 1)
     heads = []
     for rank, host in enumerate(hosts):
-        to = hosts[(rank + 1) % workers]
-        address = FlowAddress(host.mac, to.mac, host.ipv4, to.ipv4, _WORKER_PORT)
+        following = hosts[(rank + 1) % workers]
+        address = FlowAddress(host.mac, following.mac, host.ipv4, following.ipv4, _WORKER_PORT)
         heads.append(headers(address, _SEGMENT_BYTES, DISCARD_PORT))
     with _testbed(fabric) as testbed:
         install(testbed, fabric, _tree(fabric, memory=False))
         began_ns = ended_ns = testbed.clock.now_ns
         left = workers * steps * (values // workers // VALUES)
 
-        def send(rank: int, step: int, at: int) -> None:
-            data = sums[rank][at : at + VALUES].tobytes()
-            frame = heads[rank] + step.to_bytes(4, "big") + at.to_bytes(4, "big") + data
+        def send(
+            rank: int,
+            step: int,
+            start: int,
+        ) -> None:
+            data = sums[rank][start : start + VALUES].tobytes()
+            frame = heads[rank] + _RING.pack(step, start) + data
             testbed.nics[hosts[rank].name].send(frame.ljust(_SEGMENT_BYTES, b"\0"))
 
-        def deliver(rank: int, now_ns: int, frame: bytes) -> None:
+        def deliver(
+            rank: int,
+            now_ns: int,
+            frame: bytes,
+        ) -> None:
             nonlocal left, ended_ns
-            step = int.from_bytes(frame[42:46], "big")
-            at = int.from_bytes(frame[46:50], "big")
-            theirs = np.frombuffer(frame, np.float32, VALUES, 50)
-            mine = sums[rank][at : at + VALUES]
-            mine[:] = mine + theirs if step < workers - 1 else theirs
-            left = left - 1
+            step, start = _RING.unpack_from(frame, _RING_START)
+            received = np.frombuffer(frame, np.float32, VALUES, _RING_START + _RING.size)
+            part = sums[rank][start : start + VALUES]
+            # The first round adds up; the second passes the sums on.
+            if step < workers - 1:
+                part += received
+            else:
+                part[:] = received
+            left -= 1
             ended_ns = now_ns
             if step + 1 < steps:
-                send(rank, step + 1, at)
+                send(rank, step + 1, start)
 
         share = values // workers
         for rank, host in enumerate(hosts):
             testbed.receive_with(host.name, partial(deliver, rank))
-            for at in range(rank * share, (rank + 1) * share, VALUES):
-                send(rank, 0, at)
+            first = rank * share
+            for start in range(first, first + share, VALUES):
+                send(rank, 0, start)
         testbed.run(lambda: not left)
-    exact = _sum(arrays)
+    total = _sum(arrays)
     seconds = Fraction(ended_ns - began_ns, _NS)
-    return Outcome(
-        "ring",
-        workers,
-        values,
-        0.0,
-        seconds,
-        0,
-        0,
-        all(np.array_equal(each, exact) for each in sums),
-    )
+    is_exact = all(np.array_equal(array, total) for array in sums)
+    return Outcome("ring", workers, values, 0.0, seconds, 0, 0, is_exact)
 
 
 def _tree(fabric: Fabric, memory: bool) -> TreeRun:
     """Return the tree of all hosts at the only switch."""
     workers = [WorkerPort(host, _WORKER_PORT) for host in fabric.hosts]
-    return TreeRun(
-        1,
-        1,
-        workers,
-        workers[0].host,
-        {},
-        "tor",
-        {"tor": Grant(0, 2 * WINDOW - 1, 0, TAKES["share"])} if memory else {},
-    )
+    places = {}
+    if memory:
+        places["tor"] = Grant(0, 2 * WINDOW - 1, 0, TAKES["share"])
+    return TreeRun(1, 1, workers, workers[0].host, {}, "tor", places)
 
 
 def _testbed(fabric: Fabric) -> AbstractContextManager[VirtualSwitches]:
@@ -277,9 +314,11 @@ def _testbed(fabric: Fabric) -> AbstractContextManager[VirtualSwitches]:
 def _drawn(workers: int, values: int) -> list[Floats]:
     """Return values whose sums a float holds exactly: multiples of 2^-16 below 1."""
     rng = np.random.default_rng(workers)
-    return [
-        (rng.integers(-(2**16), 2**16, values) / 2**16).astype(np.float32) for _ in range(workers)
-    ]
+    drawn = []
+    for _ in range(workers):
+        numbers = rng.integers(-(2**16), 2**16, values) / 2**16
+        drawn.append(numbers.astype(np.float32))
+    return drawn
 
 
 def _sum(arrays: Sequence[Floats]) -> Floats:

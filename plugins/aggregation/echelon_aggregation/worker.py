@@ -72,7 +72,11 @@ def all_reduce(values: NDArray[Any]) -> Collective:
     return Collective(values, np.zeros_like(values), len(values))
 
 
-def reduce_scatter(values: NDArray[Any], rank: int, workers: int) -> Collective:
+def reduce_scatter(
+    values: NDArray[Any],
+    rank: int,
+    workers: int,
+) -> Collective:
     """Return the sum of all workers' arrays, of which worker `rank` keeps its share.
 
     `workers` divides the size.
@@ -162,10 +166,10 @@ class Worker:
         under way.
         """
         while self._timers:
-            at, number = self._timers[0]
+            time_s, number = self._timers[0]
             slot = self._slots[number]
-            if slot.sent and slot.due == at:
-                return at
+            if slot.sent and slot.due == time_s:
+                return time_s
             heappop(self._timers)
         return None
 
@@ -198,16 +202,7 @@ class Worker:
             self.tally.ignored += 1
         elif packet.kind == Kind.REQUEST:
             return self._reply(slot, packet.block, now)
-        elif (
-            slot.packet is None
-            or not slot.sent
-            or slot.block != packet.block
-            or (
-                packet.kind != Kind.ANSWER
-                and (packet.kind, packet.workers) != (Kind.RESULT, self.group.everyone)
-            )
-            or (not packet.flags & Flag.EMPTY and len(packet.values) != 4 * self.group.values)
-        ):
+        elif not slot.sent or slot.block != packet.block or not self._is_result(packet):
             self.tally.ignored += 1
         else:
             self.tally.results += 1
@@ -222,13 +217,23 @@ class Worker:
             return self._send_overtaken(newest, now) + self._send_ready(now)
         return []
 
+    def _is_result(self, packet: Packet) -> bool:
+        if not packet.flags & Flag.EMPTY and len(packet.values) != 4 * self.group.values:
+            return False
+        if packet.kind == Kind.ANSWER:
+            return True
+        return packet.kind == Kind.RESULT and packet.workers == self.group.everyone
+
     def wake(self, now: float) -> list[Packet]:
         """Send again what has waited for too long."""
         packets = []
-        while (at := self.next_wake) is not None and at <= now:
-            slot = self._slots[heappop(self._timers)[1]]
-            again = self.group.shared_memory or slot.sent >= FROM_HERE_AGAIN
-            packets.append(self._transmit(slot, again, now))
+        wake_s = self.next_wake
+        while wake_s is not None and wake_s <= now:
+            _, number = heappop(self._timers)
+            slot = self._slots[number]
+            asks_fallback = self.group.shared_memory or slot.sent >= FROM_HERE_AGAIN
+            packets.append(self._transmit(slot, asks_fallback, now))
+            wake_s = self.next_wake
         return packets
 
     # -- the chain of a slot -----------------------------------------------------------------------
@@ -269,32 +274,20 @@ class Worker:
     def _prepare(self, slot: _Slot, exponent: int) -> None:
         """Make the contribution for the slot's chunk with an exponent."""
         task = slot.tasks[0]
-        size = self.group.values
-        at = slot.chunk
         slot.exponent = exponent
-        flags = Flag.EMPTY
-        data = b""
-        coming = ZERO
-        following = at + self.group.window
+        following = slot.chunk + self.group.window
+        next_exponent = ZERO
         if following < len(task.exponents):
-            coming = task.exponents[following]
-        if at >= 0 and task.values is not None:
-            part = task.values[at * size : (at + 1) * size]
-            if task.is_real:
-                own = task.exponents[at]
-                if own > exponent:
-                    flags |= Flag.OVERFLOW
-                if own > ZERO and ZERO < exponent < NOT_FINITE:
-                    data = quantise(
-                        part if own < NOT_FINITE else np.zeros_like(part),
-                        exponent,
-                        self.group.workers,
-                    )
-            else:
-                data = part.astype(">i4").tobytes()
+            next_exponent = task.exponents[following]
+
+        flags = 0
+        data = b""
+        if slot.chunk >= 0 and task.values is not None:
+            flags, data = self._encode(task, slot.chunk, exponent)
         if data:
-            flags = flags & ~Flag.EMPTY
-            data = data.ljust(4 * size, b"\0")
+            data = data.ljust(4 * self.group.values, b"\0")
+        else:
+            flags |= Flag.EMPTY
         slot.packet = Packet(
             Kind.CONTRIBUTION,
             self.group.tree,
@@ -302,28 +295,55 @@ class Worker:
             slot.block,
             self._bit,
             exponent,
-            coming,
+            next_exponent,
             flags,
             data,
         )
         heappush(self._ready, slot.block)
 
-    def _write(self, task: Collective, slot: _Slot, result: Packet) -> None:
+    def _encode(
+        self,
+        task: Collective,
+        chunk: int,
+        exponent: int,
+    ) -> tuple[int, bytes]:
+        """Return the flags and the values of a chunk; no values if all are zero."""
+        assert task.values is not None
+        size = self.group.values
+        part = task.values[chunk * size : (chunk + 1) * size]
+        if not task.is_real:
+            return 0, part.astype(">i4").tobytes()
+        least = task.exponents[chunk]
+        flags = Flag.OVERFLOW if least > exponent else 0
+        if least == ZERO or exponent in (ZERO, NOT_FINITE):
+            return flags, b""
+        if least == NOT_FINITE:
+            part = np.zeros_like(part)
+        return flags, quantise(part, exponent, self.group.workers)
+
+    def _write(
+        self,
+        task: Collective,
+        slot: _Slot,
+        result: Packet,
+    ) -> None:
         """Write the part of a chunk's sum that the task keeps."""
         size = self.group.values
-        first = max(slot.chunk * size, task.start)
-        last = min((slot.chunk + 1) * size, task.start + len(task.result))
+        chunk_start = slot.chunk * size
+        first = max(chunk_start, task.start)
+        last = min(chunk_start + size, task.start + len(task.result))
         if first >= last:
             return
         part = task.result[first - task.start : last - task.start]
-        within = slice(first - slot.chunk * size, last - slot.chunk * size)
+        within = slice(first - chunk_start, last - chunk_start)
         if task.is_real and slot.exponent == NOT_FINITE:
             part[:] = np.nan
             task.bound = np.nan
         elif result.flags & Flag.EMPTY:
             part[:] = 0
         elif task.is_real:
-            part[:] = dequantise(result.values, slot.exponent, self.group.workers)[within]
+            numbers = dequantise(result.values, slot.exponent, self.group.workers)
+            part[:] = numbers[within]
             task.bound = max(task.bound, bound(slot.exponent, self.group.workers))
         else:
             part[:] = np.frombuffer(result.values, ">i4")[within]
@@ -338,14 +358,15 @@ class Worker:
         """
         packets = []
         mask = self.group.window - 1
-        while self._ready and (
-            self._under_way < int(self._limit)
-            or self._ready[0] < min(slot.block for slot in self._slots if slot.sent)
-        ):
+        while self._ready and (self._under_way < int(self._limit) or self._first_is_ready()):
             slot = self._slots[heappop(self._ready) & mask]
             self._under_way += 1
             packets.append(self._transmit(slot, False, now))
         return packets
+
+    def _first_is_ready(self) -> bool:
+        """Return whether a block that is ready comes before all that are under way."""
+        return self._ready[0] < min(slot.block for slot in self._slots if slot.sent)
 
     def _send_overtaken(self, newest: int, now: float) -> list[Packet]:
         """Send again what was sent so long before packet `newest`, which has its result, that it
@@ -360,22 +381,36 @@ class Worker:
                 packets.append(self._transmit(slot, False, now))
         return packets
 
-    def _transmit(self, slot: _Slot, again: bool, now: float) -> Packet:
+    def _transmit(
+        self,
+        slot: _Slot,
+        asks_fallback: bool,
+        now: float,
+    ) -> Packet:
         packet = slot.packet
         assert packet is not None
         self.tally.sent += 1
         self.tally.resent += slot.sent > 0
-        slot.due = now + min(self._timeout_s * 2 ** min(slot.sent, 20), self.group.most_timeout_s)
+        # Beyond 2^20 times, the power would only grow.
+        timeout_s = self._timeout_s * 2 ** min(slot.sent, 20)
+        slot.due = now + min(timeout_s, self.group.most_timeout_s)
         slot.sent += 1
-        slot.sent_at, slot.number = now, self.tally.sent
+        slot.sent_at = now
+        slot.number = self.tally.sent
         if slot.sent < FROM_HERE_AGAIN:
             self._plain.append((slot.number, slot))
-        heappush(self._timers, (slot.due, slot.block & (self.group.window - 1)))
-        if again:
+        number = slot.block & (self.group.window - 1)
+        heappush(self._timers, (slot.due, number))
+        if asks_fallback:
             return replace(packet, flags=packet.flags | Flag.AGAIN)
         return packet
 
-    def _reply(self, slot: _Slot, block: int, now: float) -> list[Packet]:
+    def _reply(
+        self,
+        slot: _Slot,
+        block: int,
+        now: float,
+    ) -> list[Packet]:
         """Answer the fallback's request for a block."""
         if slot.sent and slot.block == block:
             return [self._transmit(slot, True, now)]
@@ -383,7 +418,14 @@ class Worker:
             if result.block == block:
                 self.tally.answered += 1
                 flags = result.flags & ~Flag.AGAIN
-                return [replace(result, kind=Kind.ANSWER, workers=self._bit, flags=flags)]
+                return [
+                    replace(
+                        result,
+                        kind=Kind.ANSWER,
+                        workers=self._bit,
+                        flags=flags,
+                    )
+                ]
         return []
 
     def _restart_timers(self, now: float) -> None:
@@ -404,7 +446,12 @@ class Worker:
             return min(1.0, self.group.most_timeout_s)
         return max(self.smoothed_s + 4 * self._variation_s, self.group.least_timeout_s)
 
-    def _measure(self, slot: _Slot, packet: Packet, now: float) -> None:
+    def _measure(
+        self,
+        slot: _Slot,
+        packet: Packet,
+        now: float,
+    ) -> None:
         """Take a result for the time of a round trip (RFC 6298, Karn's rule), and for the width of
         the window.
         """

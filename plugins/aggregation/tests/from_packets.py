@@ -98,10 +98,9 @@ def played(
     return run(scenario(fabric, jobs, iterations), "packets", make, lambda *_: None, end_s=end_s)
 
 
-def policy(by: By, places: int, one: bool = False) -> Aggregation:
-    return Aggregation(
-        Aggregation.Parameters(by=by, places=places, window=WINDOW), TreesByLoad(one=one)
-    )
+def policy(by: By, places: int, always_first: bool = False) -> Aggregation:
+    parameters = Aggregation.Parameters(by=by, places=places, window=WINDOW)
+    return Aggregation(parameters, TreesByLoad(always_first=always_first))
 
 
 def alone_s(fabric: Fabric, job: Job) -> Fraction:
@@ -207,10 +206,12 @@ def shared(draws: int) -> Table:
     short: dict[str, list[float]] = {way: [] for way in ways}
     for seed in range(draws):
         drawn = [small(job) for job in draw(fabric, 4, 8, seed)]
-        for way, (make, one) in ways.items():
+        for way, (make, same) in ways.items():
             began = time.process_time()
             jobs = [short_flows(fabric, seed), *(make(job) for job in drawn)]
-            result = played(fabric, jobs, lambda one=one: policy("share", 4096, one), end_s=END_S)  # type: ignore[misc]
+            result = played(
+                fabric, jobs, lambda same=same: policy("share", 4096, same), end_s=END_S
+            )  # type: ignore[misc]
             times[way] += [slowdown(result.records[job.name], float(END_S), 1.0) for job in drawn]
             spans = result.records["short"].iterations[0].flows.values()
             short[way] += [

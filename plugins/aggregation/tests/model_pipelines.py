@@ -13,8 +13,7 @@ from echelon_aggregation.installed import TreeRun
 from echelon_aggregation.wire import PORT, decode
 from echelon_lab.endhosts.shim import FlowAddress, headers
 from plugins.aggregation.tests.reference_switch import Datagram, Entry, Member, Switch
-from softswitch.native.fabric import NativeSwitch
-from softswitch.virtual import VirtualSwitch
+from softswitch.native.fabric import VirtualSwitch
 
 SHIM_AT, PACKET_AT = 42, 62
 
@@ -86,5 +85,5 @@ class ModelPipelines:
 def install_model(testbed: VirtualSwitches, fabric: Fabric, tree: TreeRun) -> None:
     """Make the only switch do what the model does."""
     node = testbed.switches["tor"]
-    assert isinstance(node, VirtualSwitch | NativeSwitch)
+    assert isinstance(node, VirtualSwitch)
     node.switch = ModelPipelines(fabric, tree)

@@ -7,17 +7,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import Protocol, Self
 
 from finsy import P4MulticastGroupEntry, P4Schema
 from finsy.proto import U128, p4d, p4r
 
-from echelon.model.extras import shipped
 from echelon.model.p4program import P4Program, constants, program
 from echelon.switches.lowering.intent import ActionCall, MulticastGroup, Prefix, TableEntry
 from echelon.switches.lowering.parts import entry
 from echelon.switches.southbound.codec import encode_entry
+from echelon_aggregation.program import BUILDS
 from echelon_aggregation.wire import PORT, decode
 from plugins.aggregation.tests.reference_switch import Address, Datagram, Member, Sent, Switch
 from plugins.aggregation.tests.sequences import Sequence as PacketSequence
@@ -26,7 +25,7 @@ from tests.differential import case
 from tests.differential.bmv2 import Bmv2Target
 from tests.differential.catalogue import Subject
 
-BUILD = Path("p4src/build/v1model-aggregation")
+BUILD = BUILDS / "v1model"
 VALUES = 32
 _SHIM = constants()["SHIM_VERSION"] << 4
 _PRIMARY = 1
@@ -48,7 +47,7 @@ Key = tuple[object, object] | int
 
 def built() -> P4Program:
     """Return the program that is built with aggregation."""
-    return program("v1model", shipped() / BUILD)
+    return program("v1model", BUILD)
 
 
 class Runs(Protocol):

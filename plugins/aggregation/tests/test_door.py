@@ -268,7 +268,7 @@ def test_who_gives_way_is_what_the_policy_says(policy: ChosenPolicy) -> None:
     # Only packets that are ranked by when they are due have a time to compare.
     ranked = {one["action"] for of in entries(planned, "flow").values() for one in of}
     assert ranked == {"deadline" if by == "deadline" else "fixed"}
-    (told,) = (AggregationTrees().told(tree, FABRIC) for tree in planned.trees["a"])
+    (told,) = (AggregationTrees().host_document(tree, FABRIC) for tree in planned.trees["a"])
     assert told["memory"] == ("own" if by == "share" else by)
 
 

@@ -202,7 +202,7 @@ def test_trees_are_chosen_by_load() -> None:
 
     assert roots(chooser.route(fabric, of)) == ["spine1", "spine2", "spine3", "spine4"]
     assert roots(chooser.route(fabric, [*of, extra]))[-1] == "spine4"  # the smallest is there
-    assert set(roots(TreesByLoad(one=True).route(fabric, of))) == {"spine1"}
+    assert set(roots(TreesByLoad(always_first=True).route(fabric, of))) == {"spine1"}
     split = Training("s", (hosts[0], hosts[4]), Fraction(1), BYTES).in_network(trees=2)
     assert len(set(roots(TreesByLoad().route(fabric, [split])))) == 2
     without = fabric.without([("leaf1", "spine1")])

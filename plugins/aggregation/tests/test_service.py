@@ -18,11 +18,12 @@ from typer.testing import CliRunner
 from echelon.cli.usage import BAD_INPUT
 from echelon.controller.client import Client
 from echelon.model.documents import parse_document
-from echelon.model.p4program import program, variant
+from echelon.model.p4program import program
 from echelon.switches.lowering.intent import FIRST_GROUP
 from echelon_aggregation.commands.app import app
 from echelon_aggregation.frames import Endpoint, Frames, read
 from echelon_aggregation.membership import Membership
+from echelon_aggregation.program import BUILDS
 from echelon_aggregation.station import Station
 from echelon_aggregation.wire import Kind, Packet
 from echelon_aggregation.worker import all_reduce
@@ -51,7 +52,7 @@ def serve(lab: Lab) -> Daemon:
 def held(switch: Switch) -> tuple[Mapping[str, int], Mapping[int, int]]:
     """Return how many entries of each table of trees a switch holds, and the number of copies of
     our groups, as plain gRPC tells."""
-    schema = P4Schema(program("v1model", variant("v1model", "aggregation")).p4info)
+    schema = P4Schema(program("v1model", BUILDS / "v1model").p4info)
     tables: dict[str, int] = {}
     for entry in switch.entries():
         name = schema.tables[entry.table_id].alias

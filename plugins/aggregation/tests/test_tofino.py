@@ -14,7 +14,6 @@ from finsy.proto import p4r
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.model.extras import shipped
 from echelon.model.fabric.builders import one_tor
 from echelon.model.fabric.load import build_fabric
 from echelon.model.fabric.model import Fabric
@@ -103,7 +102,7 @@ def test_a_session_installs_a_tree_and_workers_get_its_sum() -> None:
     assert testbed_of is not None
     with testbed_of(fabric, Fraction(0), 1 << 20) as testbed:
         session = target.session_factory(options)(
-            "tor", testbed.addresses["tor"], 1, program("tna", shipped() / BUILD), queues=None
+            "tor", testbed.addresses["tor"], 1, program("tna", BUILD), queues=None
         )
 
         async def write() -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 from finsy.proto import p4r
 
-from echelon.model.extras import shipped
 from echelon.model.p4program import program
 from echelon.switches.lowering.intent import Match, MulticastGroup, Prefix, TableEntry
+from echelon_aggregation.program import BUILDS
 from echelon_aggregation.wire import Flag
 from echelon_tofino_model.emulator import TofinoSwitch, load_assembly
 from echelon_tofino_model.emulator.tables import MatchTable
@@ -32,7 +31,7 @@ from plugins.aggregation.tests.reference_switch import (
 from softswitch import Queued
 from softswitch.lookup import KeyElement
 
-BUILD = Path("p4src/build/tna-aggregation")
+BUILD = BUILDS / "tna"
 VALUES = 64
 
 
@@ -159,7 +158,7 @@ class InAssembly:
 
 @cache
 def _assembly() -> str:
-    return program("tna", shipped() / BUILD).binary.read_text()
+    return program("tna", BUILD).binary.read_text()
 
 
 def _key(table: MatchTable, each: TableEntry) -> list[KeyElement]:

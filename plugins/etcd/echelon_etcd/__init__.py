@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["open_url"]
 
 
-async def open_url(url: str, *, lease_s: float, accept_empty: bool) -> EtcdStore:
+async def open_url(
+    url: str,
+    *,
+    lease_s: float,
+    accept_empty: bool,
+) -> EtcdStore:
     """Open the store for `echelon.controller.service.store.open_store`.
 
     Nothing here tells that there was something, so `accept_empty` makes no difference.

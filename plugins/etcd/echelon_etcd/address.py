@@ -60,44 +60,46 @@ def parse(url: str) -> Address:
         raise StoreError(f"store etcd://...: {error} ({_FORM})") from None
     if parts.scheme != "etcd" or parts.fragment:
         raise StoreError(f"store etcd://{hosts}: is not a URL of etcd ({_FORM})")
-    shown = f"store etcd://{hosts}"
+    place = f"store etcd://{hosts}"
     prefix = unquote(parts.path).strip("/") or DEFAULT_PREFIX
-    options = _options(parts, shown)
-    user, password = _login(credentials, options, shown)
-    return Address(endpoints, prefix, _tls(options, shown), user, password)
+    options = _options(parts, place)
+    user, password = _login(credentials, options, place)
+    return Address(endpoints, prefix, _tls(options, place), user, password)
 
 
 def _endpoint(host: str) -> str:
     # Parsed only for its checks: brackets of IPv6 addresses, ports.
-    found = urlsplit(f"//{host}")
-    if not found.hostname:
+    parts = urlsplit(f"//{host}")
+    if not parts.hostname:
         raise ValueError("a host is missing")
-    if ":" in found.hostname:
-        name = f"[{found.hostname}]"
+    if ":" in parts.hostname:
+        name = f"[{parts.hostname}]"
     else:
-        name = found.hostname
-    return f"{name}:{found.port or DEFAULT_PORT}"
+        name = parts.hostname
+    return f"{name}:{parts.port or DEFAULT_PORT}"
 
 
-def _options(parts: SplitResult, shown: str) -> Mapping[str, str]:
+def _options(parts: SplitResult, place: str) -> Mapping[str, str]:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name, value in options.items():
         if name not in _OPTIONS:
-            raise StoreError(f"{shown}: unknown option {name!r} (known: {', '.join(_OPTIONS)})")
+            raise StoreError(f"{place}: unknown option {name!r} (known: {', '.join(_OPTIONS)})")
         if not value:
-            raise StoreError(f"{shown}: option {name} does not name a file")
+            raise StoreError(f"{place}: option {name} does not name a file")
     return options
 
 
 def _login(
-    credentials: str, options: Mapping[str, str], shown: str
+    credentials: str,
+    options: Mapping[str, str],
+    place: str,
 ) -> tuple[str | None, SecretStr | None]:
     user, colon, password = credentials.partition(":")
     file = options.get("password_file")
     if file is not None:
         if colon:
-            raise StoreError(f"{shown}: has a password and a password_file (give one)")
-        password = _read(file, f"{shown}: password_file").decode(errors="replace").strip()
+            raise StoreError(f"{place}: has a password and a password_file (give one)")
+        password = _read(file, f"{place}: password_file").decode(errors="replace").strip()
     else:
         password = unquote(password)
     if bool(user) != bool(password):
@@ -105,35 +107,35 @@ def _login(
             missing = "user (USER@ before the host)"
         else:
             missing = "password (a password_file=FILE)"
-        raise StoreError(f"{shown}: the {missing} is missing")
+        raise StoreError(f"{place}: the {missing} is missing")
     if user:
         return (unquote(user), SecretStr(password))
     return (None, None)
 
 
-def _tls(options: Mapping[str, str], shown: str) -> Tls | None:
+def _tls(options: Mapping[str, str], place: str) -> Tls | None:
     files = {
-        name: _read(options[name], f"{shown}: {name}")
+        name: _read(options[name], f"{place}: {name}")
         for name in ("ca", "certificate", "key")
         if name in options
     }
     if ("certificate" in files) != ("key" in files):
         missing = "key" if "certificate" in files else "certificate"
         raise StoreError(
-            f"{shown}: {missing} is missing (a client's certificate and its key go together)"
+            f"{place}: {missing} is missing (a client's certificate and its key go together)"
         )
     for name, content in files.items():
         if b"-----BEGIN " not in content:
-            raise StoreError(f"{shown}: {name}: {options[name]} is not a PEM file")
+            raise StoreError(f"{place}: {name}: {options[name]} is not a PEM file")
     if files:
         return Tls(files.get("ca"), files.get("certificate"), files.get("key"))
     return None
 
 
-def _read(file: str, what: str) -> bytes:
+def _read(file: str, place: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except (OSError, ValueError) as error:
         raise StoreError(
-            f"{what}: {file} cannot be read: {getattr(error, 'strerror', None) or error}"
+            f"{place}: {file} cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from None

@@ -123,7 +123,10 @@ class Layout:
         return max(1, -(-len(body) // PART_BYTES))
 
     def chunked(
-        self, changes: EncodedChanges, id_: str, schema: int
+        self,
+        changes: EncodedChanges,
+        id_: str,
+        schema: int,
     ) -> tuple[list[Operation], Pending]:
         """Return the chunks, and what commits them."""
         pieces = _pieces(_text(changes))
@@ -167,8 +170,8 @@ class Layout:
                 pending = Pending(**json.loads(single[self.pending]))
                 changes = _changes(b"".join(chunks[pending.id.encode()][: pending.chunks]))
                 schema = pending.schema
-                for gone in changes.deletes:
-                    documents.pop(gone, None)
+                for deleted in changes.deletes:
+                    documents.pop(deleted, None)
                 documents |= changes.puts
             return Contents(
                 leader=single.get(self.leader),
@@ -227,17 +230,17 @@ def _changes(text: bytes) -> EncodedChanges:
     line, _, bodies = text.partition(b"\n")
     index: dict[str, Any] = json.loads(line)
     puts: dict[Key, bytes] = {}
-    at = 0
+    start = 0
     for collection, name, length in index["puts"]:
-        puts[collection, name] = bodies[at : at + length]
-        at += length
-    if at != len(bodies):
+        puts[collection, name] = bodies[start : start + length]
+        start += length
+    if start != len(bodies):
         raise ValueError("a pending change is incomplete")
     return EncodedChanges(puts, {(collection, name) for collection, name in index["deletes"]})
 
 
 def _pieces(body: bytes) -> list[bytes]:
-    return [body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)] or [b""]
+    return [body[start : start + PART_BYTES] for start in range(0, len(body), PART_BYTES)] or [b""]
 
 
 def _number(number: int) -> bytes:

@@ -29,7 +29,13 @@ class Lease:
     etcd.
     """
 
-    def __init__(self, etcd: Etcd, id_: int, ttl_s: int, asked_s: float) -> None:
+    def __init__(
+        self,
+        etcd: Etcd,
+        id_: int,
+        ttl_s: int,
+        asked_s: float,
+    ) -> None:
         self.id = id_
         self.ttl_s = ttl_s
         self._etcd = etcd

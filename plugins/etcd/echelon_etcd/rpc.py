@@ -125,11 +125,21 @@ class Etcd:
         )
 
     async def page(
-        self, start: bytes, end: bytes, limit: int, revision: int = 0, timeout_s: float = ATTEMPT_S
+        self,
+        start: bytes,
+        end: bytes,
+        limit: int,
+        revision: int = 0,
+        timeout_s: float = ATTEMPT_S,
     ) -> Page:
         """Return up to `limit` keys from `start` to before `end`, as they were at `revision` (0:
         now). Raise `CompactedError`."""
-        request = messages.RangeRequest(key=start, range_end=end, limit=limit, revision=revision)
+        request = messages.RangeRequest(
+            key=start,
+            range_end=end,
+            limit=limit,
+            revision=revision,
+        )
         answer = await self._unary(lambda member: member.kv.Range, request, timeout_s)
         entries = [(each.key, each.value) for each in answer.kvs]
         return Page(entries, revision or answer.header.revision, answer.more)
@@ -154,7 +164,9 @@ class Etcd:
         async with self._attempt() as (member, metadata):
             ttl_s = 0
             async for answer in member.lease.LeaseKeepAlive(
-                iter([request]), timeout=timeout_s, metadata=metadata
+                iter([request]),
+                timeout=timeout_s,
+                metadata=metadata,
             ):
                 ttl_s = answer.TTL
         if ttl_s <= 0:
@@ -166,17 +178,27 @@ class Etcd:
         with contextlib.suppress(LeaseGoneError):
             await self._unary(lambda member: member.lease.LeaseRevoke, request, timeout_s)
 
-    async def wait_deleted(self, key: bytes, after: int, timeout_s: float) -> None:
+    async def wait_deleted(
+        self,
+        key: bytes,
+        after: int,
+        timeout_s: float,
+    ) -> None:
         """Return when `key` has been deleted after the revision `after`, and in any case after
         `timeout_s`.
         """
         request = messages.WatchRequest(
             create_request=messages.WatchCreateRequest(
-                key=key, start_revision=after + 1, filters=[messages.WatchCreateRequest.NOPUT]
+                key=key,
+                start_revision=after + 1,
+                filters=[messages.WatchCreateRequest.NOPUT],
             )
         )
         async with self._attempt() as (member, metadata):
-            call = member.watch.Watch(timeout=timeout_s, metadata=metadata)
+            call = member.watch.Watch(
+                timeout=timeout_s,
+                metadata=metadata,
+            )
             try:
                 await call.write(request)
                 while True:
@@ -201,9 +223,18 @@ class Etcd:
         """Close the channels. No call may be under way."""
         await self._leave(self._member)
 
-    async def _unary(self, method: Callable[[_Member], Any], request: Any, timeout_s: float) -> Any:
+    async def _unary(
+        self,
+        method: Callable[[_Member], Any],
+        request: Any,
+        timeout_s: float,
+    ) -> Any:
         async with self._attempt() as (member, metadata):
-            return await method(member)(request, timeout=timeout_s, metadata=metadata)
+            return await method(member)(
+                request,
+                timeout=timeout_s,
+                metadata=metadata,
+            )
 
     @contextlib.asynccontextmanager
     async def _attempt(self) -> AsyncIterator[tuple[_Member, Sequence[tuple[str, str]]]]:
@@ -244,7 +275,8 @@ class Etcd:
             return ()
         if self._token is None:
             request = messages.AuthenticateRequest(
-                name=self._address.user, password=self._address.password.get_secret_value()
+                name=self._address.user,
+                password=self._address.password.get_secret_value(),
             )
             answer = await member.auth.Authenticate(request, timeout=ATTEMPT_S)
             self._token = answer.token
@@ -349,9 +381,16 @@ def _operation(operation: Operation) -> Any:
     match operation:
         case Put(key, value, lease):
             return messages.RequestOp(
-                request_put=messages.PutRequest(key=key, value=value, lease=lease)
+                request_put=messages.PutRequest(
+                    key=key,
+                    value=value,
+                    lease=lease,
+                )
             )
         case Delete(start, end):
             return messages.RequestOp(
-                request_delete_range=messages.DeleteRangeRequest(key=start, range_end=end)
+                request_delete_range=messages.DeleteRangeRequest(
+                    key=start,
+                    range_end=end,
+                )
             )

@@ -43,7 +43,12 @@ PAGE = 128
 PAGE_BYTES = 1 << 20
 
 
-async def open_etcd(address: Address, *, lease_s: float, schema: Schema | None = None) -> EtcdStore:
+async def open_etcd(
+    address: Address,
+    *,
+    lease_s: float,
+    schema: Schema | None = None,
+) -> EtcdStore:
     """Open the store at that address, which has to answer. Raise `StoreError`."""
     store = EtcdStore(address, lease_s, schema or Schema())
     try:
@@ -74,7 +79,12 @@ class _Held:
 class EtcdStore:
     """A `Store`; see `open_etcd`."""
 
-    def __init__(self, address: Address, lease_s: float, schema: Schema) -> None:
+    def __init__(
+        self,
+        address: Address,
+        lease_s: float,
+        schema: Schema,
+    ) -> None:
         self._address = address
         self._layout = Layout(address.prefix)
         self._schema = schema
@@ -171,18 +181,25 @@ class EtcdStore:
     async def _take(self, candidate: Candidate, lease: Lease) -> _Held | None:
         """Take the leader's key for a new term; None: another controller was first."""
         layout = self._layout
-        found, _ = await self._etcd.get(layout.term)
-        term = next_term(self._layout.read([(layout.term, found)] if found else []).term)
+        stored_term, _ = await self._etcd.get(layout.term)
+        term = next_term(
+            self._layout.read([(layout.term, stored_term)] if stored_term else []).term
+        )
         leader = _leader_value(candidate, term, lease)
-        compared = [Equal(layout.leader, None), Equal(layout.term, found)]
+        compared = [Equal(layout.leader, None), Equal(layout.term, stored_term)]
         operations = [Put(layout.leader, leader, lease.id), Put(layout.term, str(term).encode())]
         outcome = await until_answered(
             lambda: self._etcd.transact(compared, operations), self._ttl_s
         )
         # An earlier attempt can have succeeded without an answer.
-        if not outcome.succeeded and outcome.found.get(layout.leader) != leader:
+        if not outcome.succeeded and outcome.stored.get(layout.leader) != leader:
             return None
-        leadership = Leadership(candidate, term, raise_term=self._raise_term, resign=self._resign)
+        leadership = Leadership(
+            candidate,
+            term,
+            raise_term=self._raise_term,
+            resign=self._resign,
+        )
         return _Held(leadership, lease, leader, commit=None)
 
     async def _begin(self, held: _Held) -> _Held:
@@ -344,10 +361,10 @@ class EtcdStore:
                 self._lose(held, error.reason)
                 raise self._outcome(held, unanswered) from error
             self._problem = None
-            if outcome.succeeded or outcome.found.get(layout.commit) == name:
+            if outcome.succeeded or outcome.stored.get(layout.commit) == name:
                 self._done(held, name)
                 return
-            leader = _candidate(outcome.found.get(layout.leader))
+            leader = _candidate(outcome.stored.get(layout.leader))
             self._lose(held, f"{leader.id} leads" if leader else "the lease has expired")
             raise NotLeaderError(
                 f"{self.url}: this controller no longer leads: {held.leadership.reason}",
@@ -361,13 +378,13 @@ class EtcdStore:
     async def _is_last(self, held: _Held, name: bytes) -> bool:
         """Return whether that was the last transaction that took effect."""
         try:
-            found, _ = await until_answered(
+            last_commit, _ = await until_answered(
                 lambda: self._etcd.get(self._layout.commit), held.lease.left_s
             )
         except StoreUnavailableError as error:
             self._lose(held, error.reason)
             raise self._outcome(held, error) from error
-        return found == name
+        return last_commit == name
 
     def _outcome(self, held: _Held, unanswered: StoreUnavailableError | None) -> StoreError:
         if unanswered is None:
@@ -390,7 +407,7 @@ class EtcdStore:
     async def _contents(self) -> Contents:
         self._check_open()
 
-        async def whole() -> Contents:
+        async def load() -> Contents:
             while True:
                 try:
                     return self._layout.read(await self._entries())
@@ -399,7 +416,7 @@ class EtcdStore:
                     # useless.
                     continue
 
-        return await until_answered(whole, ANSWER_S)
+        return await until_answered(load, ANSWER_S)
 
     async def _entries(self) -> list[tuple[bytes, bytes]]:
         entries: list[tuple[bytes, bytes]] = []
@@ -431,7 +448,11 @@ class EtcdStore:
             raise StoreError(f"{self.url}: is closed")
 
 
-def _leader_value(candidate: Candidate, term: int, lease: Lease) -> bytes:
+def _leader_value(
+    candidate: Candidate,
+    term: int,
+    lease: Lease,
+) -> bytes:
     """Return a value that no two leaderships share."""
     return json.dumps(
         {"id": candidate.id, "url": candidate.url, "term": term, "lease": f"{lease.id:x}"}

@@ -49,5 +49,5 @@ Operation = Put | Delete
 @dataclass(frozen=True, slots=True)
 class Outcome:
     succeeded: bool
-    found: Mapping[bytes, bytes]
+    stored: Mapping[bytes, bytes]
     """The values of the compared keys that exist, if the transaction did not succeed."""

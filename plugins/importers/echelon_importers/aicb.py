@@ -27,9 +27,10 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from math import prod
 from typing import Annotated, ClassVar
 
@@ -38,10 +39,10 @@ from pydantic import Field
 from echelon.model.documents import DocumentError, suggestion
 from echelon.model.extras import plug_in
 from echelon.model.jobs.ranked import Mesh
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt
 from echelon_importers import astra_sim
 from echelon_importers.importer import Importer, Source, Span
-from echelon_importers.workload import SPREAD, Builder, CollectiveKind, Workload
+from echelon_importers.workload import SPREAD, Builder, CollectiveKind, Ranks, Workload
 
 _KINDS: Mapping[str, CollectiveKind] = {
     "all_reduce": "all-reduce",
@@ -107,61 +108,53 @@ class Aicb(Importer[AicbOptions]):
 
     def read(self, sources: Sequence[Source]) -> Workload:
         source = self.only(sources)
-        if not re.match(r"\s*(\[|comm_type)", source.text()[:1000]):
+        beginning = source.text()[:1000]
+        if not re.match(r"\s*(\[|comm_type)", beginning):
             return SimAi(self.options).read(sources)
         sections = list(_sections(source))
         mesh = self._mesh(source, sections)
         return _List(source, sections, mesh, self.options).run()
 
     def _mesh(self, source: Source, sections: Sequence[_Section]) -> Mesh[int]:
-        said = _group_sizes(source, sections)
+        sizes = _group_sizes(source, sections)
         options = self.options
-        used = {row.group for section in sections for row in section.rows}
         stages = len(sections)
         in_stage = {len(section.ranks) for section in sections if section.ranks}
         if len(in_stage) > 1:
-            raise DocumentError(
-                source.name,
-                "",
-                "has stages with different numbers of ranks (which is not supported)",
+            raise source.refusal(
+                "has stages with different numbers of ranks (which is not supported)"
             )
-        tp = options.tp or said.get("tp_group")
-        dp = options.dp or said.get("dp_group")
-        ep = options.ep or said.get("ep_group")
+        used = {row.group for section in sections for row in section.rows}
+        tp = options.tp or sizes.get("tp_group")
+        dp = options.dp or sizes.get("dp_group")
+        ep = options.ep or sizes.get("ep_group")
         for name, size in (("tp", tp), ("ep", ep)):
-            if size is None and f"{name}_group" in used:
-                raise DocumentError(
-                    source.name,
-                    "",
-                    f"does not say how many ranks a {name}_group has (give --set {name}=N)",
-                    code="missing-key",
-                )
+            is_used = f"{name}_group" in used
+            if size is None and is_used:
+                reason = f"does not say how many ranks a {name}_group has (give --set {name}=N)"
+                raise source.refusal(reason, code="missing-key")
         tp = tp or 1
         ep = ep or 1
         if options.ranks is not None:
             ranks = options.ranks
         elif in_stage:
             ranks = in_stage.pop() * stages
+        elif dp:
+            ranks = tp * dp * stages
         else:
-            ranks = tp * dp * stages if dp else self.given_ranks(source)
+            ranks = self.given_ranks(source)
         shape = f"{stages} (pp) x {ep} (ep) x {tp} (tp)"
         if ranks < 2 or ranks % (stages * ep * tp):
-            raise DocumentError(
-                source.name,
-                "",
-                f"{ranks} ranks are not a multiple of {shape} (change --hosts)",
-                code="wrong-length",
+            reason = f"{ranks} ranks are not a multiple of {shape} (change --hosts)"
+            raise source.refusal(reason, code="wrong-length")
+        data_parallel = ranks // stages // tp
+        if options.ranks is None and dp not in (None, data_parallel):
+            reason = (
+                f"{ranks} ranks are not {shape} x {dp // ep} (dp) (correct the sizes of the groups)"
             )
-        found = ranks // stages // tp
-        if options.ranks is None and dp is not None and dp != found:
-            raise DocumentError(
-                source.name,
-                "",
-                f"{ranks} ranks are not {shape} x {dp // ep} (dp) (correct the sizes of the"
-                " groups)",
-                code="wrong-length",
-            )
-        return Mesh(range(ranks), {"pp": stages, "dp": found // ep, "ep": ep, "tp": tp})
+            raise source.refusal(reason, code="wrong-length")
+        shape_by_axis = {"pp": stages, "dp": data_parallel // ep, "ep": ep, "tp": tp}
+        return Mesh(range(ranks), shape_by_axis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +175,7 @@ class _Row:
 class _Section:
     """The rows of a stage's ranks."""
 
-    ranks: tuple[int, ...]
+    ranks: Ranks
     """Empty: the list does not say."""
     rows: list[_Row]
 
@@ -200,7 +193,7 @@ class _Section:
 def _sections(source: Source) -> Iterator[_Section]:
     columns: Sequence[str] = ()
     section: _Section | None = None
-    ranks: tuple[int, ...] = ()
+    ranks: Ranks = ()
     reader = csv.reader(source.text().splitlines(), strict=True)
     try:
         for words in reader:
@@ -217,33 +210,40 @@ def _sections(source: Source) -> Iterator[_Section]:
                 section = _Section(ranks, [])
                 ranks = ()
             elif section is None or not columns:
-                raise source.fault(
-                    line, "is not the names of columns", "begin with comm_type,comm_group,..."
-                )
+                reason = "is not the names of columns"
+                raise source.fault(line, reason, "begin with comm_type,comm_group,...")
             else:
                 section.rows.append(_row(source, line, columns, words))
     except csv.Error as error:
         raise source.fault(reader.line_num, f"is not CSV: {error}", "correct it") from None
     if section is None or not section.rows or not columns:
-        raise DocumentError(
-            source.name, "", "has no rows (check the format)", code="empty-document"
-        )
+        raise source.refusal("has no rows (check the format)", code="empty-document")
     yield section
 
 
-def _ranks(source: Source, line: int, text: str) -> tuple[int, ...]:
+def _ranks(
+    source: Source,
+    line: int,
+    text: str,
+) -> Ranks:
     """Return the ranks in ``[rank0 ~ rank127]`` or ``[ pp_stage0: [rank0, rank1] ]``."""
-    if found := re.fullmatch(r"\s*\[\s*rank([0-9]{1,7}) ~ rank([0-9]{1,7})\s*\]\s*", text):
-        first = int(found[1])
-        last = int(found[2])
+    span = re.fullmatch(r"\s*\[\s*rank([0-9]{1,7}) ~ rank([0-9]{1,7})\s*\]\s*", text)
+    if span:
+        first = int(span[1])
+        last = int(span[2])
         if first <= last < 10**6:
             return tuple(range(first, last + 1))
-    if found := re.fullmatch(r"\s*\[\s*\w+:\s*\[((?:rank[0-9]{1,7}(?:, ?)?)+)\]\s*\]\s*", text):
-        return tuple(int(rank) for rank in re.findall(r"[0-9]+", found[1]))
-    raise source.fault(line, f"{shown(text)} are not ranks", "write [rank0 ~ rank7]")
+    listed = re.fullmatch(r"\s*\[\s*\w+:\s*\[((?:rank[0-9]{1,7}(?:, ?)?)+)\]\s*\]\s*", text)
+    if listed:
+        return tuple(map(int, re.findall(r"[0-9]+", listed[1])))
+    raise source.fault(line, f"{excerpt(text)} are not ranks", "write [rank0 ~ rank7]")
 
 
-def _checked_columns(source: Source, line: int, words: Sequence[str]) -> Sequence[str]:
+def _checked_columns(
+    source: Source,
+    line: int,
+    words: Sequence[str],
+) -> Sequence[str]:
     for column in _COLUMNS:
         if column not in words:
             raise source.fault(line, f"has no column '{column}'", "add it")
@@ -252,75 +252,85 @@ def _checked_columns(source: Source, line: int, words: Sequence[str]) -> Sequenc
     return words
 
 
-def _row(source: Source, line: int, columns: Sequence[str], words: Sequence[str]) -> _Row:
+def _row(
+    source: Source,
+    line: int,
+    columns: Sequence[str],
+    words: Sequence[str],
+) -> _Row:
     if len(words) != len(columns):
-        raise source.fault(
-            line, f"has {len(words)} values for {len(columns)} columns", "correct or remove it"
-        )
-    said = dict(zip(columns, words, strict=True))
-    kind = said["comm_type"].removeprefix("CommType.")
+        reason = f"has {len(words)} values for {len(columns)} columns"
+        raise source.fault(line, reason, "correct or remove it")
+    cells = dict(zip(columns, words, strict=True))
+    kind = cells["comm_type"].removeprefix("CommType.")
     if kind not in _KINDS and kind not in _OTHERS:
         hint = suggestion(kind, (*_KINDS, *_OTHERS))
-        raise source.fault(line, f"{shown(said['comm_type'])} is not a kind of communication", hint)
-    group = said["comm_group"].removeprefix("CommGroup.")
+        reason = f"{excerpt(cells['comm_type'])} is not a kind of communication"
+        raise source.fault(line, reason, hint)
+    group = cells["comm_group"].removeprefix("CommGroup.")
     if group not in _GROUPS and kind not in ("epoch_end", "computation"):
-        raise source.fault(
-            line, f"{shown(said['comm_group'])} is not a group", suggestion(group, _GROUPS)
-        )
-    size = said.get("comm_group_size", "None")
-    additional = said.get("additional", "")
-    if kind in ("isend", "irecv") and not additional.startswith(f"{kind[1:5]}_"):
-        raise source.fault(
-            line, f"does not say to which stage ({shown(additional)})", f"write {kind[1:]}_next"
-        )
-    if kind in ("isend", "irecv") and additional not in _NEIGHBOURS:
-        raise source.fault(
-            line, f"{shown(additional)} is not a stage", f"write {kind[1:]}_next or {kind[1:]}_prev"
-        )
-    computes = kind == "computation"
-    if computes:
-        size_bytes = 0
+        reason = f"{excerpt(cells['comm_group'])} is not a group"
+        raise source.fault(line, reason, suggestion(group, _GROUPS))
+    neighbour = 0
+    if kind in ("isend", "irecv"):
+        stage = cells.get("additional", "")
+        neighbour = _neighbour(source, line, kind[1:], stage)
+    size_bytes = 0
+    flops = None
+    if kind == "computation":
+        flops = _flops(cells["msg_size"])
     else:
-        size_bytes = source.integer(line, said["msg_size"], "a number of bytes")
-    return _Row(
-        line,
-        kind,
-        group,
-        None if size in ("None", "") else source.integer(line, size, "a number of ranks", 10**6),
-        size_bytes,
-        _NEIGHBOURS.get(additional, 0) if kind in ("isend", "irecv") else 0,
-        _milliseconds(source, line, said.get("_elapsed_time", "None")),
-        _flops(said["msg_size"]) if computes else None,
-    )
+        size_bytes = source.integer(line, cells["msg_size"], "a number of bytes")
+    group_size = None
+    size = cells.get("comm_group_size", "None")
+    if size not in ("None", ""):
+        group_size = source.integer(line, size, "a number of ranks", 10**6)
+    elapsed_ms = _milliseconds(source, line, cells.get("_elapsed_time", "None"))
+    return _Row(line, kind, group, group_size, size_bytes, neighbour, elapsed_ms, flops)
+
+
+def _neighbour(
+    source: Source,
+    line: int,
+    kind: str,
+    stage: str,
+) -> int:
+    if not stage.startswith(f"{kind}_"):
+        reason = f"does not say to which stage ({excerpt(stage)})"
+        raise source.fault(line, reason, f"write {kind}_next")
+    if stage not in _NEIGHBOURS:
+        reason = f"{excerpt(stage)} is not a stage"
+        raise source.fault(line, reason, f"write {kind}_next or {kind}_prev")
+    return _NEIGHBOURS[stage]
 
 
 def _flops(shapes: str) -> int | None:
     """Return the operations of multiplying matrices of these shapes, as ``((2048, 1, 5120), (5120,
     640))``.
     """
-    found = re.fullmatch(r"\(\(([0-9, ]{1,60})\), ?\(([0-9, ]{1,40})\)\)", shapes)
-    if not found:
+    match = re.fullmatch(r"\(\(([0-9, ]{1,60})\), ?\(([0-9, ]{1,40})\)\)", shapes)
+    if not match:
         return None
-    left, right = (
-        [int(word) for word in part.replace(",", " ").split()] for part in found.groups()
-    )
-    if len(left) < 2 or len(right) != 2 or left[-1] != right[0]:
+    left, right = (re.findall("[0-9]+", part) for part in match.groups())
+    left_shape = list(map(int, left))
+    right_shape = list(map(int, right))
+    if len(left_shape) < 2 or len(right_shape) != 2:
         return None
-    return 2 * prod(left) * right[1]
+    if left_shape[-1] != right_shape[0]:
+        return None
+    return 2 * prod(left_shape) * right_shape[1]
 
 
 def _group_sizes(source: Source, sections: Sequence[_Section]) -> Mapping[str, int]:
     sizes: dict[str, int] = {}
     for section in sections:
         for row in section.rows:
-            if row.group_size is None or row.kind in ("isend", "irecv", "epoch_end", "computation"):
+            if row.group_size is None or row.kind in _OTHERS:
                 continue
-            if sizes.setdefault(row.group, row.group_size) != row.group_size or not row.group_size:
-                raise source.fault(
-                    row.line,
-                    f"says {row.group_size} ranks for {row.group}, which has {sizes[row.group]}",
-                    "correct one of them",
-                )
+            size = sizes.setdefault(row.group, row.group_size)
+            if row.group_size == 0 or row.group_size != size:
+                reason = f"says {row.group_size} ranks for {row.group}, which has {size}"
+                raise source.fault(row.line, reason, "correct one of them")
     return sizes
 
 
@@ -328,7 +338,11 @@ class _List:
     """The iterations of a list, stage by stage."""
 
     def __init__(
-        self, source: Source, sections: Sequence[_Section], mesh: Mesh[int], options: AicbOptions
+        self,
+        source: Source,
+        sections: Sequence[_Section],
+        mesh: Mesh[int],
+        options: AicbOptions,
     ) -> None:
         wanted = options.iterations or range(1, 2)
         self.source = source
@@ -336,19 +350,25 @@ class _List:
         self.builder = Builder(len(mesh.ranks))
         self.stages = len(sections)
         self.in_stage = len(mesh.ranks) // self.stages
-        self.groups: dict[tuple[str, int], Sequence[tuple[int, ...]]] = {}
+        self.groups: dict[tuple[str, int], Sequence[Ranks]] = {}
         """The groups of a kind in a stage."""
         self.sent: dict[tuple[int, int], list[_Row]] = {}
         """The rows that have sent from one stage to another."""
         self.received: Counter[tuple[int, int]] = Counter()
-        self.todo = [self._chosen(section, wanted)[::-1] for section in sections]
-        computes = any(row.kind == "computation" for rows in self.todo for row in rows)
-        if options.gpu is None:
-            self.flops_per_s = None
-        else:
+        self.todo: list[list[_Row]] = []
+        """The rows that each stage has not done, the next one last."""
+        for section in sections:
+            rows = self._chosen(section, wanted)
+            self.todo.append(rows[::-1])
+        all_rows = chain.from_iterable(self.todo)
+        computes = any(row.kind == "computation" for row in all_rows)
+        self.flops_per_s = None
+        if options.gpu is not None:
             self.flops_per_s = _rate(options.gpu)
-        computing_s = (options.computing or Fraction(0)) * (not computes)
-        self.parts_s = [computing_s / len(rows) if rows else Fraction(0) for rows in self.todo]
+        computing_s = Fraction(0)
+        if options.computing is not None and not computes:
+            computing_s = options.computing
+        self.parts_s = [computing_s / max(1, len(rows)) for rows in self.todo]
         """The seconds that the ranks of each stage compute after a row."""
         self._count(sections, wanted)
 
@@ -356,29 +376,29 @@ class _List:
         epochs = section.epochs()
         iterations = epochs[1:] if len(epochs) > 1 else epochs
         if wanted.stop - 1 > len(iterations):
-            raise DocumentError(
-                self.source.name,
-                "",
-                f"has {len(iterations)} iterations (choose among them with --iterations)",
-                code="out-of-range",
-            )
-        return _sends_first([row for number in wanted for row in iterations[number - 1]])
+            reason = f"has {len(iterations)} iterations (choose among them with --iterations)"
+            raise self.source.refusal(reason, code="out-of-range")
+        rows = chain.from_iterable(iterations[number - 1] for number in wanted)
+        return _sends_first(rows)
 
     def _count(self, sections: Sequence[_Section], wanted: range) -> None:
         tally = self.builder.tally
         taken = sum(map(len, self.todo))
-        rows = sum(row.kind != "epoch_end" for section in sections for row in section.rows)
+        rows = 0
+        for section in sections:
+            rows += sum(row.kind != "epoch_end" for row in section.rows)
         tally.read.update({"rows": taken, "iterations": len(wanted)})
         tally.ignored["rows of the set-up and of other iterations"] = rows - taken
-        tally.ignored["measured times of communication"] = sum(
-            row.elapsed_ms is not None and row.kind != "computation"
-            for rows in self.todo
-            for row in rows
-        )
-        said = {len(section.ranks) for section in sections}.pop() * self.stages
-        if said and said != len(self.mesh.ranks):
+        measured = 0
+        for row in chain.from_iterable(self.todo):
+            if row.elapsed_ms is not None and row.kind != "computation":
+                measured += 1
+        tally.ignored["measured times of communication"] = measured
+        in_stage = {len(section.ranks) for section in sections}
+        stated_ranks = in_stage.pop() * self.stages
+        if stated_ranks and stated_ranks != len(self.mesh.ranks):
             tally.notes.append(
-                f"{len(self.mesh.ranks)} of {said} ranks: fewer data-parallel replicas"
+                f"{len(self.mesh.ranks)} of {stated_ranks} ranks: fewer data-parallel replicas"
             )
 
     def run(self) -> Workload:
@@ -390,15 +410,14 @@ class _List:
                     pass
             if sum(map(len, self.todo)) == before:
                 row = next(rows[-1] for rows in self.todo if rows)
-                raise self.source.fault(
-                    row.line, f"{row.kind} waits for a stage that never does its part", "add it"
-                )
+                reason = f"{row.kind} waits for a stage that never does its part"
+                raise self.source.fault(row.line, reason, "add it")
         for (stage, other), rows in self.sent.items():
-            if self.received[stage, other] < len(rows):
-                row = rows[self.received[stage, other]]
-                raise self.source.fault(
-                    row.line, f"stage {other} never receives this", "add an irecv, or remove it"
-                )
+            received = self.received[stage, other]
+            if received < len(rows):
+                row = rows[received]
+                reason = f"stage {other} never receives this"
+                raise self.source.fault(row.line, reason, "add an irecv, or remove it")
         return self.builder.workload()
 
     def _step(self, stage: int, row: _Row) -> bool:
@@ -425,37 +444,38 @@ class _List:
         row = self.todo[stage].pop()
         if self.parts_s[stage]:
             self.builder.tally.derived[SPREAD] += 1
-            for rank in range(stage * self.in_stage, (stage + 1) * self.in_stage):
+            for rank in self._ranks(stage):
                 self.builder.compute(f"c{row.line}-r{rank}", rank, self.parts_s[stage])
 
-    def _groups(self, group: str, stage: int) -> Sequence[tuple[int, ...]]:
+    def _groups(self, group: str, stage: int) -> Sequence[Ranks]:
         key = group, stage
         if key not in self.groups:
-            groups = self.mesh.groups(*(axis for axis in _GROUPS[group] if axis != "pp"))
-            self.groups[key] = [ranks for ranks in groups if ranks[0] // self.in_stage == stage]
+            axes = [axis for axis in _GROUPS[group] if axis != "pp"]
+            in_stage = self._ranks(stage)
+            groups = self.mesh.groups(*axes)
+            self.groups[key] = [ranks for ranks in groups if ranks[0] in in_stage]
         return self.groups[key]
 
+    def _ranks(self, stage: int) -> range:
+        first = stage * self.in_stage
+        return range(first, first + self.in_stage)
+
     def _compute(self, stage: int, row: _Row) -> None:
-        if row.elapsed_ms is None:
-            duration_s = None
-        else:
+        if row.elapsed_ms is not None:
             duration_s = row.elapsed_ms / 1000
-        if duration_s is None:
-            if row.flops is None or self.flops_per_s is None:
-                if row.flops:
-                    remedy = "give --gpu A100"
-                else:
-                    remedy = "record it with times"
-                raise self.source.fault(row.line, "computes without a measured time", remedy)
+        elif row.flops is not None and self.flops_per_s is not None:
             self.builder.tally.derived["computations from the shapes of matrices"] += 1
             duration_s = row.flops / self.flops_per_s
-        for rank in range(stage * self.in_stage, (stage + 1) * self.in_stage):
+        else:
+            remedy = "give --gpu A100" if row.flops else "record it with times"
+            raise self.source.fault(row.line, "computes without a measured time", remedy)
+        for rank in self._ranks(stage):
             self.builder.compute(f"l{row.line}-r{rank}", rank, duration_s)
 
     def _send(self, stage: int, row: _Row) -> None:
         other = self._other(stage, row)
         self.sent.setdefault((stage, other), []).append(row)
-        for rank in range(stage * self.in_stage, (stage + 1) * self.in_stage):
+        for rank in self._ranks(stage):
             peer = rank + (other - stage) * self.in_stage
             self.builder.send(f"l{row.line}-r{rank}", rank, peer, row.size_bytes)
 
@@ -465,41 +485,31 @@ class _List:
         number = self.received[other, stage]
         if number == len(sent):
             return False
-        if sent[number].size_bytes != row.size_bytes:
-            raise self.source.fault(
-                row.line,
-                f"receives {row.size_bytes} B, but line {sent[number].line} sends"
-                f" {sent[number].size_bytes} B",
-                "correct one of them",
-            )
+        send = sent[number]
+        if send.size_bytes != row.size_bytes:
+            reason = f"receives {row.size_bytes} B, but line {send.line} sends {send.size_bytes} B"
+            raise self.source.fault(row.line, reason, "correct one of them")
         self.received[other, stage] += 1
-        for rank in range(stage * self.in_stage, (stage + 1) * self.in_stage):
+        for rank in self._ranks(stage):
             peer = rank + (other - stage) * self.in_stage
-            self.builder.wait(rank, f"l{sent[number].line}-r{peer}")
+            self.builder.wait(rank, f"l{send.line}-r{peer}")
         return True
 
     def _other(self, stage: int, row: _Row) -> int:
         other = stage + row.neighbour
         if not 0 <= other < self.stages:
-            raise self.source.fault(
-                row.line, f"stage {stage} has no such neighbour", "correct or remove it"
-            )
+            reason = f"stage {stage} has no such neighbour"
+            raise self.source.fault(row.line, reason, "correct or remove it")
         return other
 
     def _meet(self, row: _Row) -> bool:
         """Add a collective of several stages, if all of them have come to it."""
+        involved: Sequence[int] = range(self.stages)
         if row.group == "embedding_group":
-            involved = [0, self.stages - 1]
-        else:
-            involved = list(range(self.stages))
-        here = [self.todo[stage][-1] if self.todo[stage] else None for stage in involved]
-        if any(
-            each is None
-            or (each.kind, each.group, each.size_bytes) != (row.kind, row.group, row.size_bytes)
-            for each in here
-        ):
+            involved = (0, self.stages - 1)
+        if not all(self._has_come_to(stage, row) for stage in involved):
             return False
-        groups: Sequence[tuple[int, ...]] = self.mesh.groups(*_GROUPS[row.group])
+        groups: Sequence[Ranks] = self.mesh.groups(*_GROUPS[row.group])
         if row.group == "embedding_group":
             groups = [(group[0], group[-1]) for group in groups]
         self._collective(row, groups)
@@ -507,7 +517,14 @@ class _List:
             self._done(stage)
         return True
 
-    def _collective(self, row: _Row, groups: Sequence[tuple[int, ...]]) -> None:
+    def _has_come_to(self, stage: int, row: _Row) -> bool:
+        if not self.todo[stage]:
+            return False
+        head = self.todo[stage][-1]
+        is_alike = (head.kind, head.group) == (row.kind, row.group)
+        return is_alike and head.size_bytes == row.size_bytes
+
+    def _collective(self, row: _Row, groups: Sequence[Ranks]) -> None:
         if not row.size_bytes and row.kind != "barrier":
             self.builder.tally.ignored["collectives of no bytes"] += 1
             return
@@ -515,11 +532,11 @@ class _List:
             self.builder.tally.ignored["collectives of groups of one rank"] += 1
             return
         self.builder.tally.read["collectives"] += 1
+        kind = _KINDS[row.kind]
+        group = row.group.removesuffix("_group")
         for number, ranks in enumerate(groups):
-            group = row.group.removesuffix("_group")
-            self.builder.collective(
-                f"l{row.line}-g{number}", _KINDS[row.kind], group, ranks, row.size_bytes
-            )
+            name = f"l{row.line}-g{number}"
+            self.builder.collective(name, kind, group, ranks, row.size_bytes)
 
 
 def _rate(gpu: str) -> Fraction:
@@ -538,15 +555,19 @@ def _rate(gpu: str) -> Fraction:
     return unit.peak_flops * unit.efficiency
 
 
-def _milliseconds(source: Source, line: int, word: str) -> Fraction | None:
+def _milliseconds(
+    source: Source,
+    line: int,
+    word: str,
+) -> Fraction | None:
     if word in ("None", ""):
         return None
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,20})?(e-?[0-9]{1,2})?", word, re.ASCII):
-        raise source.fault(line, f"{shown(word)} is not a time", "write milliseconds, or None")
+        raise source.fault(line, f"{excerpt(word)} is not a time", "write milliseconds, or None")
     return Fraction(word)
 
 
-def _sends_first(rows: list[_Row]) -> list[_Row]:
+def _sends_first(rows: Iterable[_Row]) -> list[_Row]:
     """Return the rows with each `irecv` behind the `isend` to the same stage that follows it at
     once.
 
@@ -555,7 +576,8 @@ def _sends_first(rows: list[_Row]) -> list[_Row]:
     ordered: list[_Row] = []
     for row in rows:
         before = ordered[-1] if ordered else row
-        if (before.kind, row.kind) == ("irecv", "isend") and before.neighbour == row.neighbour:
+        sends_next = (before.kind, row.kind) == ("irecv", "isend")
+        if sends_next and before.neighbour == row.neighbour:
             ordered.insert(-1, row)
         else:
             ordered.append(row)

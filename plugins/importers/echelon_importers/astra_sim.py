@@ -39,9 +39,9 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from echelon.model.documents import DocumentError, suggestion
+from echelon.model.documents import suggestion
 from echelon.model.jobs.ranked import Mesh
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt
 from echelon_importers import importer
 from echelon_importers.importer import Importer, Source, Span
 from echelon_importers.workload import Builder, CollectiveKind, Workload
@@ -77,7 +77,12 @@ class _Loop(NamedTuple):
     """The only collective that a forward pass runs; None: it runs all."""
 
 
-_DLRM = _Loop("all", "all", weights_first=True, forward_only="all-to-all")
+_DLRM = _Loop(
+    "all",
+    "all",
+    weights_first=True,
+    forward_only="all-to-all",
+)
 _LOOPS: Mapping[str, _Loop] = {
     "DATA": _Loop(None, "all", weights_first=True),
     "MODEL": _Loop("all", None),
@@ -150,43 +155,31 @@ class AstraSim(Importer[AstraSimOptions]):
         return _Training(header, layers, mesh, self.gathers_input).run()
 
     def _parse(self, source: Source) -> tuple[_Header, list[_Layer]]:
-        lines = [
-            (number, line.split())
-            for number, line in enumerate(source.text().splitlines(), start=1)
-        ]
-        lines = [(number, words) for number, words in lines if words]
+        lines = [(number, line.split()) for number, line in source.lines()]
         if len(lines) < 2:
-            raise DocumentError(
-                source.name, "", "has no layers (check the format)", code="empty-document"
-            )
-        (first, words), (second, count) = lines[:2]
+            raise source.refusal("has no layers (check the format)", code="empty-document")
+        (first, words), (second, count), *rows = lines
         header = _header(source, first, words)
         declared = source.integer(second, count[0], "a number of layers", most=10**6)
         if len(count) > 1:
-            raise source.fault(
-                second, f"{shown(' '.join(count))} is not a number of layers", "write one number"
-            )
+            reason = f"{excerpt(' '.join(count))} is not a number of layers"
+            raise source.fault(second, reason, "write one number")
         wanted = self.options.layers
-        if len(lines) - 2 != declared and (
-            wanted is None or wanted.stop - 1 > min(declared, len(lines) - 2)
-        ):
+        is_covered = wanted is not None and wanted.stop - 1 <= min(declared, len(rows))
+        if len(rows) != declared and not is_covered:
+            reason = f"says {declared} layers, but {len(rows)} follow"
             raise source.fault(
-                second,
-                f"says {declared} layers, but {len(lines) - 2} follow",
-                "correct it, or take those that are right with --layers",
+                second, reason, "correct it, or take those that are right with --layers"
             )
-        layers = [
-            _layer(source, line, number, words, header)
-            for number, (line, words) in enumerate(lines[2:], start=1)
-        ]
-        if wanted is not None and wanted.stop - 1 > len(layers):
-            raise DocumentError(
-                source.name,
-                "",
-                f"has {len(layers)} layers (choose among them with --layers)",
-                code="out-of-range",
-            )
-        return header, [layer for layer in layers if wanted is None or layer.number in wanted]
+        layers = []
+        for number, (place, words) in enumerate(rows, start=1):
+            layers.append(_layer(source, place, number, words, header))
+        if wanted is None:
+            return header, layers
+        if wanted.stop - 1 > len(layers):
+            reason = f"has {len(layers)} layers (choose among them with --layers)"
+            raise source.refusal(reason, code="out-of-range")
+        return header, [layer for layer in layers if layer.number in wanted]
 
     def _mesh(self, source: Source, header: _Header) -> Mesh[int]:
         stages = header.number("pp:", 1)
@@ -195,63 +188,64 @@ class AstraSim(Importer[AstraSimOptions]):
             ranks = everybody
         else:
             ranks = self.given_ranks(source)
-        size = self.options.model or header.number("model_parallel_NPU_group:", 0)
-        split = {"model", "others"} & {
-            scope for loop in _LOOPS.values() for scope in (loop.model, loop.data) if scope
-        }
+        size = self.options.model
+        if size is None:
+            size = header.number("model_parallel_NPU_group:", 0)
         loop = _LOOPS[header.loop]
-        if not size and (split & {loop.model, loop.data} or header.loop == "HYBRID_CUSTOMIZED"):
-            raise DocumentError(
-                source.name,
-                "",
+        has_parts = not {"model", "others"}.isdisjoint((loop.model, loop.data))
+        if not size and (has_parts or header.loop == "HYBRID_CUSTOMIZED"):
+            reason = (
                 f"does not say how many ranks a group has, which {header.loop} needs (give --set"
-                " model=N)",
-                code="missing-key",
+                " model=N)"
             )
+            raise source.refusal(reason, code="missing-key")
         experts = header.number("ep:", 1)
         size = size or 1
         if ranks < 2 or ranks % (size * experts):
-            raise DocumentError(
-                source.name,
-                "",
+            reason = (
                 f"{ranks} ranks are not a multiple of {size} (model) x {experts} (experts) (change"
-                " --hosts)",
-                code="wrong-length",
+                " --hosts)"
             )
-        return Mesh(range(ranks), {"dp": ranks // size // experts, "ep": experts, "model": size})
+            raise source.refusal(reason, code="wrong-length")
+        sizes = {"dp": ranks // size // experts, "ep": experts, "model": size}
+        return Mesh(range(ranks), sizes)
 
 
-def _header(source: Source, line: int, words: Sequence[str]) -> _Header:
+def _header(
+    source: Source,
+    line: int,
+    words: Sequence[str],
+) -> _Header:
     loop = words[0]
     if loop not in _LOOPS:
-        raise source.fault(line, f"{shown(loop)} is not a training loop", suggestion(loop, _LOOPS))
+        reason = f"{excerpt(loop)} is not a training loop"
+        raise source.fault(line, reason, suggestion(loop, _LOOPS))
     settings: dict[str, tuple[int, ...]] = {}
     if loop.startswith("HYBRID_DLRM") and len(words) == 2:
         words = (loop, "DLRM_LAST_BOTTOM_LAYER:", words[1])
     rest = list(words[:0:-1])
     while rest:
         key = rest.pop()
-        key = key if key.endswith(":") else f"{key}:"
+        if not key.endswith(":"):
+            key += ":"
         count = 1
         if key in ("checkpoints:", "checkpoint_initiates:"):
-            count = source.integer(line, rest.pop() if rest else "", f"how many {key}", most=10**4)
+            word = rest.pop() if rest else ""
+            count = source.integer(line, word, f"how many {key}", most=10**4)
         elif key not in _SETTINGS:
-            raise source.fault(line, f"{shown(key)} is not a setting", suggestion(key, _SETTINGS))
-        values = [
-            source.integer(line, rest.pop() if rest else "", f"a number for {key}")
-            for _ in range(count)
-        ]
-        if (
-            key in _SETTINGS
-            and key != "pp_comm:"
-            and key != "DLRM_LAST_BOTTOM_LAYER:"
-            and values[0] < 1
-        ):
+            raise source.fault(line, f"{excerpt(key)} is not a setting", suggestion(key, _SETTINGS))
+        values = []
+        for _ in range(count):
+            word = rest.pop() if rest else ""
+            values.append(source.integer(line, word, f"a number for {key}"))
+        if key in _SETTINGS and key not in _FROM_0 and values[0] < 1:
             raise source.fault(line, f"{key} {values[0]} is less than 1", "correct it")
         settings[key] = tuple(values)
     return _Header(loop, settings)
 
 
+_FROM_0 = ("pp_comm:", "DLRM_LAST_BOTTOM_LAYER:")
+"""The settings that may be 0."""
 _SETTINGS = (
     "model_parallel_NPU_group:",
     "ep:",
@@ -264,36 +258,42 @@ _SETTINGS = (
 )
 
 
-def _layer(source: Source, line: int, number: int, words: Sequence[str], header: _Header) -> _Layer:
+def _layer(
+    source: Source,
+    line: int,
+    number: int,
+    words: Sequence[str],
+    header: _Header,
+) -> _Layer:
     custom = header.loop == "HYBRID_CUSTOMIZED"
     if len(words) != _COLUMNS + custom:
-        raise source.fault(
-            line, f"has {len(words)} columns", f"a layer has {_COLUMNS + custom}: correct it"
-        )
+        reason = f"has {len(words)} columns"
+        raise source.fault(line, reason, f"a layer has {_COLUMNS + custom}: correct it")
     if not re.fullmatch(r"-?[0-9]{1,9}", words[1]):
-        raise source.fault(line, f"{shown(words[1])} is not a number", "write -1")
+        raise source.fault(line, f"{excerpt(words[1])} is not a number", "write -1")
     loop = _LOOPS[header.loop]
     if custom:
         if words[-1] not in _LAYER_LOOPS:
-            raise source.fault(
-                line,
-                f"{shown(words[-1])} is not a loop of a layer",
-                f"use {', '.join(_LAYER_LOOPS)}",
-            )
+            reason = f"{excerpt(words[-1])} is not a loop of a layer"
+            raise source.fault(line, reason, f"use {', '.join(_LAYER_LOOPS)}")
         loop = _LOOPS[words[-1]]._replace(weights_first=False)
-    phases: tuple[Phase, ...] = ("fwd", "ig", "wg")
-    parts = {
-        phase: _part(source, line, words[start : start + 3])
-        for phase, start in zip(phases, (2, 5, 8), strict=True)
+    parts: dict[Phase, _Part] = {
+        "fwd": _part(source, line, words[2:5]),
+        "ig": _part(source, line, words[5:8]),
+        "wg": _part(source, line, words[8:11]),
     }
     source.integer(line, words[11], "an update time")
     return _Layer(number, words[0], parts, loop)
 
 
-def _part(source: Source, line: int, words: Sequence[str]) -> _Part:
-    cycles = source.integer(line, words[0], "a compute time")
-    size_bytes = source.integer(line, words[2], "a number of bytes")
-    name = words[1]
+def _part(
+    source: Source,
+    line: int,
+    words: Sequence[str],
+) -> _Part:
+    time, name, size = words
+    cycles = source.integer(line, time, "a compute time")
+    size_bytes = source.integer(line, size, "a number of bytes")
     scope = None
     for suffix, group in _SCOPES.items():
         if name.endswith(suffix):
@@ -301,20 +301,25 @@ def _part(source: Source, line: int, words: Sequence[str]) -> _Part:
             scope = group
             break
     if name not in _COLLECTIVES:
-        raise source.fault(
-            line, f"{shown(words[1])} is not a collective", suggestion(name, _COLLECTIVES)
-        )
+        reason = f"{excerpt(words[1])} is not a collective"
+        raise source.fault(line, reason, suggestion(name, _COLLECTIVES))
     kind = _COLLECTIVES[name]
     if kind is None and size_bytes:
         raise source.fault(line, f"NONE has {size_bytes} bytes", "name the collective, or give 0")
-    return _Part(cycles * _CYCLE_S, kind if size_bytes else None, scope, size_bytes)
+    if not size_bytes:
+        kind = None
+    return _Part(cycles * _CYCLE_S, kind, scope, size_bytes)
 
 
 class _Training:
     """The iteration of a text workload."""
 
     def __init__(
-        self, header: _Header, layers: Sequence[_Layer], mesh: Mesh[int], gathers_input: bool
+        self,
+        header: _Header,
+        layers: Sequence[_Layer],
+        mesh: Mesh[int],
+        gathers_input: bool,
     ) -> None:
         self.header = header
         self.layers = layers
@@ -331,15 +336,15 @@ class _Training:
     def scope(self, layer: _Layer, phase: Phase) -> str | None:
         """Return the groups that run a collective of a layer; None if none do."""
         loop = layer.loop
-        if (
-            phase == "ig"
-            and layer is self.layers[0]
-            and not (loop.first_layer or loop.weights_first)
-        ):
+        part = layer.parts[phase]
+        is_first = layer is self.layers[0]
+        if phase == "ig" and is_first and not loop.first_layer and not loop.weights_first:
             return None
-        if phase == "fwd" and loop.forward_only not in (None, layer.parts[phase].kind):
+        if phase == "fwd" and loop.forward_only not in (None, part.kind):
             return None
-        return layer.parts[phase].scope or (loop.data if phase == "wg" else loop.model)
+        if part.scope is not None:
+            return part.scope
+        return loop.data if phase == "wg" else loop.model
 
     def run(self) -> Workload:
         """Return the iteration."""
@@ -347,7 +352,8 @@ class _Training:
         tally.read["layers"] = len(self.layers)
         tally.ignored["update delays"] = len(self.layers)
         for key in ("pp:", "vpp:", "ga:", "pp_comm:"):
-            if self.header.number(key, 0) > (key != "pp_comm:"):
+            least = 0 if key == "pp_comm:" else 1
+            if self.header.number(key, 0) > least:
                 tally.ignored[f"{key.rstrip(':')} (the file has the layers of one stage)"] = 1
         loop = self.header.loop
         if loop == "MICRO":
@@ -362,13 +368,12 @@ class _Training:
                 self._backward_weights_first()
             else:
                 self._backward()
-        present = sum(
-            part.kind is not None for layer in self.layers for part in layer.parts.values()
-        )
+        present = 0
+        for layer in self.layers:
+            present += sum(part.kind is not None for part in layer.parts.values())
         alone = tally.ignored["collectives of groups of one rank"]
-        tally.ignored["collectives that this loop never runs"] = (
-            present - tally.read["collectives"] - alone
-        )
+        never = present - tally.read["collectives"] - alone
+        tally.ignored["collectives that this loop never runs"] = never
         return self.builder.workload()
 
     def _forward(self) -> None:
@@ -379,7 +384,8 @@ class _Training:
         for layer in self.layers:
             self._compute(layer, "fwd")
             if bottom >= 0:
-                if layer.number == bottom + 1 and layer is not self.layers[0]:
+                is_last_bottom = layer.number == bottom + 1
+                if is_last_bottom and layer is not self.layers[0]:
                     self._wait(self.layers[0], "fwd")
                 self._communicate(layer, "fwd", waits=False)
             else:
@@ -397,9 +403,14 @@ class _Training:
 
     def _backward(self) -> None:
         for layer in reversed(self.layers):
-            for again in self._repeated(layer):
-                self._compute(again, "fwd", "again")
-                self._communicate(again, "fwd", waits=True, suffix="again")
+            for repeated in self._repeated(layer):
+                self._compute(repeated, "fwd", "again")
+                self._communicate(
+                    repeated,
+                    "fwd",
+                    waits=True,
+                    suffix="again",
+                )
             self._compute(layer, "ig")
             self._communicate(layer, "ig", waits=False)
             self._compute(layer, "wg")
@@ -408,24 +419,36 @@ class _Training:
 
     def _repeated(self, layer: _Layer) -> Iterator[_Layer]:
         """Yield the layers whose forward pass is repeated before the backward pass of `layer`."""
-        if layer.number - 1 not in self.header.settings.get("checkpoint_initiates:", ()):
+        settings = self.header.settings
+        if layer.number - 1 not in settings.get("checkpoint_initiates:", ()):
             return
-        checkpoints = [
-            at for at in self.header.settings.get("checkpoints:", ()) if at <= layer.number - 1
-        ]
-        first = max(checkpoints, default=0)
-        for again in self.layers:
-            if first < again.number < layer.number:
+        checkpoints = settings.get("checkpoints:", ())
+        before = [checkpoint for checkpoint in checkpoints if checkpoint < layer.number]
+        first = max(before, default=0)
+        for repeated in self.layers:
+            if first < repeated.number < layer.number:
                 self.builder.tally.derived["forward passes repeated from checkpoints"] += 1
-                yield again
+                yield repeated
 
-    def _compute(self, layer: _Layer, phase: Phase, suffix: str = "") -> None:
+    def _compute(
+        self,
+        layer: _Layer,
+        phase: Phase,
+        suffix: str = "",
+    ) -> None:
         self.builder.tally.read["compute times"] += not suffix
         for rank in range(self.builder.ranks):
-            name = "-".join(filter(None, (phase, str(layer.number), suffix, f"r{rank}")))
+            name = _name(layer, phase, suffix, f"r{rank}")
             self.builder.compute(name, rank, layer.parts[phase].compute_s)
 
-    def _communicate(self, layer: _Layer, phase: Phase, *, waits: bool, suffix: str = "") -> None:
+    def _communicate(
+        self,
+        layer: _Layer,
+        phase: Phase,
+        *,
+        waits: bool,
+        suffix: str = "",
+    ) -> None:
         part = layer.parts[phase]
         scope = self.scope(layer, phase)
         if part.kind is None or scope is None:
@@ -434,20 +457,32 @@ class _Training:
             self.builder.tally.ignored["collectives of groups of one rank"] += not suffix
             return
         self.builder.tally.read["collectives"] += not suffix
-        gathered = part.kind == "all-gather" and self.gathers_input
         for number, ranks in enumerate(self.groups[scope]):
-            size_bytes = part.size_bytes * (len(ranks) if gathered else 1)
-            name = self._name(layer, phase, number, suffix)
+            size_bytes = part.size_bytes
+            if part.kind == "all-gather" and self.gathers_input:
+                size_bytes *= len(ranks)
+            name = _name(layer, phase, suffix, f"g{number}")
             self.builder.collective(name, part.kind, scope, ranks, size_bytes, waits=waits)
 
     def _wait(self, layer: _Layer, phase: Phase) -> None:
         """Let every rank wait for the collective that a layer has started."""
         scope = self.scope(layer, phase)
-        if layer.parts[phase].kind is None or scope is None or len(self.groups[scope][0]) < 2:
+        if layer.parts[phase].kind is None or scope is None:
             return
-        for number, ranks in enumerate(self.groups[scope]):
+        groups = self.groups[scope]
+        if len(groups[0]) < 2:
+            return
+        for number, ranks in enumerate(groups):
+            name = _name(layer, phase, "", f"g{number}")
             for rank in ranks:
-                self.builder.wait(rank, self._name(layer, phase, number, ""))
+                self.builder.wait(rank, name)
 
-    def _name(self, layer: _Layer, phase: Phase, group: int, suffix: str) -> str:
-        return "-".join(filter(None, (phase, str(layer.number), suffix, f"g{group}")))
+
+def _name(
+    layer: _Layer,
+    phase: Phase,
+    suffix: str,
+    place: str,
+) -> str:
+    parts = (phase, str(layer.number), suffix, place)
+    return "-".join(filter(None, parts))

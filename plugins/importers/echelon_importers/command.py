@@ -21,88 +21,114 @@ _MANY_NODES = 10_000
 """The number of nodes from which planning and running the job take long."""
 
 
+Format = Annotated[
+    str,
+    typer.Argument(
+        help="The format, e.g. chakra; docs/importing.md lists them all.",
+        metavar="FORMAT",
+    ),
+]
+Files = Annotated[
+    list[Path], typer.Argument(help="The files; one of each rank where ranks have their own.")
+]
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        help="The job file to write.",
+        metavar="JOB.yaml",
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        help="The job's name. Default: that of the job file.",
+        metavar="NAME",
+    ),
+]
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "The hosts, as h1,h2,h3, or how many there are, which are then called h1, h2..."
+            " Default: as many as the ranks of the file need."
+        ),
+        metavar="HOSTS",
+    ),
+]
+RanksPerHost = Annotated[
+    int,
+    typer.Option(
+        help="How many consecutive ranks each host has.",
+        min=1,
+    ),
+]
+Bandwidth = Annotated[
+    str | None,
+    typer.Option(help="The rate between hosts, e.g. '10 Gbit/s', where the import depends on it."),
+]
+LocalBandwidth = Annotated[
+    str | None,
+    typer.Option(
+        help="The rate between two ranks of a host. Default: such transfers take no time."
+    ),
+]
+Iterations = Annotated[
+    str | None,
+    typer.Option(help="The iterations to take, as 2 or 2:4, counted from 1. Default: 1."),
+]
+Layers = Annotated[
+    str | None,
+    typer.Option(help="The layers to take, as 2 or 2:40, counted from 1. Default: all."),
+]
+Computing = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "What each rank computes in all, e.g. '300 ms', where the file does not say it; '0 s':"
+            " communication alone is meant."
+        ),
+        metavar="TIME",
+    ),
+]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        help="The GPU that multiplies matrices for which a list of aicb has no times: A100."
+    ),
+]
+Merge = Annotated[
+    bool,
+    typer.Option(
+        "--merge", help="Join runs of the same collective that have nothing between them."
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Another option of the format; repeatable. docs/importing.md lists them.",
+        metavar="KEY=VALUE",
+    ),
+]
+
+
 def import_workload(
-    format_name: Annotated[
-        str,
-        typer.Argument(
-            help="The format, e.g. chakra; docs/importing.md lists them all.", metavar="FORMAT"
-        ),
-    ],
-    files: Annotated[
-        list[Path], typer.Argument(help="The files; one of each rank where ranks have their own.")
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The job file to write.", metavar="JOB.yaml")
-    ],
-    name: Annotated[
-        str | None,
-        typer.Option(help="The job's name. Default: that of the job file.", metavar="NAME"),
-    ] = None,
-    hosts: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "The hosts, as h1,h2,h3, or how many there are, which are then called h1, h2..."
-                " Default: as many as "
-                "the ranks of the file need."
-            ),
-            metavar="HOSTS",
-        ),
-    ] = None,
-    ranks_per_host: Annotated[
-        int, typer.Option(help="How many consecutive ranks each host has.", min=1)
-    ] = 1,
-    bandwidth: Annotated[
-        str | None,
-        typer.Option(
-            help="The rate between hosts, e.g. '10 Gbit/s', where the import depends on it."
-        ),
-    ] = None,
-    local_bandwidth: Annotated[
-        str | None,
-        typer.Option(
-            help="The rate between two ranks of a host. Default: such transfers take no time."
-        ),
-    ] = None,
-    iterations: Annotated[
-        str | None,
-        typer.Option(help="The iterations to take, as 2 or 2:4, counted from 1. Default: 1."),
-    ] = None,
-    layers: Annotated[
-        str | None,
-        typer.Option(help="The layers to take, as 2 or 2:40, counted from 1. Default: all."),
-    ] = None,
-    computing: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "What each rank computes in all, e.g. '300 ms', where the file does not say it; '0"
-                " s': communication "
-                "alone is meant."
-            ),
-            metavar="TIME",
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            help="The GPU that multiplies matrices for which a list of aicb has no times: A100."
-        ),
-    ] = None,
-    merge: Annotated[
-        bool,
-        typer.Option(
-            "--merge", help="Join runs of the same collective that have nothing between them."
-        ),
-    ] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Another option of the format; repeatable. docs/importing.md lists them.",
-            metavar="KEY=VALUE",
-        ),
-    ] = None,
+    format_name: Format,
+    files: Files,
+    out: Out,
+    name: Name = None,
+    hosts: Hosts = None,
+    ranks_per_host: RanksPerHost = 1,
+    bandwidth: Bandwidth = None,
+    local_bandwidth: LocalBandwidth = None,
+    iterations: Iterations = None,
+    layers: Layers = None,
+    computing: Computing = None,
+    gpu: Gpu = None,
+    merge: Merge = False,
+    settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the job file of a workload in another tool's format, and say what was read, derived and ignored.
@@ -111,7 +137,7 @@ def import_workload(
     """
     from echelon.model.documents import DocumentError
 
-    given: dict[str, object] = {
+    values: dict[str, object] = {
         "bandwidth": bandwidth,
         "local_bandwidth": local_bandwidth,
         "iterations": iterations,
@@ -119,11 +145,12 @@ def import_workload(
         "computing": computing,
         "gpu": gpu,
     }
-    given = {key: value for key, value in given.items() if value is not None} | _settings(
-        settings or ()
-    )
+    options = _settings(settings or ())
+    for key, value in values.items():
+        if value is not None:
+            options.setdefault(key, value)
     try:
-        _import(format_name, files, out, name, hosts, ranks_per_host, merge, given, as_json)
+        _import(format_name, files, out, name, hosts, ranks_per_host, merge, options, as_json)
     except DocumentError as error:
         fail(str(error))
 
@@ -136,7 +163,7 @@ def _import(
     hosts: str | None,
     ranks_per_host: int,
     merge: bool,
-    given: Mapping[str, object],
+    options: Mapping[str, object],
     as_json: bool,
 ) -> None:
     from echelon_importers.convert import convert
@@ -148,21 +175,21 @@ def _import(
             progress.doing(f"reading {file.name}")
             sources.append(_source(file))
             progress.done()
-        made = convert(
+        converted = convert(
             format_name,
             sources,
             name or job_name(out),
             hosts=_hosts(hosts),
             ranks_per_host=ranks_per_host,
             merge=merge,
-            options=given,
+            options=options,
             progress=progress,
         )
         try:
-            out.write_text(made.text, encoding="utf-8")
+            out.write_text(converted.text, encoding="utf-8")
         except OSError as error:
             fail(f"{out}: {error.strerror or error} (choose another file for --out)")
-    _summarise(out, made.workload, as_json)
+    _summarise(out, converted.workload, as_json)
 
 
 def _source(file: Path) -> Source:
@@ -173,16 +200,11 @@ def _source(file: Path) -> Source:
         with file.open("rb") as stream:
             data = stream.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise DocumentError(
-            str(file), "", f"{error.strerror or error} (check the path)", code="unreadable-file"
-        ) from None
+        reason = f"{error.strerror or error} (check the path)"
+        raise DocumentError(str(file), "", reason, code="unreadable-file") from None
     if len(data) > _MOST_BYTES:
-        raise DocumentError(
-            str(file),
-            "",
-            f"is larger than {_MOST_BYTES >> 30} GiB (import a part of it)",
-            code="too-large",
-        )
+        reason = f"is larger than {_MOST_BYTES >> 30} GiB (import a part of it)"
+        raise DocumentError(str(file), "", reason, code="too-large")
     return Source(str(file), data)
 
 
@@ -200,28 +222,39 @@ def _hosts(text: str | None) -> tuple[str, ...]:
     if text is None:
         return ()
     if re.fullmatch(r"[1-9][0-9]{0,5}", text):
-        return tuple(f"h{number}" for number in range(1, int(text) + 1))
+        count = int(text)
+        return tuple(f"h{number}" for number in range(1, count + 1))
     return tuple(word.strip() for word in text.split(","))
 
 
 def job_name(out: Path) -> str:
     """Return a job name that is close to the name of its file."""
-    words = re.sub(r"[^A-Za-z0-9_-]+", "-", out.name.partition(".")[0]).strip("-")[:32]
+    stem, _, _ = out.name.partition(".")
+    letters = re.sub(r"[^A-Za-z0-9_-]+", "-", stem)
+    words = letters.strip("-")[:32]
     if re.match(r"[A-Za-z]", words):
         return words
     return f"job-{words}"[:32].rstrip("-")
 
 
-def _summarise(out: Path, workload: Workload, as_json: bool) -> None:
+def _summarise(
+    out: Path,
+    workload: Workload,
+    as_json: bool,
+) -> None:
     tally = workload.tally
     if as_json:
-        counts = {
-            "read": tally.read,
-            "derived": tally.derived,
-            "ignored": tally.ignored,
-            "notes": tally.notes,
-        }
-        show_json({"file": out, "nodes": len(workload.nodes), "ranks": workload.ranks, **counts})
+        show_json(
+            {
+                "file": out,
+                "nodes": len(workload.nodes),
+                "ranks": workload.ranks,
+                "read": tally.read,
+                "derived": tally.derived,
+                "ignored": tally.ignored,
+                "notes": tally.notes,
+            }
+        )
     else:
         _say(out, workload)
     if len(workload.nodes) > _MANY_NODES:
@@ -235,12 +268,13 @@ def _summarise(out: Path, workload: Workload, as_json: bool) -> None:
 def _say(out: Path, workload: Workload) -> None:
     tally = workload.tally
     typer.echo(f"{out}: {len(workload.nodes)} nodes on {workload.ranks} ranks")
-    for title, counts in (
-        ("read", tally.read),
-        ("derived", tally.derived),
-        ("ignored", tally.ignored),
-    ):
-        said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        typer.echo(f"  {title}: {said or 'nothing'}")
+    typer.echo(f"  read: {_listed(tally.read)}")
+    typer.echo(f"  derived: {_listed(tally.derived)}")
+    typer.echo(f"  ignored: {_listed(tally.ignored)}")
     for note in tally.notes:
         typer.echo(f"  {note}")
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    parts = [f"{count} {noun}" for noun, count in counts.items() if count]
+    return ", ".join(parts) or "nothing"

@@ -52,10 +52,10 @@ def convert(
     otherwise a file without is refused. `options` are those of the format, as values of YAML.
     `progress` is told of the steps. Raises `DocumentError`.
     """
-    given = {"ranks_per_host": ranks_per_host, **(options or {})}
+    settings = {"ranks_per_host": ranks_per_host, **(options or {})}
     if hosts:
-        given["ranks"] = len(hosts) * ranks_per_host
-    importer = make_importer(format_name, given)
+        settings["ranks"] = len(hosts) * ranks_per_host
+    importer = make_importer(format_name, settings)
     source = sources[0].name
     progress.stage(f"translating {counted(len(sources), 'file')} of {format_name}")
     try:
@@ -67,32 +67,24 @@ def convert(
     if merge:
         workload = merged(workload)
     if workload.ranks % ranks_per_host:
-        raise DocumentError(
-            source,
-            "",
+        reason = (
             f"has {workload.ranks} ranks, not a multiple of {ranks_per_host} (change"
-            " --ranks-per-host)",
-            code="wrong-length",
+            " --ranks-per-host)"
         )
-    names = tuple(hosts) or tuple(
-        f"h{number}" for number in range(1, workload.ranks // ranks_per_host + 1)
-    )
+        raise DocumentError(source, "", reason, code="wrong-length")
+    names = list(hosts)
+    if not names:
+        count = workload.ranks // ranks_per_host
+        names = [f"h{number}" for number in range(1, count + 1)]
     if len(names) < 2:
-        raise DocumentError(
-            source,
-            "",
-            "needs a job of at least two hosts (give fewer ranks per host)",
-            code="wrong-length",
-        )
+        reason = "needs a job of at least two hosts (give fewer ranks per host)"
+        raise DocumentError(source, "", reason, code="wrong-length")
     if not workload.nodes:
-        raise DocumentError(
-            source, "", "has nothing to compute or send in what was chosen (choose another part)"
-        )
+        reason = "has nothing to compute or send in what was chosen (choose another part)"
+        raise DocumentError(source, "", reason)
     placement = Placement(names, ranks_per_host, importer.options.local_bandwidth)
-    about = [
-        f"Imported from {', '.join(each.name for each in sources)} ({format_name}).",
-        *workload.tally.notes,
-    ]
+    files = ", ".join(each.name for each in sources)
+    about = [f"Imported from {files} ({format_name}).", *workload.tally.notes]
     progress.stage(f"writing {counted(len(workload.nodes), 'node')} as a job")
     text = job_text(workload, job, placement, about)
     if len(text) > MAX_DOCUMENT_BYTES:
@@ -104,30 +96,33 @@ def convert(
     return Conversion(text, workload)
 
 
-def _check_computing(source: str, given_s: Fraction | None, workload: Workload) -> None:
+def _check_computing(
+    source: str,
+    given_s: Fraction | None,
+    workload: Workload,
+) -> None:
     """Raise `DocumentError` for a job that computes nothing although nobody has said so."""
-    computes = any(isinstance(node, ComputeUnit) and node.duration_s for node in workload.nodes)
+    computing = [node for node in workload.nodes if isinstance(node, ComputeUnit)]
+    computes = any(node.duration_s > 0 for node in computing)
     if given_s is None:
         if computes:
             return
         reason = (
             "has no times of computing, and no job computes nothing (give --computing '300 ms',"
-            " what a rank "
-        )
-        reason += (
-            "computes in all, if the format is aicb; or --computing '0 s': communication alone is"
-            " meant)"
+            " what a rank computes in all, if the format is aicb; or --computing '0 s':"
+            " communication alone is meant)"
         )
         raise DocumentError(source, "", reason, code="missing-key")
-    if bool(given_s) != bool(workload.tally.derived[SPREAD]) or computes != bool(given_s):
+    is_spread = workload.tally.derived[SPREAD] > 0
+    is_given = given_s > 0
+    if is_spread != is_given or computes != is_given:
         fault = "cannot be completed"
         remedy = "give '0 s', if communication alone is meant"
         if computes:
             fault = "has times of computing"
             remedy = "leave it out"
-        raise DocumentError(
-            source, "--computing", f"the file {fault} ({remedy})", code="conflicting-key"
-        )
+        reason = f"the file {fault} ({remedy})"
+        raise DocumentError(source, "--computing", reason, code="conflicting-key")
 
 
 def _too_large(source: str, reason: str) -> DocumentError:

@@ -8,14 +8,15 @@ import json
 import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import PlainValidator
 
 from echelon.model.documents import DocumentError, Duration, Rate, Section, problem
-from echelon.model.quantities import shown
+from echelon.model.errors import Code
+from echelon.model.quantities import excerpt
 from echelon_importers.workload import Workload
 
 MOST_BYTES = 1 << 30
@@ -37,67 +38,72 @@ class Source:
             with gzip.GzipFile(fileobj=io.BytesIO(self.data)) as stream:
                 unpacked = stream.read(MOST_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise DocumentError(
-                self.name,
-                "",
-                f"is not a whole gzip file: {error} (copy it again)",
-                code="bad-syntax",
-            ) from None
+            reason = f"is not a whole gzip file: {error} (copy it again)"
+            raise self.refusal(reason, code="bad-syntax") from None
         if len(unpacked) > MOST_BYTES:
-            raise DocumentError(
-                self.name,
-                "",
-                f"unpacks to more than {MOST_BYTES >> 30} GiB (select a part)",
-                code="too-large",
-            )
+            reason = f"unpacks to more than {MOST_BYTES >> 30} GiB (select a part)"
+            raise self.refusal(reason, code="too-large")
         return unpacked
 
-    def fault(self, line: int, reason: str, remedy: str) -> DocumentError:
+    def refusal(self, reason: str, code: Code = "invalid-value") -> DocumentError:
+        """Return an error about the file as a whole."""
+        return DocumentError(self.name, "", reason, code=code)
+
+    def fault(
+        self,
+        line: int,
+        reason: str,
+        remedy: str,
+    ) -> DocumentError:
         """Return an error about a line, counted from 1."""
         return DocumentError(self.name, f"line {line}", f"{reason} ({remedy})", code="bad-syntax")
 
-    def integer(self, line: int, word: str, what: str, most: int = 10**15) -> int:
+    def integer(
+        self,
+        line: int,
+        word: str,
+        noun: str,
+        most: int = 10**15,
+    ) -> int:
         """Return the whole number that `word` in a line is; `what` says what it counts.
 
         Raises `DocumentError`.
         """
-        if word.isascii() and word.isdigit() and len(word) <= 20 and int(word) <= most:
+        is_number = word.isascii() and word.isdigit() and len(word) <= 20
+        if is_number and int(word) <= most:
             return int(word)
-        raise self.fault(
-            line, f"{shown(word)} is not {what}", f"write a whole number of at most {most}"
-        )
+        reason = f"{excerpt(word)} is not {noun}"
+        raise self.fault(line, reason, f"write a whole number of at most {most}")
 
     def text(self) -> str:
         """Return the content as text. Raises `DocumentError`."""
         try:
             return self.unpacked().decode("utf-8")
         except UnicodeDecodeError as error:
-            raise DocumentError(
-                self.name,
-                "",
-                f"byte {error.start} is not UTF-8 text (check the format)",
-                code="not-utf8",
-            ) from None
+            reason = f"byte {error.start} is not UTF-8 text (check the format)"
+            raise self.refusal(reason, code="not-utf8") from None
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Yield the lines that are not blank, with their numbers. Raises `DocumentError`."""
+        lines = self.text().splitlines()
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield number, line
 
     def json(self) -> Any:
         """Return the content as JSON. Raises `DocumentError`."""
         try:
             return json.loads(self.text(), parse_constant=_no_constant)
         except json.JSONDecodeError as error:
+            reason = f"{error.msg[0].lower()}{error.msg[1:]} (correct the JSON)"
             raise DocumentError(
-                self.name,
-                f"line {error.lineno}, column {error.colno}",
-                f"{error.msg[0].lower()}{error.msg[1:]} (correct the JSON)",
-                code="bad-syntax",
+                self.name, f"line {error.lineno}, column {error.colno}", reason, code="bad-syntax"
             ) from None
         except RecursionError:
-            raise DocumentError(
-                self.name, "", "is nested too deeply (flatten it)", code="nested-too-deep"
-            ) from None
+            reason = "is nested too deeply (flatten it)"
+            raise self.refusal(reason, code="nested-too-deep") from None
         except ValueError as error:
-            raise DocumentError(
-                self.name, "", f"{error} (correct the JSON)", code="bad-syntax"
-            ) from None
+            raise self.refusal(f"{error} (correct the JSON)", code="bad-syntax") from None
 
 
 def _no_constant(word: str) -> object:
@@ -119,15 +125,15 @@ class ImportOptions(Section):
 
 
 def _span(value: object) -> range:
-    found = re.fullmatch(r"([1-9][0-9]{0,8})(?::([1-9][0-9]{0,8}))?", str(value))
-    if found:
-        first = int(found[1])
-        last = int(found[2] or found[1])
+    match = re.fullmatch(r"([1-9][0-9]{0,8})(?::([1-9][0-9]{0,8}))?", str(value))
+    if match:
+        first = int(match[1])
+        last = int(match[2] or match[1])
     else:
         first = 1
         last = 0
     if first > last:
-        raise problem(f"{shown(value)} is not a span (write 2, or 2:4, counted from 1)")
+        raise problem(f"{excerpt(value)} is not a span (write 2, or 2:4, counted from 1)")
     return range(first, last + 1)
 
 
@@ -156,26 +162,27 @@ class Importer(ABC, Generic[O]):
     def only(self, sources: Sequence[Source]) -> Source:
         """Return the file if there is one. Raises `DocumentError`."""
         if len(sources) != 1:
-            raise DocumentError(
-                sources[1].name,
-                "",
+            raise sources[1].refusal(
                 "is one file too many: this format has one (import them one by one)",
             )
         return sources[0]
 
-    def agreed_ranks(self, source: Source, ranks: int, why: str) -> int:
+    def agreed_ranks(
+        self,
+        source: Source,
+        ranks: int,
+        why: str,
+    ) -> int:
         """Return the number of ranks that the file implies.
 
         Raises `DocumentError` if hosts were given for another.
         """
         if self.options.ranks not in (None, ranks):
-            raise DocumentError(
-                source.name,
-                "",
+            reason = (
                 f"has {ranks} ranks ({why}), but the hosts have {self.options.ranks} (change"
-                " --hosts or --ranks-per-host)",
-                code="wrong-length",
+                " --hosts or --ranks-per-host)"
             )
+            raise source.refusal(reason, code="wrong-length")
         return ranks
 
     def given_ranks(self, source: Source) -> int:
@@ -184,10 +191,6 @@ class Importer(ABC, Generic[O]):
         Raises `DocumentError` if no hosts were given.
         """
         if self.options.ranks is None:
-            raise DocumentError(
-                source.name,
-                "",
-                "does not say how many ranks there are (give --hosts)",
-                code="missing-key",
-            )
+            reason = "does not say how many ranks there are (give --hosts)"
+            raise source.refusal(reason, code="missing-key")
         return self.options.ranks

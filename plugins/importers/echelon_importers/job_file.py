@@ -33,7 +33,12 @@ class Placement:
     """Bits per second between the ranks of a host. None: no time."""
 
 
-def job_text(workload: Workload, job: str, placement: Placement, about: Iterable[str]) -> str:
+def job_text(
+    workload: Workload,
+    job: str,
+    placement: Placement,
+    about: Iterable[str],
+) -> str:
     """Return the job file, below comments with the lines of `about`.
 
     Durations are rounded to picoseconds.
@@ -57,49 +62,54 @@ def job_text(workload: Workload, job: str, placement: Placement, about: Iterable
 def _node(node: Step, groups: Mapping[tuple[str, ...], str]) -> str:
     match node:
         case ComputeUnit():
-            what = f"rank: {node.worker}, compute: {_duration(node.duration_s)}"
+            text = f"rank: {node.worker}, compute: {_duration(node.duration_s)}"
         case CollectiveStep():
-            what = f"collective: {node.operation}, group: {groups[node.group]}"
+            text = f"collective: {node.operation}, group: {groups[node.group]}"
             if node.matrix is not None:
-                rows = ", ".join(
-                    f"[{', '.join(_size(size) if size else '0' for size in row)}]"
-                    for row in node.matrix
-                )
-                what += f", matrix: [{rows}]"
+                rows = ", ".join(map(_row, node.matrix))
+                text += f", matrix: [{rows}]"
             elif node.operation != "barrier":
-                what += f", bytes: {_size(node.size_bytes)}"
+                text += f", bytes: {_size(node.size_bytes)}"
             if node.algorithm is not None:
-                what += f", algorithm: {node.algorithm}"
+                text += f", algorithm: {node.algorithm}"
             if node.rounds:
-                what += ", steps: rounds"
+                text += ", steps: rounds"
         case Flow():
-            what = f"send: [{node.src}, {node.dst}], bytes: {_size(node.size_bytes)}"
+            text = f"send: [{node.src}, {node.dst}], bytes: {_size(node.size_bytes)}"
     if node.after:
-        after = f", after: [{', '.join(node.after)}]"
-    else:
-        after = ""
-    return f"{{name: {node.name}, {what}{after}}}"
+        text += f", after: [{', '.join(node.after)}]"
+    return f"{{name: {node.name}, {text}}}"
+
+
+def _row(sizes: Iterable[int]) -> str:
+    cells = [_size(size) if size else "0" for size in sizes]
+    return f"[{', '.join(cells)}]"
 
 
 def _duration(seconds: Fraction) -> str:
     for unit, length in _DURATIONS.items():
-        if length <= seconds < length * 10**4 and (seconds / length * 1000).denominator == 1:
-            return f"{float(seconds / length):.15g} {unit}"
+        count = seconds / length
+        if 1 <= count < 10**4 and (count * 1000).denominator == 1:
+            return f"{float(count):.15g} {unit}"
     return duration_text(seconds)
 
 
 def _size(size_bytes: int) -> str:
     for unit, length in _SIZES.items():
-        if length <= size_bytes < length * 10**4 and size_bytes % (length // 1000) == 0:
+        is_near = length <= size_bytes < length * 10**4
+        if is_near and size_bytes % (length // 1000) == 0:
             return f"{size_bytes / length:.15g} {unit}"
     return f"{size_bytes} B"
 
 
 def _list(key: str, words: Sequence[str]) -> list[str]:
-    whole = f"{key}: [{', '.join(words)}]"
-    if len(whole) <= _WIDTH:
-        return [whole]
+    line = f"{key}: [{', '.join(words)}]"
+    if len(line) <= _WIDTH:
+        return [line]
     folded = textwrap.wrap(
-        f"{', '.join(words)}]", _WIDTH, break_on_hyphens=False, break_long_words=False
+        f"{', '.join(words)}]",
+        _WIDTH,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
     return [f"{key}: [", *(f"  {line}" for line in folded)]

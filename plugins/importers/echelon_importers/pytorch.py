@@ -26,16 +26,16 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
 from echelon.model.documents import DocumentError
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt
 from echelon_importers import importer
 from echelon_importers.importer import Importer, Source, Span
 from echelon_importers.traces import Joined, TraceNode, Work, assemble
-from echelon_importers.workload import CollectiveKind, ReadCounts, Workload
+from echelon_importers.workload import CollectiveKind, Ranks, ReadCounts, Workload
 
 _KINDS: tuple[tuple[str, CollectiveKind], ...] = (
     ("allreduce", "all-reduce"),
@@ -74,7 +74,7 @@ class _Collective:
     kind: CollectiveKind
     process_group: str
     group_size: int | None
-    ranks: tuple[int, ...] | None
+    ranks: Ranks | None
     size_bytes: int
 
 
@@ -87,7 +87,7 @@ class _Event:
     duration_us: Fraction
     nccl: str | None
     """The name of NCCL's kernel; None for others."""
-    said: _Collective | None
+    recorded: _Collective | None
     number: int
 
 
@@ -101,7 +101,7 @@ class _Rank:
     steps: list[tuple[Fraction, Fraction]] = field(default_factory=list)
     nodes: list[_Collective | Fraction] = field(default_factory=list)
     """Collectives of the execution trace, and seconds of computing between them."""
-    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    groups: dict[str, Ranks] = field(default_factory=dict)
     world: int | None = None
 
     @property
@@ -136,25 +136,29 @@ class PyTorch(Importer[PyTorchOptions]):
         traces = _even(traces, tally)
         return assemble([rank.source for rank in ranks], traces, tally)
 
-    def _trace(self, rank: _Rank, count: int, tally: ReadCounts) -> Iterator[TraceNode]:
+    def _trace(
+        self,
+        rank: _Rank,
+        count: int,
+        tally: ReadCounts,
+    ) -> Iterator[TraceNode]:
         if rank.kineto is None:
             yield from self._by_host(rank, count, tally)
             return
         events = self._chosen(rank, tally)
         # The k-th kernel of NCCL is the k-th collective of more than one rank.
-        known = [
-            node for node in rank.nodes if isinstance(node, _Collective) and node.group_size != 1
-        ]
-        all_nccl = [event for event in rank.events if event.nccl]
-        match = {event.number: node for event, node in zip(all_nccl, known, strict=False)}
-        if rank.execution is not None and len(known) != len(all_nccl):
-            raise DocumentError(
-                rank.execution.name,
-                "",
-                f"has {len(known)} collectives, but {rank.kineto.name} has {len(all_nccl)} kernels"
-                " of NCCL (give two traces of the same steps)",
-                code="wrong-length",
+        recorded_nodes = []
+        for node in rank.nodes:
+            if isinstance(node, _Collective) and node.group_size != 1:
+                recorded_nodes.append(node)
+        all_nccl = [event.number for event in rank.events if event.nccl]
+        match = dict(zip(all_nccl, recorded_nodes, strict=False))
+        if rank.execution is not None and len(recorded_nodes) != len(all_nccl):
+            reason = (
+                f"has {len(recorded_nodes)} collectives, but {rank.kineto.name} has"
+                f" {len(all_nccl)} kernels of NCCL (give two traces of the same steps)"
             )
+            raise rank.execution.refusal(reason, code="wrong-length")
         latest: dict[int, list[_Event]] = {}
         ends: dict[int, list[Fraction]] = {}
         for event in events:
@@ -168,49 +172,48 @@ class PyTorch(Importer[PyTorchOptions]):
                 if place:
                     after.append(2 * before[place - 1].number)
                     ready_us = max(ready_us, ends[stream][place - 1])
+            idle_us = Fraction(0)
             if after:
-                idle_us = max(Fraction(0), event.start_us - ready_us)
-            else:
-                idle_us = Fraction(0)
+                idle_us = max(idle_us, event.start_us - ready_us)
             tally.derived["us of the host between kernels, as computing"] += round(idle_us)
+            number = 2 * event.number
             if event.nccl is None:
                 tally.read["kernels"] += 1
-                yield TraceNode(
-                    2 * event.number, tuple(after), Work((event.duration_us + idle_us) * _US_S)
-                )
+                work = Work((event.duration_us + idle_us) * _US_S)
+                yield TraceNode(number, tuple(after), work)
             else:
-                yield TraceNode(2 * event.number + 1, tuple(after), Work(idle_us * _US_S))
-                said = event.said or match.get(event.number)
-                yield TraceNode(
-                    2 * event.number, (2 * event.number + 1,), _joined(rank, event, said, count)
-                )
+                # What the host does before the kernel is a node of its own.
+                yield TraceNode(number + 1, tuple(after), Work(idle_us * _US_S))
+                recorded = event.recorded or match.get(event.number)
+                yield TraceNode(number, (number + 1,), _joined(rank, event, recorded, count))
             latest.setdefault(event.stream, []).append(event)
-            own = ends.setdefault(event.stream, [])
-            own.append(max([event.start_us + event.duration_us, *own[-1:]]))
+            stream_ends = ends.setdefault(event.stream, [])
+            end_us = event.start_us + event.duration_us
+            stream_ends.append(max([end_us, *stream_ends[-1:]]))
 
     def _chosen(self, rank: _Rank, tally: ReadCounts) -> list[_Event]:
         events = rank.events
         wanted = self.options.iterations
-        if rank.steps and (len(rank.steps) > 1 or wanted is not None):
-            wanted = wanted or range(1, 2)
+        if wanted is None and len(rank.steps) > 1:
+            wanted = range(1, 2)
+        if rank.steps and wanted is not None:
             if wanted.stop - 1 > len(rank.steps):
-                raise DocumentError(
-                    rank.source.name,
-                    "",
-                    f"has {len(rank.steps)} steps (choose among them with --iterations)",
-                    code="out-of-range",
-                )
-            start = rank.steps[wanted.start - 1][0]
-            end = rank.steps[wanted.stop - 2][1]
+                reason = f"has {len(rank.steps)} steps (choose among them with --iterations)"
+                raise rank.source.refusal(reason, code="out-of-range")
+            start, _ = rank.steps[wanted.start - 1]
+            _, end = rank.steps[wanted.stop - 2]
             events = [event for event in events if start <= event.start_us < end]
             tally.ignored["events of other steps"] += len(rank.events) - len(events)
         elif wanted is not None:
-            raise DocumentError(
-                rank.source.name, "", "has no steps of the profiler (leave out --iterations)"
-            )
+            raise rank.source.refusal("has no steps of the profiler (leave out --iterations)")
         return events
 
-    def _by_host(self, rank: _Rank, count: int, tally: ReadCounts) -> Iterator[TraceNode]:
+    def _by_host(
+        self,
+        rank: _Rank,
+        count: int,
+        tally: ReadCounts,
+    ) -> Iterator[TraceNode]:
         before: tuple[int, ...] = ()
         for number, node in enumerate(rank.nodes):
             if isinstance(node, Fraction):
@@ -222,128 +225,145 @@ class PyTorch(Importer[PyTorchOptions]):
             before = (number,)
 
 
-def _joined(rank: _Rank, event: _Event, said: _Collective | None, count: int) -> Joined:
-    if said is None:
-        raise DocumentError(
-            rank.source.name,
-            f"event {event.number}",
-            f"{shown((event.nccl or '')[:40])} does not say its bytes (give the execution trace of"
-            " this rank, too)",
-            code="missing-key",
+def _joined(
+    rank: _Rank,
+    event: _Event,
+    recorded: _Collective | None,
+    count: int,
+) -> Joined:
+    if recorded is None:
+        reason = (
+            f"{excerpt((event.nccl or '')[:40])} does not say its bytes (give the execution trace"
+            " of this rank, too)"
         )
-    name = re.sub(r"[^a-z]", "", (event.nccl or "").lower()).removeprefix("nccl")
-    name = name.removeprefix("dev").removeprefix("kernel")
-    if event.nccl and _kind(name) not in (None, said.kind) and event.said is None:
-        raise DocumentError(
-            rank.source.name,
-            f"event {event.number}",
-            f"{shown(event.nccl[:40])} is {said.kind} in the execution trace (give two traces of"
-            " the same steps)",
+        raise DocumentError(rank.source.name, f"event {event.number}", reason, code="missing-key")
+    kind = _kernel_kind(event.nccl or "")
+    if event.nccl and kind not in (None, recorded.kind) and event.recorded is None:
+        reason = (
+            f"{excerpt(event.nccl[:40])} is {recorded.kind} in the execution trace (give two traces"
+            " of the same steps)"
         )
-    ranks = said.ranks or rank.groups.get(said.process_group)
-    if ranks is None and said.group_size in (None, count):
+        raise DocumentError(rank.source.name, f"event {event.number}", reason)
+    ranks = recorded.ranks or rank.groups.get(recorded.process_group)
+    if ranks is None and recorded.group_size in (None, count):
         ranks = tuple(range(count))
-    if ranks is None and said.group_size == 1:
+    if ranks is None and recorded.group_size == 1:
         ranks = (0,)
-    if ranks is None or (said.group_size or len(ranks)) != len(ranks):
-        raise DocumentError(
-            rank.source.name,
-            f"event {event.number}",
-            f"process group {said.process_group[:20]} has {said.group_size} of {count} ranks, and"
-            " no file says which (give an execution trace that starts with the process groups)",
-            code="missing-key",
+    if ranks is None or recorded.group_size not in (None, len(ranks)):
+        reason = (
+            f"process group {recorded.process_group[:20]} has {recorded.group_size} of {count}"
+            " ranks, and no file says which (give an execution trace that starts with the process"
+            " groups)"
         )
-    size_bytes = said.size_bytes * (len(ranks) if said.kind == "all-gather" else 1)
-    return Joined(said.kind, "pg", ranks, size_bytes)
+        raise DocumentError(rank.source.name, f"event {event.number}", reason, code="missing-key")
+    size_bytes = recorded.size_bytes
+    if recorded.kind == "all-gather":
+        size_bytes *= len(ranks)
+    return Joined(recorded.kind, "pg", ranks, size_bytes)
+
+
+def _kernel_kind(name: str) -> CollectiveKind | None:
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    for prefix in ("nccl", "dev", "kernel"):
+        letters = letters.removeprefix(prefix)
+    return _kind(letters)
 
 
 def _even(traces: list[list[TraceNode]], tally: ReadCounts) -> list[list[TraceNode]]:
     """Return the traces with all-to-alls of which every rank has the mean of the bytes."""
-    parts: dict[tuple[tuple[int, ...], int], list[int]] = {}
+    parts: dict[tuple[Ranks, int], list[int]] = {}
     for trace in traces:
-        count: Counter[tuple[int, ...]] = Counter()
-        for node in trace:
-            if isinstance(node.does, Joined):
-                key = node.does.ranks, count[node.does.ranks]
-                count[node.does.ranks] += 1
-                if node.does.kind == "all-to-all":
-                    parts.setdefault(key, []).append(node.does.size_bytes)
-    uneven = {
-        key: -(-sum(sizes) // len(sizes)) for key, sizes in parts.items() if len(set(sizes)) > 1
-    }
-    if not uneven:
-        return traces
-    tally.derived["all-to-alls with the mean of the ranks' bytes"] = len(uneven)
-    out: list[list[TraceNode]] = []
-    for trace in traces:
-        count = Counter()
-        out.append([])
+        count: Counter[Ranks] = Counter()
         for node in trace:
             does = node.does
             if isinstance(does, Joined):
                 key = does.ranks, count[does.ranks]
                 count[does.ranks] += 1
-                does = Joined(does.kind, does.group, does.ranks, uneven.get(key, does.size_bytes))
-            out[-1].append(TraceNode(node.number, node.after, does))
-    return out
+                if does.kind == "all-to-all":
+                    parts.setdefault(key, []).append(does.size_bytes)
+    uneven = {}
+    for key, sizes in parts.items():
+        if len(set(sizes)) > 1:
+            uneven[key] = -(-sum(sizes) // len(sizes))
+    if not uneven:
+        return traces
+    tally.derived["all-to-alls with the mean of the ranks' bytes"] = len(uneven)
+    return [list(_with_sizes(trace, uneven)) for trace in traces]
+
+
+def _with_sizes(
+    trace: Sequence[TraceNode], sizes: Mapping[tuple[Ranks, int], int]
+) -> Iterator[TraceNode]:
+    """Yield the nodes of a trace, whose collectives have `sizes` by group and number."""
+    count: Counter[Ranks] = Counter()
+    for node in trace:
+        does = node.does
+        if isinstance(does, Joined):
+            size_bytes = sizes.get((does.ranks, count[does.ranks]), does.size_bytes)
+            count[does.ranks] += 1
+            does = replace(does, size_bytes=size_bytes)
+        yield replace(node, does=does)
 
 
 def _ranks(sources: Sequence[Source], tally: ReadCounts) -> list[_Rank]:
-    found: dict[int, _Rank] = {}
+    ranks: dict[int, _Rank] = {}
     order: Counter[str] = Counter()
     for source in sources:
         document = source.json()
         if not isinstance(document, dict):
-            raise DocumentError(
-                source.name, "", "is not a mapping (check the format)", code="not-a-mapping"
-            )
+            raise source.refusal("is not a mapping (check the format)", code="not-a-mapping")
         events = document.get("traceEvents")
         nodes = document.get("nodes")
-        kind = "kineto" if isinstance(events, list) else "execution"
-        if not isinstance(events, list) and not isinstance(nodes, list):
-            raise DocumentError(
-                source.name, "", "has neither traceEvents nor nodes (check the format)"
-            )
+        if isinstance(events, list):
+            kind = "kineto"
+        elif isinstance(nodes, list):
+            kind = "execution"
+        else:
+            raise source.refusal("has neither traceEvents nor nodes (check the format)")
         number = _rank_of(source, document, order[kind])
         order[kind] += 1
-        rank = found.setdefault(number, _Rank())
+        rank = ranks.setdefault(number, _Rank())
         if getattr(rank, kind) is not None:
-            raise DocumentError(
-                source.name, "", f"is the second {kind} trace of rank {number} (leave one out)"
-            )
+            raise source.refusal(f"is the second {kind} trace of rank {number} (leave one out)")
         if isinstance(events, list):
             rank.kineto = source
-            info = document.get("distributedInfo")
-            if isinstance(info, dict):
-                world = info.get("world_size")
-            else:
-                world = None
+            world = _distributed(document).get("world_size")
+            rank.world = None
             if type(world) is int and 0 < world < 10**6:
                 rank.world = world
-            else:
-                rank.world = None
             _read_events(source, events, rank, tally)
         elif isinstance(nodes, list):
             rank.execution = source
             _read_nodes(source, nodes, rank, tally)
-    missing = next((number for number in range(len(found)) if number not in found), None)
-    if missing is not None and len(found) > 1:
-        raise DocumentError(
-            sources[0].name, "", f"has no companion of rank {missing} (add its file)"
-        )
-    return [found[number] for number in sorted(found)]
+    missing = sorted(set(range(len(ranks))) - ranks.keys())
+    if missing and len(ranks) > 1:
+        raise sources[0].refusal(f"has no companion of rank {missing[0]} (add its file)")
+    return [ranks[number] for number in sorted(ranks)]
 
 
-def _rank_of(source: Source, document: Mapping[str, Any], order: int) -> int:
-    info = document.get("distributedInfo")
-    rank = info.get("rank") if isinstance(info, dict) else None
+def _rank_of(
+    source: Source,
+    document: Mapping[str, Any],
+    order: int,
+) -> int:
+    rank = _distributed(document).get("rank")
     if type(rank) is int and 0 <= rank < 10**6:
         return rank
-    named = re.search(r"(?:^|[^0-9])([0-9]{1,6})(?:_plus)?\.json(?:\.gz)?$", source.name)
-    return int(named[1]) if named else order
+    match = re.search(r"(?:^|[^0-9])([0-9]{1,6})(?:_plus)?\.json(?:\.gz)?$", source.name)
+    return int(match[1]) if match else order
 
 
-def _read_events(source: Source, events: Sequence[Any], rank: _Rank, tally: ReadCounts) -> None:
+def _distributed(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    info = document.get("distributedInfo")
+    return info if isinstance(info, dict) else {}
+
+
+def _read_events(
+    source: Source,
+    events: Sequence[Any],
+    rank: _Rank,
+    tally: ReadCounts,
+) -> None:
     for number, event in enumerate(events):
         if not isinstance(event, dict):
             raise _fault(source, number, "is not a mapping", "check the format")
@@ -354,7 +374,8 @@ def _read_events(source: Source, events: Sequence[Any], rank: _Rank, tally: Read
             continue
         if name.startswith("ProfilerStep") and kind == "user_annotation":
             start = _microseconds(source, number, event, "ts")
-            rank.steps.append((start, start + _microseconds(source, number, event, "dur")))
+            duration = _microseconds(source, number, event, "dur")
+            rank.steps.append((start, start + duration))
         elif kind in _GPU:
             rank.events.append(_gpu_event(source, number, name, event))
         else:
@@ -366,172 +387,229 @@ def _read_events(source: Source, events: Sequence[Any], rank: _Rank, tally: Read
             "has no kernels of a GPU (profile with CUDA activities; a job on CPUs: run it under"
             " echelon capture)"
         )
-        raise DocumentError(source.name, "", reason, code="empty-document")
+        raise source.refusal(reason, code="empty-document")
 
 
-def _gpu_event(source: Source, number: int, name: str, event: Mapping[str, Any]) -> _Event:
+def _gpu_event(
+    source: Source,
+    number: int,
+    name: str,
+    event: Mapping[str, Any],
+) -> _Event:
     args = event.get("args")
-    args = args if isinstance(args, dict) else {}
+    if not isinstance(args, dict):
+        args = {}
     stream = args.get("stream", event.get("tid"))
     if type(stream) is not int:
-        raise _fault(
-            source, number, f"stream {shown(stream)} is not a number", "give a whole number"
-        )
-    nccl = name if name.startswith("nccl") else None
-    return _Event(
-        stream,
-        _microseconds(source, number, event, "ts"),
-        _microseconds(source, number, event, "dur"),
-        nccl,
-        _described(source, number, args) if nccl else None,
-        number,
-    )
+        reason = f"stream {excerpt(stream)} is not a number"
+        raise _fault(source, number, reason, "give a whole number")
+    start_us = _microseconds(source, number, event, "ts")
+    duration_us = _microseconds(source, number, event, "dur")
+    if not name.startswith("nccl"):
+        return _Event(stream, start_us, duration_us, None, None, number)
+    described = _described(source, number, args)
+    return _Event(stream, start_us, duration_us, name, described, number)
 
 
-def _described(source: Source, number: int, args: Mapping[str, Any]) -> _Collective | None:
+def _described(
+    source: Source,
+    number: int,
+    args: Mapping[str, Any],
+) -> _Collective | None:
     """Return what PyTorch since 2.2 says of a kernel of NCCL."""
     if "Collective name" not in args:
         return None
-    kind = _known(source, number, str(args["Collective name"]))
+    kind = _collective_kind(source, number, str(args["Collective name"]))
+    size_bytes = 0
+    if kind != "barrier":
+        size_bytes = _message_bytes(source, number, args)
+    name = str(args.get("Process Group Name", ""))
+    size = _group_size(args.get("Group size"))
+    ranks = _listed(args.get("Process Group Ranks"))
+    return _Collective(kind, name, size, ranks, size_bytes)
+
+
+def _message_bytes(
+    source: Source,
+    number: int,
+    args: Mapping[str, Any],
+) -> int:
     elements = args.get("In msg nelems")
-    element_bytes = _ELEMENT_BYTES.get(str(args.get("dtype")).lower())
-    if kind != "barrier" and (
-        type(elements) is not int or not 0 <= elements <= _MOST_BYTES or element_bytes is None
-    ):
-        raise _fault(
-            source,
-            number,
-            f"has {shown(elements)} elements of {shown(args.get('dtype'))}",
-            "give numbers and a type",
-        )
-    size = args.get("Group size")
-    listed = args.get("Process Group Ranks")
-    ranks = _listed(listed if isinstance(listed, str) else "")
-    return _Collective(
-        kind,
-        str(args.get("Process Group Name", "")),
-        size if type(size) is int and size > 0 else None,
-        ranks,
-        0 if kind == "barrier" else int(elements or 0) * (element_bytes or 0),
-    )
+    element = args.get("dtype")
+    element_bytes = _ELEMENT_BYTES.get(str(element).lower())
+    if type(elements) is not int or not 0 <= elements <= _MOST_BYTES or element_bytes is None:
+        reason = f"has {excerpt(elements)} elements of {excerpt(element)}"
+        raise _fault(source, number, reason, "give numbers and a type")
+    return elements * element_bytes
 
 
-def _listed(text: str) -> tuple[int, ...] | None:
+def _group_size(size: object) -> int | None:
+    return size if type(size) is int and size > 0 else None
+
+
+def _listed(text: object) -> Ranks | None:
     """Return the ranks in ``[0, 1]``; None for none, or for a list that PyTorch has cut off."""
+    if not isinstance(text, str):
+        return None
     if not re.fullmatch(r"\[[0-9]{1,6}(, ?[0-9]{1,6})*\]", text):
         return None
     ranks = tuple(int(word) for word in re.findall(r"[0-9]+", text))
     return ranks if len(set(ranks)) == len(ranks) else None
 
 
-def _read_nodes(source: Source, nodes: Sequence[Any], rank: _Rank, tally: ReadCounts) -> None:
-    for at, node in enumerate(nodes):
+def _read_nodes(
+    source: Source,
+    nodes: Sequence[Any],
+    rank: _Rank,
+    tally: ReadCounts,
+) -> None:
+    for index, node in enumerate(nodes):
         if not isinstance(node, dict) or not isinstance(node.get("name"), str):
-            raise _fault(source, at, "is not a node with a name", "check the format")
+            raise _fault(source, index, "is not a node with a name", "check the format")
         name = node["name"]
-        inputs = node.get("inputs", [])
-        if isinstance(inputs, dict):
-            values = inputs.get("values", [])
-        else:
-            values = inputs
+        values = node.get("inputs", [])
+        if isinstance(values, dict):
+            values = values.get("values", [])
         if not isinstance(values, list):
-            raise _fault(source, at, "has inputs that are not a list", "check the format")
+            raise _fault(source, index, "has inputs that are not a list", "check the format")
         if "process_group:init" in name:
-            rank.groups.update(_process_groups(source, at, values))
+            rank.groups.update(_process_groups(source, index, values))
         elif name == "record_param_comms":
-            collective = _recorded(source, at, values)
+            collective = _recorded(source, index, values)
             if collective is None:
                 tally.ignored["waits of the host"] += 1
             else:
                 rank.nodes.append(collective)
         elif node.get("cat") in _GPU and not name.startswith("nccl"):
-            rank.nodes.append(_microseconds(source, at, node, "dur") * _US_S)
+            rank.nodes.append(_microseconds(source, index, node, "dur") * _US_S)
         else:
             tally.ignored["operators of the host"] += 1
 
 
-def _process_groups(source: Source, at: int, values: Sequence[Any]) -> dict[str, tuple[int, ...]]:
+def _process_groups(
+    source: Source,
+    index: int,
+    values: Sequence[Any],
+) -> dict[str, Ranks]:
     """Return the ranks of process groups that list them; those with an empty list have all
     ranks.
     """
     try:
         described = json.loads(values[0]) if values else []
-        return {
-            str(group["pg_name"]): tuple(int(rank) for rank in group["ranks"])
-            for group in described
-            if group["ranks"]
-        }
+        groups = {}
+        for group in described:
+            if group["ranks"]:
+                name = str(group["pg_name"])
+                groups[name] = tuple(map(int, group["ranks"]))
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise _fault(
-            source, at, "does not describe process groups", "record the trace anew"
-        ) from None
+        reason = "does not describe process groups"
+        raise _fault(source, index, reason, "record the trace anew") from None
+    return groups
 
 
-def _recorded(source: Source, at: int, values: Sequence[Any]) -> _Collective | None:
+def _recorded(
+    source: Source,
+    index: int,
+    values: Sequence[Any],
+) -> _Collective | None:
     """Return what a `record_param_comms` did: tensors, sequence number, process group, a number,
     name, ..., size.
     """
-    # The name stands before the two lists of bytes for each rank.
-    places = (at for at in range(2, len(values) - 1) if isinstance(values[at + 1], list))
-    place = next((at for at in places if isinstance(values[at], str)), None)
+    place = _name_place(values)
     if place is None:
-        raise _fault(source, at, "does not name a collective", "record the trace anew")
+        raise _fault(source, index, "does not name a collective", "record the trace anew")
     if values[place] in _NOT_COLLECTIVES:
         return None
-    kind = _known(source, at, values[place])
+    kind = _collective_kind(source, index, values[place])
     group = values[place - 2]
     if isinstance(group, list) and group:
         # Since PyTorch 2.4, with its description.
         group = group[0]
-    size = values[place + 3] if len(values) > place + 3 else None
-    if kind == "barrier":
-        size_bytes = 0
-    else:
-        size_bytes = _tensor_bytes(source, at, values[0])
-    return _Collective(
-        kind, str(group), size if type(size) is int and size > 0 else None, None, size_bytes
-    )
+    size = None
+    if len(values) > place + 3:
+        size = _group_size(values[place + 3])
+    size_bytes = 0
+    if kind != "barrier":
+        size_bytes = _tensor_bytes(source, index, values[0])
+    return _Collective(kind, str(group), size, None, size_bytes)
 
 
-def _tensor_bytes(source: Source, at: int, tensors: Any) -> int:
+def _name_place(values: Sequence[Any]) -> int | None:
+    # The name stands before the two lists of bytes for each rank.
+    for place in range(2, len(values) - 1):
+        name, following = values[place : place + 2]
+        if isinstance(name, str) and isinstance(following, list):
+            return place
+    return None
+
+
+def _tensor_bytes(
+    source: Source,
+    index: int,
+    tensors: Any,
+) -> int:
     """Return the bytes of ``[id, storage, offset, elements, bytes of an element, device]``, or of a
     list of those.
     """
-    if isinstance(tensors, list) and len(tensors) == 6 and isinstance(tensors[5], str):
+    if not isinstance(tensors, list):
+        tensors = [None]
+    elif len(tensors) == 6 and isinstance(tensors[5], str):
         tensors = [tensors]
     total = 0
-    for tensor in tensors if isinstance(tensors, list) else [None]:
+    for tensor in tensors:
         sizes = tensor[3:5] if isinstance(tensor, list) else []
-        if len(sizes) != 2 or not all(
-            type(size) is int and 0 <= size <= _MOST_BYTES for size in sizes
-        ):
-            raise _fault(source, at, f"{shown(tensor)} is not a tensor", "record the trace anew")
-        total += sizes[0] * sizes[1]
+        if len(sizes) != 2 or not all(map(_is_size, sizes)):
+            reason = f"{excerpt(tensor)} is not a tensor"
+            raise _fault(source, index, reason, "record the trace anew")
+        elements, element_bytes = sizes
+        total += elements * element_bytes
     if total > _MOST_BYTES:
-        raise _fault(source, at, f"has {total} bytes", "correct the tensors")
+        raise _fault(source, index, f"has {total} bytes", "correct the tensors")
     return total
 
 
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _MOST_BYTES
+
+
 def _kind(name: str) -> CollectiveKind | None:
-    return next((kind for start, kind in _KINDS if name.startswith(start)), None)
+    for start, kind in _KINDS:
+        if name.startswith(start):
+            return kind
+    return None
 
 
-def _known(source: Source, at: int, name: str) -> CollectiveKind:
-    kind = _kind(re.sub(r"[^a-z]", "", name.lower()))
+def _collective_kind(
+    source: Source,
+    index: int,
+    name: str,
+) -> CollectiveKind:
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    kind = _kind(letters)
     if kind is None:
-        raise _fault(
-            source, at, f"{shown(name)} is not a collective that a job file has", "leave it out"
-        )
+        reason = f"{excerpt(name)} is not a collective that a job file has"
+        raise _fault(source, index, reason, "leave it out")
     return kind
 
 
-def _microseconds(source: Source, at: int, event: Mapping[str, Any], key: str) -> Fraction:
-    value = event.get(key)
+def _microseconds(
+    source: Source,
+    index: int,
+    event: Mapping[str, Any],
+    key: str,
+) -> Fraction:
+    value: Any = event.get(key)
     limit = 10**18 if key == "ts" else _MOST_US
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= limit:
-        raise _fault(source, at, f"{key} is {shown(value)}", "give microseconds")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= limit:
+        raise _fault(source, index, f"{key} is {excerpt(value)}", "give microseconds")
     return Fraction(repr(value))
 
 
-def _fault(source: Source, at: int, reason: str, remedy: str) -> DocumentError:
-    return DocumentError(source.name, f"entry {at}", f"{reason} ({remedy})")
+def _fault(
+    source: Source,
+    index: int,
+    reason: str,
+    remedy: str,
+) -> DocumentError:
+    return DocumentError(source.name, f"entry {index}", f"{reason} ({remedy})")

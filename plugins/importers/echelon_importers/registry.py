@@ -50,10 +50,10 @@ def load_importer(name: str) -> type[Importer[Any]]:
     return importer
 
 
-def make_importer(name: str, given: Mapping[str, object]) -> Importer[Any]:
+def make_importer(name: str, settings: Mapping[str, object]) -> Importer[Any]:
     """Return the importer of a format with options by name.
 
     Raises `DocumentError` for an unknown format or option.
     """
     importer = load_importer(name)
-    return importer(parse_document(importer.Options, dict(given), f"format {name}"))
+    return importer(parse_document(importer.Options, dict(settings), f"format {name}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal, TypeVar
 
@@ -16,6 +16,7 @@ from echelon_importers.importer import Source
 from echelon_importers.workload import (
     MOST_NODES,
     CollectiveKind,
+    Ranks,
     ReadCounts,
     TooLargeError,
     Workload,
@@ -50,7 +51,7 @@ class Joined:
     kind: CollectiveKind
     group: str
     """The name of the group of ranks, as the names of nodes have it."""
-    ranks: tuple[int, ...]
+    ranks: Ranks
     size_bytes: int
     parts: tuple[int, ...] | None = None
     """The bytes to each rank of the group, of an all-to-all with uneven parts."""
@@ -104,78 +105,132 @@ def assemble(
     if sum(map(len, traces)) > MOST_NODES:
         raise TooLargeError
     names, groups = _names(sources, traces, tally)
-    workers = {ranks: tuple(map(str, ranks)) for ranks in groups}
-    made: dict[str, Step] = {}
-    rows: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
-    """The rows of the matrices of all-to-alls, by rank."""
-    waits: dict[str, dict[str, None]] = {}
+    graph = _Graph(transfers, names, groups, tally)
     for rank, trace in enumerate(traces):
-        instead: dict[int, tuple[str, ...]] = {}
-        """The names to wait for in place of each node."""
-        for node in _in_order(sources[rank], trace):
-            after = dict.fromkeys(name for number in node.after for name in instead[number])
-            name = names.get((rank, node.number))
-            match node.does:
-                case Work():
-                    labelled = node.does.label and "-" + node_label(node.does.label)
-                    name = f"n{node.number}{labelled}-r{rank}"
-                    made[name] = ComputeUnit(name, str(rank), node.does.duration_s)
-                case TracedTransfer(sends=False):
-                    assert name is not None
-                    instead[node.number] = (name, *after)
-                    if transfers != "eager":
-                        waits.setdefault(f"ready-{name}", {}).update(after)
-                    continue
-                case TracedTransfer() if name is not None:
-                    if transfers != "eager":
-                        ready = f"ready-{name}"
-                        pair = (rank, node.does.peer)
-                        workers.setdefault(pair, (str(rank), str(node.does.peer)))
-                        groups.setdefault(pair, f"to{rank}from{node.does.peer}")
-                        made[ready] = CollectiveStep(ready, "reduce", workers[pair], 1)
-                        waits.setdefault(ready, {}).update(after)
-                        waits[name] = {ready: None}
-                        instead[node.number] = (ready if transfers == "buffered" else name,)
-                        tally.derived["transfers that wait for their receivers"] += 1
-                    made[name] = Flow(name, str(rank), str(node.does.peer), node.does.size_bytes)
-                    if transfers != "eager":
-                        continue
-                case Joined() if name is not None:
-                    group = workers[node.does.ranks]
-                    made[name] = _collective(name, node.does, group, transfers)
-                    if node.does.parts is not None:
-                        rows[name][rank] = node.does.parts
-                case _:
-                    instead[node.number] = tuple(after)
-                    continue
-            waits.setdefault(name, {}).update(after)
-            instead[node.number] = (name,)
-    for name, row in rows.items():
-        made[name] = _with_matrix(made[name], row)
+        graph.add(rank, _in_order(sources[rank], trace))
+    for name, row in graph.rows.items():
+        graph.steps[name] = _with_matrix(graph.steps[name], row)
+
+    waits = graph.waits
     order = _order(waits)
     if len(order) < len(waits):
         stuck = next(name for name in waits if name not in order)
-        raise DocumentError(
-            sources[0].name,
-            "",
+        reason = (
             f"ranks wait for each other in a circle, at {stuck} (check that the files are of one"
-            " run)",
+            " run)"
+        )
+        raise sources[0].refusal(
+            reason,
             code="cycle",
         )
-    nodes = tuple(replace(made[name], after=tuple(waits[name])) for name in order)
-    named = {workers[ranks]: name for ranks, name in groups.items()}
-    return Workload(len(traces), named, nodes, tally, in_turn=transfers == "buffered")
+    nodes = []
+    for name in order:
+        after = tuple(waits[name])
+        nodes.append(replace(graph.steps[name], after=after))
+    named = {graph.workers[ranks]: name for ranks, name in groups.items()}
+    in_turn = transfers == "buffered"
+    return Workload(len(traces), named, tuple(nodes), tally, in_turn)
+
+
+class _Graph:
+    """The steps of all ranks, and what they wait for."""
+
+    def __init__(
+        self,
+        transfers: Transfers,
+        names: Mapping[tuple[int, int], str],
+        groups: dict[Ranks, str],
+        tally: ReadCounts,
+    ) -> None:
+        self.workers = {ranks: tuple(map(str, ranks)) for ranks in groups}
+        self.steps: dict[str, Step] = {}
+        self.waits: dict[str, dict[str, None]] = {}
+        self.rows: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
+        """The rows of the matrices of all-to-alls, by rank."""
+        self._transfers = transfers
+        self._names = names
+        self._groups = groups
+        self._tally = tally
+
+    def add(self, rank: int, nodes: Iterable[TraceNode]) -> None:
+        """Add the nodes of a rank, each behind those that it waits for."""
+        instead: dict[int, tuple[str, ...]] = {}
+        """The names to wait for in place of each node."""
+        for node in nodes:
+            after: dict[str, None] = {}
+            for number in node.after:
+                after.update(dict.fromkeys(instead[number]))
+            instead[node.number] = self._add(rank, node, after)
+
+    def _add(
+        self,
+        rank: int,
+        node: TraceNode,
+        after: Mapping[str, None],
+    ) -> tuple[str, ...]:
+        """Return the names to wait for in place of the node."""
+        name = self._names.get((rank, node.number))
+        match node.does:
+            case Work(duration_s, label):
+                labelled = label and "-" + node_label(label)
+                name = f"n{node.number}{labelled}-r{rank}"
+                self.steps[name] = ComputeUnit(name, str(rank), duration_s)
+            case TracedTransfer(sends=False):
+                assert name is not None
+                if self._transfers != "eager":
+                    self._wait(f"ready-{name}", after)
+                return name, *after
+            case TracedTransfer() if name is not None:
+                return self._send(name, rank, node.does, after)
+            case Joined() if name is not None:
+                group = self.workers[node.does.ranks]
+                step = _collective(name, node.does, group, self._transfers)
+                self.steps[name] = step
+                if node.does.parts is not None:
+                    self.rows[name][rank] = node.does.parts
+            case _:
+                return tuple(after)
+        self._wait(name, after)
+        return (name,)
+
+    def _send(
+        self,
+        name: str,
+        rank: int,
+        transfer: TracedTransfer,
+        after: Mapping[str, None],
+    ) -> tuple[str, ...]:
+        sender = str(rank)
+        receiver = str(transfer.peer)
+        self.steps[name] = Flow(name, sender, receiver, transfer.size_bytes)
+        if self._transfers == "eager":
+            self._wait(name, after)
+            return (name,)
+
+        # A reduce of one byte, by which the receiver says that it is ready.
+        ready = f"ready-{name}"
+        pair = (rank, transfer.peer)
+        self.workers.setdefault(pair, (sender, receiver))
+        self._groups.setdefault(pair, f"to{rank}from{transfer.peer}")
+        self.steps[ready] = CollectiveStep(ready, "reduce", self.workers[pair], 1)
+        self._wait(ready, after)
+        self.waits[name] = {ready: None}
+        self._tally.derived["transfers that wait for their receivers"] += 1
+        return (ready if self._transfers == "buffered" else name,)
+
+    def _wait(self, name: str, after: Mapping[str, None]) -> None:
+        self.waits.setdefault(name, {}).update(after)
 
 
 def _collective(
-    name: str, joined: Joined, group: tuple[str, ...], transfers: Transfers
+    name: str,
+    joined: Joined,
+    group: tuple[str, ...],
+    transfers: Transfers,
 ) -> CollectiveStep:
     step = CollectiveStep(name, joined.kind, group, joined.size_bytes)
-    if (
-        transfers == "buffered"
-        and joined.kind in ("all-reduce", "all-gather")
-        and len(group) <= _MOST_IN_ROUNDS
-    ):
+    has_rounds = joined.kind in ("all-reduce", "all-gather") and len(group) <= _MOST_IN_ROUNDS
+    if transfers == "buffered" and has_rounds:
         return replace(step, algorithm="gloo", rounds=True)
     return step
 
@@ -188,105 +243,105 @@ def node_label(label: str) -> str:
 def _with_matrix(step: Step, rows: Mapping[int, tuple[int, ...]]) -> CollectiveStep:
     assert isinstance(step, CollectiveStep)
     matrix = tuple(rows[int(rank)] for rank in step.group)
-    return replace(step, size_bytes=max(map(sum, matrix)), matrix=matrix)
+    return replace(
+        step,
+        size_bytes=max(map(sum, matrix)),
+        matrix=matrix,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The nodes of the transfers from one rank to another with a tag."""
+
+    sent: list[TraceNode] = field(default_factory=list)
+    received: list[TraceNode] = field(default_factory=list)
 
 
 def _names(
-    sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], tally: ReadCounts
-) -> tuple[Mapping[tuple[int, int], str], dict[tuple[int, ...], str]]:
+    sources: Sequence[Source],
+    traces: Sequence[Sequence[TraceNode]],
+    tally: ReadCounts,
+) -> tuple[Mapping[tuple[int, int], str], dict[Ranks, str]]:
     """Return names for the parts of collectives and transfers, by rank and node, and for groups."""
-    joined: dict[tuple[str, tuple[int, ...]], dict[int, list[TraceNode]]] = {}
-    ends: dict[tuple[int, int, int], tuple[list[TraceNode], list[TraceNode]]] = defaultdict(
-        lambda: ([], [])
-    )
+    joined: dict[tuple[str, Ranks], dict[int, list[TraceNode]]] = {}
+    transfers: dict[tuple[int, int, int], _Ends] = defaultdict(_Ends)
     read: set[str] = set()
     for rank, trace in enumerate(traces):
         # What several ranks run alike was read once.
         once = sources[rank].name not in read
         read.add(sources[rank].name)
         for node in trace:
-            if isinstance(node.does, Joined):
+            does = node.does
+            if isinstance(does, Joined):
                 tally.read["collectives"] += once
-                if len(node.does.ranks) < 2:
-                    tally.ignored["collectives of groups of one rank"] += 1
-                elif (
-                    not node.does.size_bytes
-                    and node.does.kind != "barrier"
-                    and node.does.parts is None
-                ):
-                    tally.ignored["collectives of no bytes"] += 1
-                else:
-                    joined.setdefault((node.does.group, node.does.ranks), {}).setdefault(
-                        rank, []
-                    ).append(node)
-            elif isinstance(node.does, TracedTransfer):
-                if node.does.sends:
-                    src = rank
-                    dst = node.does.peer
-                else:
-                    src = node.does.peer
-                    dst = rank
-                ends[src, dst, node.does.tag][not node.does.sends].append(node)
-                tally.read["sends" if node.does.sends else "receipts"] += once
+                if _is_counted(does, tally):
+                    parts = joined.setdefault((does.group, does.ranks), {})
+                    parts.setdefault(rank, []).append(node)
+            elif isinstance(does, TracedTransfer) and does.sends:
+                transfers[rank, does.peer, does.tag].sent.append(node)
+                tally.read["sends"] += once
+            elif isinstance(does, TracedTransfer):
+                transfers[does.peer, rank, does.tag].received.append(node)
+                tally.read["receipts"] += once
+
     names: dict[tuple[int, int], str] = {}
-    groups: dict[tuple[int, ...], str] = {}
+    groups: dict[Ranks, str] = {}
     count: Counter[str] = Counter()
     for (kind, ranks), parts in joined.items():
         group = f"{kind}{count[kind]}"
         count[kind] += 1
         groups.setdefault(ranks, group)
         _check_parts(sources, ranks, parts)
-        for number in range(len(parts[ranks[0]])):
-            names.update(
-                {(rank, parts[rank][number].number): f"{group}-{number}" for rank in ranks}
-            )
-    for (src, dst, tag), (sent, received) in ends.items():
-        _check_ends(sources, src, dst, sent, received)
-        for number, (send, receipt) in enumerate(zip(sent, received, strict=True)):
-            names[src, send.number] = names[dst, receipt.number] = (
-                f"send-{src}-{dst}-t{tag}-{number}"
-            )
+        for rank in ranks:
+            for number, node in enumerate(parts[rank]):
+                names[rank, node.number] = f"{group}-{number}"
+    for (src, dst, tag), ends in transfers.items():
+        _check_ends(sources, src, dst, ends.sent, ends.received)
+        pairs = zip(ends.sent, ends.received, strict=True)
+        for number, (send, receipt) in enumerate(pairs):
+            name = f"send-{src}-{dst}-t{tag}-{number}"
+            names[src, send.number] = name
+            names[dst, receipt.number] = name
     return names, groups
 
 
+def _is_counted(joined: Joined, tally: ReadCounts) -> bool:
+    """Return whether a collective sends anything, and note it if not."""
+    if len(joined.ranks) < 2:
+        tally.ignored["collectives of groups of one rank"] += 1
+        return False
+    if joined.size_bytes or joined.kind == "barrier" or joined.parts is not None:
+        return True
+    tally.ignored["collectives of no bytes"] += 1
+    return False
+
+
 def _check_parts(
-    sources: Sequence[Source], ranks: tuple[int, ...], parts: Mapping[int, Sequence[TraceNode]]
+    sources: Sequence[Source],
+    ranks: Ranks,
+    parts: Mapping[int, Sequence[TraceNode]],
 ) -> None:
     first = ranks[0]
     for rank in (*parts, *ranks):
-        if not (0 <= rank < len(sources) and rank in ranks):
+        if not 0 <= rank < len(sources) or rank not in ranks:
             where = min(parts)
-            raise _fault(
-                sources[where],
-                parts[where][0],
-                f"rank {rank} is not among the files",
-                "add its file",
-            )
+            node = parts[where][0]
+            reason = f"rank {rank} is not among the files"
+            raise _fault(sources[where], node, reason, "add its file")
     for rank in ranks:
         mine = parts.get(rank, ())
         other = parts.get(first, ())
         for a, b in zip(mine, other, strict=False):
             if _agreed(a.does) != _agreed(b.does):
-                raise _fault(
-                    sources[rank],
-                    a,
-                    f"differs from node {b.number} of {sources[first].name}",
-                    "match the files",
-                )
-        if len(mine) != len(other):
-            if len(mine) > len(other):
-                longer = mine
-                where = rank
-            else:
-                longer = other
-                where = first
-            lone = longer[min(len(mine), len(other))]
-            raise _fault(
-                sources[where],
-                lone,
-                "has no counterpart on other ranks of its group",
-                "check all files",
-            )
+                reason = f"differs from node {b.number} of {sources[first].name}"
+                raise _fault(sources[rank], a, reason, "match the files")
+        if len(mine) == len(other):
+            continue
+        reason = "has no counterpart on other ranks of its group"
+        if len(mine) > len(other):
+            raise _fault(sources[rank], mine[len(other)], reason, "check all files")
+        raise _fault(sources[first], other[len(mine)], reason, "check all files")
 
 
 def _agreed(does: Work | Joined | TracedTransfer) -> Work | Joined | TracedTransfer:
@@ -306,28 +361,25 @@ def _check_ends(
     for send, receipt in zip(sent, received, strict=False):
         assert isinstance(send.does, TracedTransfer)
         assert isinstance(receipt.does, TracedTransfer)
-        if send.does.size_bytes != receipt.does.size_bytes or not send.does.size_bytes:
-            raise _fault(
-                sources[dst],
-                receipt,
+        size_bytes = send.does.size_bytes
+        if size_bytes != receipt.does.size_bytes or not size_bytes:
+            reason = (
                 f"receives {receipt.does.size_bytes} B, but node {send.number} of"
-                f" {sources[src].name} sends {send.does.size_bytes} B",
-                "correct one of them",
+                f" {sources[src].name} sends {size_bytes} B"
             )
-    if len(sent) != len(received) or src == dst:
-        if len(sent) > len(received):
-            longer = sent
-            where = src
-        else:
-            longer = received
-            where = dst
-        lone = longer[min(len(sent), len(received), len(longer) - 1)]
-        raise _fault(
-            sources[where],
-            lone,
-            f"has no counterpart on rank {dst if where == src else src}",
-            "add it",
-        )
+            raise _fault(sources[dst], receipt, reason, "correct one of them")
+    if len(sent) == len(received) and src != dst:
+        return
+    longer = received
+    where = dst
+    other = src
+    if len(sent) > len(received):
+        longer = sent
+        where = src
+        other = dst
+    place = min(len(sent), len(received), len(longer) - 1)
+    reason = f"has no counterpart on rank {other}"
+    raise _fault(sources[where], longer[place], reason, "add it")
 
 
 def _in_order(source: Source, trace: Sequence[TraceNode]) -> list[TraceNode]:
@@ -338,15 +390,14 @@ def _in_order(source: Source, trace: Sequence[TraceNode]) -> list[TraceNode]:
     for node in trace:
         for number in node.after:
             if number not in nodes:
-                raise _fault(
-                    source, node, f"waits for node {number}, which is not in the trace", "add it"
-                )
-    order = _order({node.number: dict.fromkeys(node.after) for node in trace})
+                reason = f"waits for node {number}, which is not in the trace"
+                raise _fault(source, node, reason, "add it")
+    waits = {node.number: dict.fromkeys(node.after) for node in trace}
+    order = _order(waits)
     if len(order) < len(trace):
         stuck = next(node for node in trace if node.number not in order)
-        raise _fault(
-            source, stuck, "is part of a circle of nodes that wait for each other", "remove an edge"
-        )
+        reason = "is part of a circle of nodes that wait for each other"
+        raise _fault(source, stuck, reason, "remove an edge")
     ordered = [nodes[number] for number in order]
     if len(ordered) <= _MOST_REDUCED:
         return _reduced(ordered)
@@ -354,21 +405,20 @@ def _in_order(source: Source, trace: Sequence[TraceNode]) -> list[TraceNode]:
 
 
 def _reduced(ordered: Sequence[TraceNode]) -> list[TraceNode]:
-    place = {node.number: at for at, node in enumerate(ordered)}
+    positions = {node.number: position for position, node in enumerate(ordered)}
     before: list[int] = []
     """The places of all nodes that must finish before each, as bits."""
     out: list[TraceNode] = []
     for node in ordered:
-        places = [place[number] for number in dict.fromkeys(node.after)]
+        places = [positions[number] for number in dict.fromkeys(node.after)]
         indirect = 0
-        for at in places:
-            indirect |= before[at]
-        before.append(indirect | sum(1 << at for at in places))
-        out.append(
-            replace(
-                node, after=tuple(ordered[at].number for at in places if not indirect >> at & 1)
-            )
-        )
+        for place in places:
+            indirect |= before[place]
+        direct = [ordered[place].number for place in places if not indirect >> place & 1]
+        for place in places:
+            indirect |= 1 << place
+        before.append(indirect)
+        out.append(replace(node, after=tuple(direct)))
     return out
 
 
@@ -376,8 +426,8 @@ def _order(waits: Mapping[K, Iterable[K]]) -> dict[K, None]:
     """Return the keys behind those that they wait for (Kahn); keys on a circle are missing."""
     missing = dict.fromkeys(waits, 0)
     followers: dict[K, list[K]] = {key: [] for key in waits}
-    for key, others in waits.items():
-        for other in others:
+    for key, waiting in waits.items():
+        for other in waiting:
             followers[other].append(key)
             missing[key] += 1
     ready = deque(key for key, count in missing.items() if not count)
@@ -392,7 +442,12 @@ def _order(waits: Mapping[K, Iterable[K]]) -> dict[K, None]:
     return order
 
 
-def _fault(source: Source, node: TraceNode, reason: str, remedy: str) -> DocumentError:
+def _fault(
+    source: Source,
+    node: TraceNode,
+    reason: str,
+    remedy: str,
+) -> DocumentError:
     return DocumentError(
         source.name, f"node {node.number}", f"{reason} ({remedy})", code="invalid-value"
     )

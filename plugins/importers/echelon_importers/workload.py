@@ -18,7 +18,8 @@ MOST_NODES = 300_000
 CollectiveKind = Literal[
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "barrier"
 ]
-
+Ranks = tuple[int, ...]
+"""The ranks of a group, in its order."""
 
 SPREAD = "parts of --computing, one after each row of a list"
 """What is said of times of computing that the file does not have."""
@@ -58,86 +59,113 @@ class Workload:
 
 
 def contracted(workload: Workload) -> Workload:
-    """Return the workload with chains of computing on one rank as one node, and computing that
-    takes no time left out.
+    """Return the workload with fewer nodes of computing.
 
-    Both change no time at which anything starts or finishes. The number of steps is linear in nodes
-    and edges.
+    Chains of computing on one rank are one node, and computing that takes no time is left out. Both
+    change no time at which anything starts or finishes. The number of steps is linear in nodes and
+    edges.
     """
-    followers: Counter[str] = Counter(
-        name for node in workload.nodes for name in dict.fromkeys(node.after)
-    )
+    followers = _followers(workload)
     instead: dict[str, tuple[str, ...]] = {}
     """The nodes to wait for in place of each node that was left out."""
     kept: dict[str, Step] = {}
     chained = dropped = 0
     for node in workload.nodes:
-        after = tuple(
-            dict.fromkeys(final for name in node.after for final in instead.get(name, (name,)))
-        )
-        if isinstance(node, ComputeUnit):
-            if node.duration_s == 0 and (len(after) <= 1 or followers[node.name] <= 1):
-                instead[node.name] = after
-                dropped += 1
-                # With several nodes before it there is one follower, which waits for each of them
-                # instead.
-                if len(after) == 1:
-                    followers[after[0]] += followers[node.name] - 1
-                continue
-            before = kept.get(after[0]) if len(after) == 1 else None
-            if (
-                isinstance(before, ComputeUnit)
-                and before.worker == node.worker
-                and followers[before.name] == 1
-            ):
-                kept[before.name] = replace(before, duration_s=before.duration_s + node.duration_s)
-                instead[node.name] = (before.name,)
-                followers[before.name] = followers[node.name]
-                chained += 1
-                continue
-        kept[node.name] = node if after == node.after else replace(node, after=after)
-    tally = workload.tally + ReadCounts(
-        derived=Counter(
-            {"computing joined with the computing before it": chained} if chained else {}
-        ),
-        ignored=Counter({"computing that takes no time": dropped} if dropped else {}),
+        names: dict[str, None] = {}
+        for name in node.after:
+            names.update(dict.fromkeys(instead.get(name, (name,))))
+        after = tuple(names)
+        if not isinstance(node, ComputeUnit):
+            kept[node.name] = _waiting(node, after)
+            continue
+        is_simple = len(after) <= 1 or followers[node.name] <= 1
+        if node.duration_s == 0 and is_simple:
+            instead[node.name] = after
+            dropped += 1
+            # With several nodes before it there is one follower, which waits for each of them
+            # instead.
+            if len(after) == 1:
+                followers[after[0]] += followers[node.name] - 1
+            continue
+        before = kept.get(after[0]) if len(after) == 1 else None
+        if not isinstance(before, ComputeUnit) or before.worker != node.worker:
+            kept[node.name] = _waiting(node, after)
+        elif followers[before.name] == 1:
+            duration_s = before.duration_s + node.duration_s
+            kept[before.name] = replace(before, duration_s=duration_s)
+            instead[node.name] = (before.name,)
+            followers[before.name] = followers[node.name]
+            chained += 1
+        else:
+            kept[node.name] = _waiting(node, after)
+
+    counts = ReadCounts()
+    if chained:
+        counts.derived["computing joined with the computing before it"] = chained
+    if dropped:
+        counts.ignored["computing that takes no time"] = dropped
+    nodes = tuple(kept.values())
+    return replace(
+        workload,
+        nodes=nodes,
+        tally=workload.tally + counts,
     )
-    return replace(workload, nodes=tuple(kept.values()), tally=tally)
 
 
 def merged(workload: Workload) -> Workload:
-    """Return the workload with runs of the same collective on the same group, with nothing between,
-    as one each.
+    """Return the workload with runs of the same collective as one each.
 
-    Bytes are kept; rounds and the waiting between them are not. The number of steps is linear in
-    nodes and edges.
+    A run has one group and nothing between. Bytes are kept; rounds and the waiting between them are
+    not. The number of steps is linear in nodes and edges.
     """
-    followers: Counter[str] = Counter(
-        name for node in workload.nodes for name in dict.fromkeys(node.after)
-    )
+    followers = _followers(workload)
     instead: dict[str, str] = {}
     kept: dict[str, Step] = {}
     for node in workload.nodes:
-        after = tuple(dict.fromkeys(instead.get(name, name) for name in node.after))
-        before = kept.get(after[0]) if len(after) == 1 else None
-        if (
-            isinstance(node, CollectiveStep)
-            and isinstance(before, CollectiveStep)
-            and (before.operation, before.group) == (node.operation, node.group)
-            and before.matrix is None
-            and node.matrix is None
-            and followers[before.name] == 1
-        ):
-            kept[before.name] = replace(before, size_bytes=before.size_bytes + node.size_bytes)
-            instead[node.name] = before.name
-            followers[before.name] = followers[node.name]
+        names = [instead.get(name, name) for name in node.after]
+        after = tuple(dict.fromkeys(names))
+        joined = None
+        if len(after) == 1 and followers[after[0]] == 1:
+            joined = _joined(kept.get(after[0]), node)
+        if joined is None:
+            kept[node.name] = _waiting(node, after)
         else:
-            kept[node.name] = node if after == node.after else replace(node, after=after)
-    joined = len(workload.nodes) - len(kept)
-    tally = workload.tally + ReadCounts(
-        derived=Counter({"collectives joined with the same one before": joined})
+            kept[joined.name] = joined
+            instead[node.name] = joined.name
+            followers[joined.name] = followers[node.name]
+
+    counts = ReadCounts()
+    nodes = tuple(kept.values())
+    count = len(workload.nodes) - len(nodes)
+    counts.derived["collectives joined with the same one before"] = count
+    return replace(
+        workload,
+        nodes=nodes,
+        tally=workload.tally + counts,
     )
-    return replace(workload, nodes=tuple(kept.values()), tally=tally)
+
+
+def _followers(workload: Workload) -> Counter[str]:
+    """Return how many nodes wait for each node."""
+    followers: Counter[str] = Counter()
+    for node in workload.nodes:
+        followers.update(set(node.after))
+    return followers
+
+
+def _waiting(node: Step, after: tuple[str, ...]) -> Step:
+    return node if after == node.after else replace(node, after=after)
+
+
+def _joined(before: Step | None, node: Step) -> CollectiveStep | None:
+    """Return both as one collective; None if they are not the same on the same group."""
+    if not isinstance(before, CollectiveStep) or not isinstance(node, CollectiveStep):
+        return None
+    if before.matrix is not None or node.matrix is not None:
+        return None
+    if (before.operation, before.group) != (node.operation, node.group):
+        return None
+    return replace(before, size_bytes=before.size_bytes + node.size_bytes)
 
 
 class TooLargeError(Exception):
@@ -156,11 +184,16 @@ class Builder:
         self._nodes: list[Step] = []
         self._last: dict[str, tuple[str, ...]] = {str(rank): () for rank in range(ranks)}
         """The nodes for which what each rank does next will wait."""
-        self._workers: dict[tuple[int, ...], tuple[str, ...]] = {}
+        self._workers: dict[Ranks, tuple[str, ...]] = {}
         self._groups: dict[tuple[str, ...], str] = {}
         self._kinds: Counter[str] = Counter()
 
-    def compute(self, name: str, rank: int, duration_s: Fraction) -> None:
+    def compute(
+        self,
+        name: str,
+        rank: int,
+        duration_s: Fraction,
+    ) -> None:
         """Add computing."""
         worker = str(rank)
         self._add(ComputeUnit(name, worker, duration_s, self._last[worker]))
@@ -171,7 +204,7 @@ class Builder:
         name: str,
         operation: CollectiveKind,
         group: str,
-        ranks: tuple[int, ...],
+        ranks: Ranks,
         size_bytes: int,
         *,
         waits: bool = True,
@@ -182,18 +215,33 @@ class Builder:
         of that kind.
         """
         if ranks not in self._workers:
-            self._workers[ranks] = tuple(map(str, ranks))
-            self._groups[self._workers[ranks]] = f"{group}{self._kinds[group]}"
-            self._kinds[group] += 1
+            self._name_group(group, ranks)
         workers = self._workers[ranks]
-        after = tuple(dict.fromkeys(before for worker in workers for before in self._last[worker]))
-        self._add(CollectiveStep(name, operation, workers, size_bytes, after=after))
+        after: dict[str, None] = {}
+        for worker in workers:
+            after.update(dict.fromkeys(self._last[worker]))
+        step = CollectiveStep(name, operation, workers, size_bytes, after=tuple(after))
+        self._add(step)
         if waits:
             self._last.update(dict.fromkeys(workers, (name,)))
 
-    def send(self, name: str, src: int, dst: int, size_bytes: int) -> None:
+    def _name_group(self, kind: str, ranks: Ranks) -> None:
+        workers = tuple(map(str, ranks))
+        self._workers[ranks] = workers
+        self._groups[workers] = f"{kind}{self._kinds[kind]}"
+        self._kinds[kind] += 1
+
+    def send(
+        self,
+        name: str,
+        src: int,
+        dst: int,
+        size_bytes: int,
+    ) -> None:
         """Add a transfer. What either rank does next does not wait for it; see `wait`."""
-        self._add(Flow(name, str(src), str(dst), size_bytes, self._last[str(src)]))
+        sender = str(src)
+        flow = Flow(name, sender, str(dst), size_bytes, self._last[sender])
+        self._add(flow)
 
     def _add(self, node: Step) -> None:
         if len(self._nodes) == MOST_NODES:
@@ -203,7 +251,8 @@ class Builder:
     def wait(self, rank: int, *names: str) -> None:
         """Let what `rank` does next wait for these nodes too."""
         worker = str(rank)
-        self._last[worker] = tuple(dict.fromkeys((*self._last[worker], *names)))
+        last = (*self._last[worker], *names)
+        self._last[worker] = tuple(dict.fromkeys(last))
 
     def workload(self) -> Workload:
         """Return what has been added."""

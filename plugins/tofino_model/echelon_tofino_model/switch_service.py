@@ -59,8 +59,11 @@ def is_asked(options: argparse.Namespace) -> bool:
 
 
 def serve(options: argparse.Namespace, parts: Parts) -> Served:
-    """Return the server. It executes programs that clients bring, unless packets go through
-    PROGRAM.json or only the description of a program is given."""
+    """Return the server.
+
+    It executes programs that clients bring, unless packets go through PROGRAM.json or only the
+    description of a program is given.
+    """
     from echelon_tofino_model.bfruntime.device import BfrtProgram
     from echelon_tofino_model.bfruntime.schema import parse
     from echelon_tofino_model.bfruntime.server import BfRuntimeServer
@@ -70,7 +73,7 @@ def serve(options: argparse.Namespace, parts: Parts) -> Served:
     from echelon_tofino_model.emulator.device import TofinoDevice
 
     def use(switch: TofinoSwitch) -> None:
-        parts.core.switch = cast("Pipelines", switch)
+        parts.core.run(cast("Pipelines", switch))
 
     traffic = TrafficManager(parts.schedulers, parts.clock, parts.is_port_up)
     described: NamedFile | None = options.bf_rt_info
@@ -88,14 +91,14 @@ def serve(options: argparse.Namespace, parts: Parts) -> Served:
 
 def _named_file(text: str) -> NamedFile:
     name, equals, path = text.rpartition("=")
-    found = Path(path)
+    file = Path(path)
     if equals and not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not [NAME=]FILE, such as echelon=bf-rt.json")
     if not name:
         # p4c writes PROGRAM/bf-rt.json.
-        plain = found.name in ("bf-rt.json", "bfrt.json")
+        plain = file.name in ("bf-rt.json", "bfrt.json")
         if plain:
-            name = found.resolve().parent.name
+            name = file.resolve().parent.name
         else:
-            name = found.name.partition(".")[0]
-    return NamedFile(name, found)
+            name = file.name.partition(".")[0]
+    return NamedFile(name, file)

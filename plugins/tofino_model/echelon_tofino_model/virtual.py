@@ -1,5 +1,6 @@
-"""A fabric of Tofinos in virtual time: switches that execute the program's assembly, reached by BF
-Runtime.
+"""A fabric of Tofinos in virtual time, reached by BF Runtime.
+
+Its switches execute the program's assembly.
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ class TofinoTestbed(Testbed[BfRuntimeServer]):
         report = switch.on_digest
         assert report is not None, "the device listens to every switch that it makes"
 
-        def on_digest(now_ns: int, name: str, fields: Mapping[str, int]) -> None:
+        def on_digest(
+            now_ns: int,
+            name: str,
+            fields: Mapping[str, int],
+        ) -> None:
             self._report_later(node.name, now_ns, partial(report, now_ns, name, fields))
 
         switch.on_digest = on_digest

@@ -23,10 +23,10 @@ def coin_change_mod(members: int, strides: Collection[int]) -> tuple[tuple[int, 
     ways: dict[int, tuple[int, ...]] = {0: ()}
     waiting = deque([0])
     while waiting:
-        at = waiting.popleft()
+        distance = waiting.popleft()
         for coin in coins:
-            there = (at + coin) % members
-            if there not in ways:
-                ways[there] = tuple(sorted((*ways[at], coin), reverse=True))
-                waiting.append(there)
+            farther = (distance + coin) % members
+            if farther not in ways:
+                ways[farther] = tuple(sorted((*ways[distance], coin), reverse=True))
+                waiting.append(farther)
     return tuple(map(ways.get, range(members)))

@@ -13,14 +13,19 @@ from collections.abc import Sequence
 from math import ceil, floor
 
 
-def ring_ports(degree: int, reduced: float, sent: float) -> int:
+def ring_ports(
+    degree: int,
+    reduced: float,
+    sent: float,
+) -> int:
     """Return the paper's share in whole pairs of ports, the nearest number of them but one at
     least, if there is.
 
     Hosts send `reduced` bytes in all-reduces.
     """
     share = reduced / (reduced + sent) if reduced + sent else 1.0
-    return 2 * min(max(1, floor(degree * share / 2 + 0.5)), degree // 2)
+    pairs = floor(degree * share / 2 + 0.5)
+    return 2 * min(max(1, pairs), degree // 2)
 
 
 def group_rings(rings: int, traffic: Sequence[float]) -> tuple[int, ...]:

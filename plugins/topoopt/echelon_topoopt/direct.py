@@ -27,7 +27,10 @@ _BETWEEN = 100
 
 
 def direct_fabric(
-    parts: Sequence[Topology], rate_bps: int, delay_s: Fraction = DELAY_S, name: str = ""
+    parts: Sequence[Topology],
+    rate_bps: int,
+    delay_s: Fraction = DELAY_S,
+    name: str = "",
 ) -> FabricSpec:
     """Return the fabric of the parts of a panel, one after the other; cables carry `rate_bps` in
     each direction.
@@ -40,23 +43,25 @@ def direct_fabric(
     links: list[tuple[str, str, int]] = []
     first: list[str] = []
     for part in parts:
-        own = [f"h{len(hosts) + number}" for number in range(1, part.hosts + 1)]
-        hosts += own
-        first.append(f"{own[0]}{NIC}")
-        links += ((host, f"{host}{NIC}", 2 * part.degree * rate_bps) for host in own)
-        links += (
-            (f"{own[one]}{NIC}", f"{own[other]}{NIC}", count * rate_bps)
-            for (one, other), count in part.cables.items()
-        )
-    links += ((one, other, max(1, rate_bps // _BETWEEN)) for one, other in pairwise(first))
+        members = [f"h{len(hosts) + number}" for number in range(1, part.hosts + 1)]
+        nics = [f"{host}{NIC}" for host in members]
+        hosts += members
+        first.append(nics[0])
+        host_bps = 2 * part.degree * rate_bps
+        links += ((host, nic, host_bps) for host, nic in zip(members, nics, strict=True))
+        for (start, end), count in part.cables.items():
+            links.append((nics[start], nics[end], count * rate_bps))
+    between_bps = max(1, rate_bps // _BETWEEN)
+    links += ((start, end, between_bps) for start, end in pairwise(first))
     title = name or f"direct_{len(hosts)}_{parts[0].degree}"
+    delay = duration_text(delay_s)
     document = {
         "fabric": title,
         "hosts": hosts,
         "switches": [f"{host}{NIC}" for host in hosts],
         "links": [
-            {"between": [one, other], "rate": rate_text(rate), "delay": duration_text(delay_s)}
-            for one, other, rate in links
+            {"between": [start, end], "rate": rate_text(rate), "delay": delay}
+            for start, end, rate in links
         ],
     }
     return parse_document(FabricSpec, document, title)
@@ -74,15 +79,16 @@ def strides_of(fabric: Fabric) -> tuple[list[str], frozenset[int]] | None:
     None: it is another kind of fabric.
     """
     hosts = list(fabric.hosts)
-    number = {f"{host}{NIC}": at for at, host in enumerate(hosts)}
-    if number.keys() != fabric.switches.keys():
+    numbers = {f"{host}{NIC}": number for number, host in enumerate(hosts)}
+    if numbers.keys() != fabric.switches.keys():
         return None
-    near: dict[int, set[int]] = {at: set() for at in range(len(hosts))}
-    for one, other in fabric.usable_links:
-        if one in number and other in number:
-            near[number[one]].add((number[other] - number[one]) % len(hosts))
-            near[number[other]].add((number[one] - number[other]) % len(hosts))
-    strides = frozenset(near[0])
-    if all(own == strides for own in near.values()):
+    by_host: list[set[int]] = [set() for _ in hosts]
+    for start, end in fabric.usable_links:
+        if start in numbers and end in numbers:
+            stride = numbers[end] - numbers[start]
+            by_host[numbers[start]].add(stride % len(hosts))
+            by_host[numbers[end]].add(-stride % len(hosts))
+    strides = frozenset(by_host[0])
+    if all(of_host == strides for of_host in by_host):
         return (hosts, strides)
     return None

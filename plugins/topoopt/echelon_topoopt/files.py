@@ -30,7 +30,8 @@ def write_files(
     """
     out.mkdir(parents=True, exist_ok=True)
     texts = {"fabric.yaml": fabric_text(fabric, about)}
-    texts |= {f"{name}.yaml": job_text(name, hosts, steps, about) for name, hosts, steps in jobs}
+    for name, hosts, steps in jobs:
+        texts[f"{name}.yaml"] = job_text(name, hosts, steps, about)
     named = ", ".join(f"{name}.yaml" for name, _, _ in jobs)
     texts["scenario.yaml"] = (
         f"# {about}\nscenario: topology\nfabric: fabric.yaml\njobs: [{named}]\npolicies:"
@@ -42,45 +43,54 @@ def write_files(
     return files
 
 
-def job_text(name: str, hosts: Sequence[str], steps: Sequence[Step], about: str) -> str:
+def job_text(
+    name: str,
+    hosts: Sequence[str],
+    steps: Sequence[Step],
+    about: str,
+) -> str:
     """Return the job file with these steps, rank r on host r.
 
     Durations are rounded to picoseconds.
     """
     workers = textwrap.wrap(
-        f"workers: [{', '.join(hosts)}]", _WIDTH, subsequent_indent="  ", break_on_hyphens=False
+        f"workers: [{', '.join(hosts)}]",
+        _WIDTH,
+        subsequent_indent="  ",
+        break_on_hyphens=False,
     )
-    head = [f"# {about}", f"job: {name}", "parallelism: graph", *workers, "graph:", "  nodes:"]
-    return "".join(f"{line}\n" for line in [*head, *(f"    - {_node(step)}" for step in steps)])
+    lines = [f"# {about}", f"job: {name}", "parallelism: graph", *workers, "graph:", "  nodes:"]
+    lines += [f"    - {_node(step)}" for step in steps]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _node(step: Step) -> str:
     match step:
         case ComputeUnit():
-            what = (
+            keys = (
                 f"rank: {step.worker}, compute: {duration_text(Fraction(step.duration_s))}, kind:"
                 f" {step.kind}"
             )
         case Flow():
-            what = f"send: [{step.src}, {step.dst}], bytes: {size_text(step.size_bytes)}"
+            keys = f"send: [{step.src}, {step.dst}], bytes: {size_text(step.size_bytes)}"
         case CollectiveStep():
-            what = f"collective: {step.operation}, group: [{', '.join(step.group)}]"
+            keys = f"collective: {step.operation}, group: [{', '.join(step.group)}]"
             if step.matrix is not None:
-                rows = ", ".join(
-                    f"[{', '.join(size_text(size) if size else '0' for size in row)}]"
-                    for row in step.matrix
-                )
-                what += f", matrix: [{rows}]"
+                rows = ", ".join(map(_matrix_row, step.matrix))
+                keys += f", matrix: [{rows}]"
             elif step.operation != "barrier":
-                what += f", bytes: {size_text(step.size_bytes)}"
-            what += f", algorithm: {step.algorithm}" if step.algorithm else ""
-            what += ", steps: rounds" if step.rounds else ""
+                keys += f", bytes: {size_text(step.size_bytes)}"
+            if step.algorithm:
+                keys += f", algorithm: {step.algorithm}"
+            if step.rounds:
+                keys += ", steps: rounds"
     if step.micro_batch is not None:
-        batch = f", micro_batch: {step.micro_batch}"
-    else:
-        batch = ""
+        keys += f", micro_batch: {step.micro_batch}"
     if step.after:
-        after = f", after: [{', '.join(step.after)}]"
-    else:
-        after = ""
-    return f"{{name: {step.name}, {what}{batch}{after}}}"
+        keys += f", after: [{', '.join(step.after)}]"
+    return f"{{name: {step.name}, {keys}}}"
+
+
+def _matrix_row(row: Sequence[int]) -> str:
+    sizes = [size_text(size) if size else "0" for size in row]
+    return f"[{', '.join(sizes)}]"

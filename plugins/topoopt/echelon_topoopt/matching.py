@@ -38,11 +38,10 @@ def matching_rounds(sent: Mapping[Pair, float], free: Mapping[int, int]) -> Coun
     ports = Counter(dict(free))
     cables: Counter[Pair] = Counter()
     while True:
-        able = {
-            pair: amount
-            for pair, amount in left.items()
-            if ports[pair[0]] > 0 and ports[pair[1]] > 0
-        }
+        able = {}
+        for pair, amount in left.items():
+            if all(ports[host] > 0 for host in pair):
+                able[pair] = amount
         if not able:
             return cables
         for pair in maximum_matching(able):
@@ -66,8 +65,6 @@ def _largest(sent: Mapping[Pair, float]) -> Iterator[Pair]:
     """
     seen: Counter[int] = Counter()
     for pair in sorted(sent, key=lambda pair: (-sent[pair], pair[1] - pair[0])):
-        one, other = pair
-        if seen[one] < MOST_PARTNERS or seen[other] < MOST_PARTNERS:
+        if any(seen[host] < MOST_PARTNERS for host in pair):
             yield pair
-        seen[one] += 1
-        seen[other] += 1
+        seen.update(pair)

@@ -15,13 +15,13 @@ from echelon.model.documents import DocumentError
 from echelon.model.fabric.load import FabricSpec, build_fabric
 from echelon.model.jobs.combinators import Step
 from echelon.model.jobs.graph import Job
-from echelon.model.jobs.spec import load_job_spec
+from echelon.model.jobs.spec import JobSpec, load_job_spec
 from echelon.model.progress import UNSEEN, CommandProgress
 from echelon_topoopt.direct import direct_fabric
-from echelon_topoopt.parallelisations import given, job_of
+from echelon_topoopt.parallelisations import as_in_file, job_of
 from echelon_topoopt.rings import over_rings
 from echelon_topoopt.rivals import best_on, rivals
-from echelon_topoopt.search import Judge, optimise
+from echelon_topoopt.search import Candidate, Judge, optimise
 from echelon_topoopt.tardiness import by_tardiness
 from echelon_topoopt.topology_finder import Topology
 
@@ -97,53 +97,65 @@ def optimise_jobs(
             "JOB", "", "two jobs have one name (give each its own)", code="duplicate"
         )
     for spec in specs:
-        given(spec, len(spec.workers))
-    found = []
+        as_in_file(spec, len(spec.workers))
+    chosen = []
     rows: list[NetworkRow] = []
     searches = []
     for spec in specs:
         panel = (settings.degree, settings.rate_bps)
         first = optimise(
-            spec, *panel, starts=settings.starts, seed=settings.seed, progress=progress
+            spec,
+            *panel,
+            starts=settings.starts,
+            seed=settings.seed,
+            progress=progress,
         )
         best = first.best
         if settings.by_tardiness:
             progress.stage(f"giving ports to what is late of {spec.job}")
             best = by_tardiness(Judge(spec, settings.rate_bps), best)
-        found.append(best)
+        chosen.append(best)
         times = (first.as_published.iteration_s, first.best.iteration_s, best.iteration_s)
         searches.append(SearchRow(spec.job, first.judged, first.turns, *times))
-        own = (
-            spec.job,
-            "topology",
-            settings.degree * settings.rate_bps,
-            best.parallelisation.label,
-        )
-        rows.append(NetworkRow(*own, best.iteration_s, 1.0))
-        others = rivals(len(spec.workers), *panel, settings.panel_price, settings.seed)
-        progress.stage(f"comparing {spec.job}", len(others), "networks")
-        for rival in others:
-            label, lasts_s = best_on(rival, spec, progress)
-            rows.append(
-                NetworkRow(
-                    spec.job, rival.name, rival.host_bps, label, lasts_s, lasts_s / best.iteration_s
-                )
-            )
-            progress.done()
-    fabric = direct_fabric([best.topology for best in found], settings.rate_bps)
+        rows += _compared(spec, best, settings, progress)
+
+    fabric = direct_fabric([best.topology for best in chosen], settings.rate_bps)
     names = iter(build_fabric(fabric).hosts)
     jobs = []
     parts = []
-    for spec, best in zip(specs, found, strict=True):
-        own_hosts = list(islice(names, len(spec.workers)))
+    labels = []
+    for spec, best in zip(specs, chosen, strict=True):
+        job_hosts = list(islice(names, len(spec.workers)))
         steps = over_rings(best.parallelisation.steps, best.topology)
-        jobs.append((spec.job, own_hosts, steps))
-        parts.append((best.topology, job_of(steps, spec, own_hosts)))
-    about = (
-        f"{needed} hosts with {settings.degree} ports of {settings.rate_bps / 1e9:g} Gbit/s, "
-        + ", ".join(
-            f"{spec.job}: {best.parallelisation.label}"
-            for spec, best in zip(specs, found, strict=True)
-        )
-    )
+        jobs.append((spec.job, job_hosts, steps))
+        parts.append((best.topology, job_of(steps, spec, job_hosts)))
+        labels.append(f"{spec.job}: {best.parallelisation.label}")
+    ports = f"{settings.degree} ports of {settings.rate_bps / 1e9:g} Gbit/s"
+    about = f"{needed} hosts with {ports}, {', '.join(labels)}"
     return Result(fabric, jobs, parts, rows, searches, about)
+
+
+def _compared(
+    spec: JobSpec,
+    best: Candidate,
+    settings: Settings,
+    progress: CommandProgress,
+) -> list[NetworkRow]:
+    """Return a row for the topology of a job, and one for each other network."""
+    host_bps = settings.degree * settings.rate_bps
+    label = best.parallelisation.label
+    rows = [NetworkRow(spec.job, "topology", host_bps, label, best.iteration_s, 1.0)]
+    networks = rivals(
+        len(spec.workers),
+        settings.degree,
+        settings.rate_bps,
+        settings.panel_price,
+        settings.seed,
+    )
+    progress.stage(f"comparing {spec.job}", len(networks), "networks")
+    for rival in networks:
+        label, lasts_s = best_on(rival, spec, progress)
+        relative = lasts_s / best.iteration_s
+        rows.append(NetworkRow(spec.job, rival.name, rival.host_bps, label, lasts_s, relative))
+        progress.done()
+    return rows

@@ -54,30 +54,40 @@ class Parallelisation:
         does its passes one after the other, each with the all-reduces of the ranks that share its
         layers, and gradients come last.
         """
-        of = self.paradigm
-        if not isinstance(of, MeshOfRanks) or any(
-            isinstance(value, tuple) for value in _values(of)
-        ):
+        mesh = self.paradigm
+        if not isinstance(mesh, MeshOfRanks) or _differs_by_stage(mesh):
             return 0.0
-        computed_s = float(Fraction(str(of.forward)) + Fraction(str(of.backward)))
-        summed = (
-            2 * len(BLOCKS) * of.layers * int(str(of.activation)) * 2 * (of.tensor - 1) / of.tensor
-        )
-        gradient = int(str(of.gradient or 0)) * 2 * (of.data - 1) / of.data
-        passes = int(str(of.micro_batches)) + (
-            of.pipeline - 1 if of.schedule != "zero-bubble" else 0
-        )
+        computed_s = float(Fraction(str(mesh.forward)) + Fraction(str(mesh.backward)))
+        blocks = 2 * len(BLOCKS) * mesh.layers
+        summed = _ring_bytes(blocks * int(str(mesh.activation)), mesh.tensor)
+        gradient = _ring_bytes(int(str(mesh.gradient or 0)), mesh.data)
+        passes = int(str(mesh.micro_batches))
+        if mesh.schedule != "zero-bubble":
+            passes += mesh.pipeline - 1
         return passes * (computed_s + summed / host_Bps) + gradient / host_Bps
 
 
-def job_of(steps: Sequence[Step], spec: JobSpec, hosts: Sequence[str]) -> Job:
+def _ring_bytes(size_bytes: int, ranks: int) -> float:
+    """Return what each rank of a ring sends, 2(n-1)/n of the data."""
+    return size_bytes * 2 * (ranks - 1) / ranks
+
+
+def job_of(
+    steps: Sequence[Step],
+    spec: JobSpec,
+    hosts: Sequence[str],
+) -> Job:
     """Return the job with these steps, rank r on host r. Raises `GraphError`."""
+    iteration = FreeGraph(tuple(steps)).iteration(hosts)
     return Job(
-        spec.job, *FreeGraph(tuple(steps)).iteration(hosts), start_s=spec.start, weight=spec.weight
+        spec.job,
+        *iteration,
+        start_s=spec.start,
+        weight=spec.weight,
     )
 
 
-def given(spec: JobSpec, hosts: int) -> Parallelisation:
+def as_in_file(spec: JobSpec, hosts: int) -> Parallelisation:
     """Return the job as its file has it.
 
     Raises `DocumentError` if it has not one rank on each of so many hosts.
@@ -104,21 +114,28 @@ def parallelisations(spec: JobSpec, *, orders: bool = False) -> tuple[Parallelis
     """Return the job as given, and then all other parallelisations; with `orders`, in each order of
     axes.
 
-    Raises `DocumentError` as `given`.
+    Raises `DocumentError` as `as_in_file`.
     """
-    first = given(spec, len(spec.workers))
-    found = {first.label: first}
-    for keys in _others(first.paradigm, first.hosts, orders):
-        document = {**first.paradigm.model_dump(mode="json", exclude_none=True), **keys}
+    first = as_in_file(spec, len(spec.workers))
+    by_label = {first.label: first}
+    ranks = [str(rank) for rank in range(first.hosts)]
+    for keys in _alternatives(first.paradigm, first.hosts, orders):
+        document = {
+            **first.paradigm.model_dump(
+                mode="json",
+                exclude_none=True,
+            ),
+            **keys,
+        }
         try:
             paradigm = parse_document(type(first.paradigm), document, spec.job)
-            paradigm.check([str(rank) for rank in range(first.hosts)])
+            paradigm.check(ranks)
         except (DocumentError, ValueError):
             continue  # such as layers that stages cannot share evenly
         label = _label(paradigm) or ""
-        if label not in found:
-            found[label] = Parallelisation(label, paradigm, first.hosts)
-    return tuple(found.values())
+        if label not in by_label:
+            by_label[label] = Parallelisation(label, paradigm, first.hosts)
+    return tuple(by_label.values())
 
 
 def _label(paradigm: RankedParadigm) -> str | None:
@@ -131,7 +148,12 @@ def _label(paradigm: RankedParadigm) -> str | None:
     return None
 
 
-def _others(paradigm: RankedParadigm, hosts: int, orders: bool) -> Iterator[Mapping[str, Any]]:
+def _alternatives(
+    paradigm: RankedParadigm,
+    hosts: int,
+    orders: bool,
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the keys that differ, of each other way to divide the job."""
     if isinstance(paradigm, Expert) and paradigm.load is None and paradigm.gradient is not None:
         for group in _divisors(hosts):
             if group > 1:
@@ -141,54 +163,59 @@ def _others(paradigm: RankedParadigm, hosts: int, orders: bool) -> Iterator[Mapp
         yield from _meshes(paradigm, hosts, orders)
 
 
-def _meshes(mesh: MeshOfRanks, hosts: int, orders: bool) -> Iterator[Mapping[str, Any]]:
-    if any(isinstance(value, tuple) for value in _values(mesh)) or mesh.schedule not in _SCHEDULES:
+def _meshes(
+    mesh: MeshOfRanks,
+    hosts: int,
+    orders: bool,
+) -> Iterator[Mapping[str, Any]]:
+    if _differs_by_stage(mesh) or mesh.schedule not in _SCHEDULES:
         return
     if mesh.exchange or mesh.parameters or mesh.buckets > 1:
         return
-    samples = mesh.data * int(str(mesh.micro_batches))
-    layers = mesh.layers * mesh.pipeline
-    cut = mesh.pipeline * mesh.tensor
     for pipeline in _divisors(hosts):
         for tensor in _divisors(hosts // pipeline):
             data = hosts // pipeline // tensor
             lengths: dict[str, int] = dict(zip(AXES, (data, pipeline, tensor), strict=True))
-            absent = any(lengths[axis] > 1 for axis in AXES if axis not in mesh.order)
-            if (
-                absent
-                or samples % data
-                or layers % pipeline
-                or (data > 1 and mesh.gradient is None)
-            ):
+            changed = _with_lengths(mesh, lengths)
+            if changed is None:
                 continue
-            part = Fraction(cut, pipeline * tensor)
-            times = {
-                key: value
-                for key in ("forward", "backward", "weights")
-                if (value := getattr(mesh, key))
-            }
-            changed: dict[str, Any] = {
-                **lengths,
-                "micro_batches": samples // data,
-                "layers": layers // pipeline,
-                **{
-                    key: f"{float(Fraction(value) * part * 10**9):.6f} ns"
-                    for key, value in times.items()
-                },
-            }
-            if mesh.gradient is not None:
-                changed["gradient"] = f"{max(1, round(int(str(mesh.gradient)) * part))} B"
-            long = [axis for axis in mesh.order if lengths[axis] > 1]
-            for order in permutations(long) if orders else [tuple(long)]:
-                yield {
-                    **changed,
-                    "order": [*order, *(axis for axis in mesh.order if axis not in order)],
-                }
+            long = tuple(axis for axis in mesh.order if lengths[axis] > 1)
+            short = [axis for axis in mesh.order if lengths[axis] == 1]
+            for order in permutations(long) if orders else [long]:
+                yield {**changed, "order": [*order, *short]}
 
 
-def _values(mesh: MeshOfRanks) -> tuple[object, ...]:
-    """Return what a file may give stage by stage."""
-    return (
+def _with_lengths(mesh: MeshOfRanks, lengths: Mapping[str, int]) -> dict[str, Any] | None:
+    """Return the keys of the same job on axes of other lengths; None if it cannot be cut so."""
+    data, pipeline, tensor = (lengths[axis] for axis in AXES)
+    samples = mesh.data * int(str(mesh.micro_batches))
+    layers = mesh.layers * mesh.pipeline
+    if any(lengths[axis] > 1 for axis in AXES if axis not in mesh.order):
+        return None
+    if data > 1 and mesh.gradient is None:
+        return None
+    if samples % data or layers % pipeline:
+        return None
+    changed: dict[str, Any] = {
+        **lengths,
+        "micro_batches": samples // data,
+        "layers": layers // pipeline,
+    }
+    # What a rank computes and holds of a sample grows as the ranks that share the layers get fewer.
+    part = Fraction(mesh.pipeline * mesh.tensor, pipeline * tensor)
+    for key in ("forward", "backward", "weights"):
+        value = getattr(mesh, key)
+        if value:
+            changed[key] = f"{float(Fraction(value) * part * 10**9):.6f} ns"
+    if mesh.gradient is not None:
+        gradient = round(int(str(mesh.gradient)) * part)
+        changed["gradient"] = f"{max(1, gradient)} B"
+    return changed
+
+
+def _differs_by_stage(mesh: MeshOfRanks) -> bool:
+    """Return whether the file gives anything stage by stage."""
+    values = (
         mesh.forward,
         mesh.backward,
         mesh.activation,
@@ -196,6 +223,7 @@ def _values(mesh: MeshOfRanks) -> tuple[object, ...]:
         mesh.micro_batches,
         mesh.weights,
     )
+    return any(isinstance(value, tuple) for value in values)
 
 
 def _divisors(number: int) -> Iterator[int]:

@@ -14,6 +14,7 @@ from echelon_topoopt.topology_finder import Topology
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
     from echelon.model.jobs.graph import Job
 
@@ -21,48 +22,107 @@ _NAMED = 32
 """The most hosts with names."""
 
 
-def draw(parts: Sequence[tuple[Topology, Job]], title: str, style: Style) -> list[Figure]:
+def draw(
+    parts: Sequence[tuple[Topology, Job]],
+    title: str,
+    style: Style,
+) -> list[Figure]:
     """Return a page for each part of the panel: its cables, and beside them the bytes of an
     iteration.
     """
     return [_page(topology, job, title, style) for topology, job in parts]
 
 
-def _page(topology: Topology, job: Job, title: str, style: Style) -> Figure:
+def _page(
+    topology: Topology,
+    job: Job,
+    title: str,
+    style: Style,
+) -> Figure:
     figure = style.figure(2.9, title)
     left, right = figure.subplots(1, 2)
     _cables(left, topology, job.workers)
-    place = {
-        host: at for at, host in enumerate(sorted(set(job.workers), key=lambda host: int(host[1:])))
-    }
-    sent = [[0.0] * len(place) for _ in place]
-    for flow in job.flows:
-        sent[place[flow.src]][place[flow.dst]] += flow.size_bytes / 1e6
-    image = right.imshow(sent, cmap="Blues", vmin=0)
-    for one, other in topology.cables:
-        right.plot([one, other], [other, one], ".", color=PALETTE[1], markersize=3)
-    right.set_xlabel("to host")
-    right.set_ylabel("from host")
-    ticks = range(0, len(place), max(1, len(place) // 8))
-    for set_ticks in (right.set_xticks, right.set_yticks):
-        set_ticks(ticks, [str(tick + 1) for tick in ticks])
-    right.grid(visible=False)
-    right.set_title("MB an iteration; dots: cables")
-    figure.colorbar(image, ax=right, aspect=18, pad=0.02)
+    image = _traffic(right, topology, job)
+    figure.colorbar(
+        image,
+        ax=right,
+        aspect=18,
+        pad=0.02,
+    )
     return figure
 
 
-def _cables(axis: Axes, topology: Topology, workers: Sequence[str]) -> None:
-    angles = [pi / 2 - 2 * pi * at / topology.hosts for at in range(topology.hosts)]
-    spots = [(cos(angle), sin(angle)) for angle in angles]
+def _traffic(
+    axis: Axes,
+    topology: Topology,
+    job: Job,
+) -> AxesImage:
+    hosts = sorted(set(job.workers), key=lambda host: int(host[1:]))
+    place = {host: number for number, host in enumerate(hosts)}
+    sent_mb = [[0.0] * len(hosts) for _ in hosts]
+    for flow in job.flows:
+        sent_mb[place[flow.src]][place[flow.dst]] += flow.size_bytes / 1e6
+    image = axis.imshow(sent_mb, cmap="Blues", vmin=0)
+    for ends in topology.cables:
+        axis.plot(
+            ends,
+            ends[::-1],
+            ".",
+            color=PALETTE[1],
+            markersize=3,
+        )
+    axis.set_xlabel("to host")
+    axis.set_ylabel("from host")
+    ticks = range(0, len(hosts), max(1, len(hosts) // 8))
+    labels = [str(tick + 1) for tick in ticks]
+    axis.set_xticks(ticks, labels)
+    axis.set_yticks(ticks, labels)
+    axis.grid(visible=False)
+    axis.set_title("MB an iteration; dots: cables")
+    return image
+
+
+def _cables(
+    axis: Axes,
+    topology: Topology,
+    workers: Sequence[str],
+) -> None:
+    # Clockwise from the top.
+    angles = [pi / 2 - 2 * pi * host / topology.hosts for host in range(topology.hosts)]
+    xs = [cos(angle) for angle in angles]
+    ys = [sin(angle) for angle in angles]
     strides = sorted({_stride(topology, pair) for pair in topology.cables})
-    for pair, count in topology.cables.items():
-        xs, ys = zip(*(spots[end] for end in pair), strict=True)
-        look = strides.index(_stride(topology, pair))
-        axis.plot(xs, ys, color=colour(look), linewidth=0.6 + 0.7 * count, zorder=1)
-    axis.plot(*zip(*spots, strict=True), "o", markersize=4, color=INK, zorder=2)
-    for at, (x, y) in enumerate(spots if topology.hosts <= _NAMED else []):
-        axis.text(1.13 * x, 1.13 * y, str(at + 1), ha="center", va="center", fontsize=6)
+    for (start, end), count in topology.cables.items():
+        look = colour(strides.index(_stride(topology, (start, end))))
+        width = 0.6 + 0.7 * count
+        ends = [start, end]
+        xs_of_ends = [xs[host] for host in ends]
+        ys_of_ends = [ys[host] for host in ends]
+        axis.plot(
+            xs_of_ends,
+            ys_of_ends,
+            color=look,
+            linewidth=width,
+            zorder=1,
+        )
+    axis.plot(
+        xs,
+        ys,
+        "o",
+        markersize=4,
+        color=INK,
+        zorder=2,
+    )
+    if topology.hosts <= _NAMED:
+        for number, (x, y) in enumerate(zip(xs, ys, strict=True), start=1):
+            axis.text(
+                1.13 * x,
+                1.13 * y,
+                str(number),
+                ha="center",
+                va="center",
+                fontsize=6,
+            )
     axis.set_title("cables, by distance; wider: several")
     axis.set_aspect("equal")
     axis.set_ylim(-1.25, 1.3)

@@ -38,35 +38,38 @@ class Forwarded:
         """Return the paths by job; the same object as at the last call if nothing in it changed."""
         listed = list(jobs)
         if fabric is not self._fabric:
-            self._fabric, self._way = fabric, _ways(fabric)
-        ends_of = {job.name: connections(job) for job in listed}
-        if not all(ends in self._way for of_job in ends_of.values() for ends in of_job):
-            return self._others.route(fabric, listed)
-        routes = {
-            name: {ends: self._way[ends] for ends in of_job} for name, of_job in ends_of.items()
-        }
-        self._kept = {
-            name: self._kept[name] if self._kept.get(name) == of else of
-            for name, of in routes.items()
-        }
-        return dict(self._kept)
+            self._fabric = fabric
+            self._way = _ways(fabric)
+        by_job: dict[str, Routes] = {}
+        for job in listed:
+            between = connections(job)
+            if not between.keys() <= self._way.keys():
+                return self._others.route(fabric, listed)
+            routes = {ends: self._way[ends] for ends in between}
+            kept = self._kept.get(job.name)
+            by_job[job.name] = kept if kept == routes else routes
+        self._kept = by_job
+        return dict(by_job)
 
 
 def _ways(fabric: Fabric) -> Mapping[Ends, Path]:
     """Return the path between each two hosts whose cables are rings of all; none on another
     fabric.
     """
-    found = strides_of(fabric)
-    if found is None:
+    rings = strides_of(fabric)
+    if rings is None:
         return {}
-    hosts, strides = found
-    change = coin_change_mod(len(hosts), strides)
-    out: dict[Ends, Path] = {}
+    hosts, strides = rings
+    ways = coin_change_mod(len(hosts), strides)
+    paths: dict[Ends, Path] = {}
     for src, host in enumerate(hosts):
-        for coins in filter(None, change):
-            stops = [hosts[at % len(hosts)] for at in accumulate(coins, initial=src)]
-            out[host, stops[-1]] = (host, *(f"{stop}{NIC}" for stop in stops), stops[-1])
-    return out
+        for strides_to_go in filter(None, ways):
+            numbers = accumulate(strides_to_go, initial=src)
+            stops = [hosts[number % len(hosts)] for number in numbers]
+            nics = [f"{stop}{NIC}" for stop in stops]
+            dst = stops[-1]
+            paths[host, dst] = (host, *nics, dst)
+    return paths
 
 
 class TopoOpt(Fair):
@@ -78,6 +81,11 @@ class TopoOpt(Fair):
         super().__init__(parameters)
         self._routes = Forwarded()
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return a plan of seven equal queues. Raises `PlanError` if a worker cannot be reached."""
         return super().plan(jobs, fabric, self._routes if forwards(fabric) else paths)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
 
 from echelon.model.jobs.combinators import Step
 from echelon.model.jobs.graph import CollectiveStep
@@ -21,35 +20,49 @@ def over_rings(steps: Sequence[Step], topology: Topology) -> tuple[Step, ...]:
     """Return the steps with each ring cut into as many as the topology has for its group: NAME-r1,
     NAME-r2...
     """
-    known: dict[Group, tuple[tuple[Group, int], ...]] = {}
+    rings: dict[Group, tuple[tuple[Group, int], ...]] = {}
     parts: dict[str, tuple[Step, ...]] = {}
     for step in steps:
         parts[step.name] = (step,)
-        if not (isinstance(step, CollectiveStep) and passes(step)):
-            continue
-        group = tuple(map(int, step.group))
-        if group not in known:
-            known[group] = topology.rings(group)
-        parts[step.name] = _cut(step, known[group])
-    return tuple(
-        replace(part, after=tuple(other.name for name in part.after for other in parts[name]))
-        for of_step in parts.values()
-        for part in of_step
-    )
+        if isinstance(step, CollectiveStep) and passes(step):
+            group = tuple(map(int, step.group))
+            if group not in rings:
+                rings[group] = topology.rings(group)
+            parts[step.name] = _cut(step, rings[group])
+
+    # What came after a step comes after all its parts.
+    names = {step: tuple(part.name for part in cut) for step, cut in parts.items()}
+    out: list[Step] = []
+    for cut in parts.values():
+        for part in cut:
+            after = tuple(name for step in part.after for name in names[step])
+            out.append(replace(part, after=after))
+    return tuple(out)
 
 
 def _cut(step: CollectiveStep, rings: Sequence[tuple[Group, int]]) -> tuple[Step, ...]:
+    """Return a step for each ring, whose bytes are as many as the ring has cables."""
     if len(rings) == 1:
-        return (replace(step, group=tuple(map(str, rings[0][0]))),)
-    *done, total = accumulate((width for _, width in rings), initial=0)
-    cuts = pairwise(step.size_bytes * part // total for part in (*done, total))
-    return tuple(
-        replace(
-            step,
-            name=f"{step.name}-r{number}",
-            group=tuple(map(str, order)),
-            size_bytes=end - begin,
-        )
-        for number, ((order, _), (begin, end)) in enumerate(zip(rings, cuts, strict=True), start=1)
-        if end > begin
-    )
+        ((order, _),) = rings
+        return (replace(step, group=tuple(map(str, order))),)
+    total = sum(width for _, width in rings)
+    parts = []
+    before = 0
+    begin = 0
+    for number, (order, width) in enumerate(rings, start=1):
+        before += width
+        # The ends are rounded rather than the parts, so that together these are the whole.
+        end = step.size_bytes * before // total
+        if end > begin:
+            name = f"{step.name}-r{number}"
+            group = tuple(map(str, order))
+            parts.append(
+                replace(
+                    step,
+                    name=name,
+                    group=group,
+                    size_bytes=end - begin,
+                )
+            )
+        begin = end
+    return tuple(parts)

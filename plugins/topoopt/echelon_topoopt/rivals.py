@@ -22,9 +22,9 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.spec import JobSpec
 from echelon.model.progress import UNSEEN, CommandProgress
 from echelon_topoopt.direct import direct_fabric
-from echelon_topoopt.matching import Pair, in_order
+from echelon_topoopt.matching import in_order
 from echelon_topoopt.parallelisations import parallelisations
-from echelon_topoopt.search import MOST_STEPS, lasts_s, run_on
+from echelon_topoopt.search import lasts_s, promising, run_on
 from echelon_topoopt.topology_finder import Topology
 
 
@@ -41,64 +41,79 @@ class Rival:
 
 
 def rivals(
-    hosts: int, degree: int, rate_bps: int, panel_price: Fraction = Fraction(1), seed: int = 0
+    hosts: int,
+    degree: int,
+    rate_bps: int,
+    panel_price: Fraction = Fraction(1),
+    seed: int = 0,
 ) -> list[Rival]:
     """Return the networks of equal cost, and an ideal switch, which costs more."""
     paid = degree * rate_bps * (1 + panel_price)
     tree = int(paid / 6)
     leaves = int(paid / 4)
     ideal = degree * rate_bps
-    k = next(k for k in range(2, 2 * hosts + 2, 2) if k**3 // 4 >= hosts)
-    per_leaf = next(size for size in range(max(2, isqrt(hosts)), hosts + 1) if hosts % size == 0)
+    ports = 2
+    while ports**3 // 4 < hosts:
+        ports += 2
+    sizes = range(max(2, isqrt(hosts)), hosts + 1)
+    per_leaf = next(size for size in sizes if hosts % size == 0)
     random = expander(hosts, degree, seed)
-    return [
-        Rival("fat-tree", build_fabric(fat_tree(k, tree)), tree),
-        Rival(
-            "leaf-spine",
-            build_fabric(leaf_spine(hosts // per_leaf, per_leaf, per_leaf, 1, leaves)),
-            leaves,
-        ),
-        Rival(
-            "expander",
-            build_fabric(direct_fabric([random], rate_bps, name="expander")),
-            ideal,
-            random,
-        ),
-        Rival("ideal switch", build_fabric(one_tor(hosts, ideal)), ideal),
-    ]
+    fabrics = {
+        "fat-tree": fat_tree(ports, tree),
+        "leaf-spine": leaf_spine(hosts // per_leaf, per_leaf, per_leaf, 1, leaves),
+        "expander": direct_fabric([random], rate_bps, name="expander"),
+        "ideal switch": one_tor(hosts, ideal),
+    }
+    host_bps = {"fat-tree": tree, "leaf-spine": leaves, "expander": ideal, "ideal switch": ideal}
+    networks = []
+    for name, fabric in fabrics.items():
+        topology = random if name == "expander" else None
+        networks.append(Rival(name, build_fabric(fabric), host_bps[name], topology))
+    return networks
 
 
-def expander(hosts: int, degree: int, seed: int = 0) -> Topology:
+def expander(
+    hosts: int,
+    degree: int,
+    seed: int = 0,
+) -> Topology:
     """Return cables drawn at random, as many at each host (A. Singla et al., Jellyfish, NSDI
     '12).
     """
     import networkx
 
     if degree >= hosts:
-        pairs: Counter[Pair] = Counter({(a, b): 1 for b in range(hosts) for a in range(b)})
-        return Topology(hosts, degree, pairs)
+        pairs = [(start, end) for end in range(hosts) for start in range(end)]
+        return Topology(hosts, degree, Counter(pairs))
     for drawn in range(seed, seed + 1000):
         graph = networkx.random_regular_graph(degree, hosts, seed=drawn)
         if networkx.is_connected(graph):
-            return Topology(hosts, degree, {in_order(pair): 1 for pair in sorted(graph.edges)})
+            cables = {in_order(pair): 1 for pair in sorted(graph.edges)}
+            return Topology(hosts, degree, cables)
     raise ValueError(
         f"no connected graph of {hosts} hosts with {degree} cables each was drawn (give another"
         " degree)"
     )
 
 
-def best_on(rival: Rival, spec: JobSpec, progress: CommandProgress = UNSEEN) -> tuple[str, float]:
+def best_on(
+    rival: Rival,
+    spec: JobSpec,
+    progress: CommandProgress = UNSEEN,
+) -> tuple[str, float]:
     """Return the best parallelisation of a job on a network, and the seconds of its iteration.
 
     On switches, the order of its axes is its placement.
     """
     host_Bps = rival.host_bps / 8  # noqa: N806
-    first, *others = parallelisations(spec, orders=rival.topology is None)
-    fits = [one for one in others if one.paradigm.step_count(one.hosts) <= MOST_STEPS]
-    best = (first.label, inf)
-    for one in (first, *sorted(fits, key=lambda one: one.least_s(host_Bps))):
-        if one.least_s(host_Bps) < best[1]:
-            progress.doing(f"{spec.job} on {rival.name}: {one.label}")
-            record, _ = run_on(one, spec, rival.fabric, rival.topology)
-            best = min(best, (one.label, lasts_s(record)), key=lambda of: of[1])
-    return best
+    first, *alternatives = parallelisations(spec, orders=rival.topology is None)
+    best = first.label
+    best_s = inf
+    for candidate in (first, *promising(alternatives, host_Bps)):
+        if candidate.least_s(host_Bps) < best_s:
+            progress.doing(f"{spec.job} on {rival.name}: {candidate.label}")
+            record, _ = run_on(candidate, spec, rival.fabric, rival.topology)
+            if lasts_s(record) < best_s:
+                best = candidate.label
+                best_s = lasts_s(record)
+    return best, best_s

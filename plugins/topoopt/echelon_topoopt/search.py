@@ -14,7 +14,7 @@ Besides the paper's share of ports for all-reduces, `find_topology` is given all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -27,6 +27,7 @@ from echelon.planning.execution import IterationRecord
 from echelon.planning.fluid import simulate
 from echelon.planning.plan import Plan
 from echelon_topoopt.direct import direct_fabric
+from echelon_topoopt.matching import Pair
 from echelon_topoopt.parallelisations import Parallelisation, job_of, parallelisations
 from echelon_topoopt.policy import Forwarded, TopoOpt
 from echelon_topoopt.rings import over_rings
@@ -97,36 +98,38 @@ def lasts_s(record: IterationRecord[float]) -> float:
 
 def run(job: Job, fabric: Fabric) -> IterationRecord[float]:
     """Return one iteration of a job alone, as a fluid. Raises `PlanError` and `FluidError`."""
-    return simulate([job], fabric, _Planner(), 1).jobs[job.name].iterations[0]
+    result = simulate([job], fabric, _Planner(), 1)
+    return result.jobs[job.name].iterations[0]
 
 
 class Judge:
     """The fluid engine, which remembers what it was asked."""
 
     def __init__(
-        self, spec: JobSpec, rate_bps: int, said: Callable[[str], None] = lambda _: None
+        self,
+        spec: JobSpec,
+        rate_bps: int,
+        progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._spec = spec
         self._rate_bps = rate_bps
-        self._said = said
-        self._known: dict[tuple[str, tuple[tuple[tuple[int, int], int], ...]], Candidate] = {}
+        self._progress = progress
+        self._judged: dict[tuple[str, tuple[tuple[Pair, int], ...]], Candidate] = {}
 
     @property
     def judged(self) -> int:
         """Return the number of iterations run."""
-        return len(self._known)
+        return len(self._judged)
 
     def candidate(self, parallelisation: Parallelisation, topology: Topology) -> Candidate:
         """Return how a parallelisation does on a topology."""
         key = parallelisation.label, tuple(topology.cables.items())
-        if key not in self._known:
+        if key not in self._judged:
             record, _ = self.record(parallelisation, topology)
-            self._known[key] = Candidate(parallelisation, topology, lasts_s(record))
-            self._said(
-                f"{len(self._known)} tried, best"
-                f" {min(of.iteration_s for of in self._known.values()):.4g} s"
-            )
-        return self._known[key]
+            self._judged[key] = Candidate(parallelisation, topology, lasts_s(record))
+            best_s = fastest(self._judged.values()).iteration_s
+            self._progress(f"{len(self._judged)} tried, best {best_s:.4g} s")
+        return self._judged[key]
 
     def record(
         self, parallelisation: Parallelisation, topology: Topology
@@ -137,14 +140,19 @@ class Judge:
 
 
 def topologies(
-    parallelisation: Parallelisation, degree: int, weights: Mapping[str, float] | None = None
+    parallelisation: Parallelisation,
+    degree: int,
+    weights: Mapping[str, float] | None = None,
 ) -> list[Topology]:
     """Return the topologies for its traffic: with the paper's share of ports for all-reduces, and
     with each other.
     """
     traffic = traffic_of(parallelisation.steps, parallelisation.hosts, weights)
-    found = [find_topology(traffic, degree, ports) for ports in (None, *range(0, degree + 1, 2))]
-    return list({tuple(one.cables.items()): one for one in found}.values())
+    different = {}
+    for ports in (None, *range(0, degree + 1, 2)):
+        topology = find_topology(traffic, degree, ports)
+        different[tuple(topology.cables.items())] = topology
+    return list(different.values())
 
 
 def optimise(
@@ -161,24 +169,49 @@ def optimise(
     `rate_bps` is that of a port. Raises `DocumentError` for a job that has not one rank on each
     host, and `ValueError` if hosts have too few ports to be connected.
     """
-    judge = Judge(spec, rate_bps, lambda said: progress.doing(f"{spec.job}: {said}"))
+    judge = Judge(spec, rate_bps, lambda state: progress.doing(f"{spec.job}: {state}"))
     host_Bps = degree * rate_bps / 8  # noqa: N806
-    every = parallelisations(spec)
-    fits = [one for one in every[1:] if one.paradigm.step_count(one.hosts) <= MOST_STEPS]
-    Random(seed).shuffle(fits)
-    others = sorted(fits, key=lambda one: one.least_s(host_Bps))
-    begins = [every[0], *others[: starts - 1]]
+    first, *alternatives = parallelisations(spec)
+    every = [first, *promising(alternatives, host_Bps, Random(seed))]
+    begins = every[:starts]
     progress.stage(f"searching for {spec.job}", len(begins), "starts")
-    published = judge.candidate(every[0], topologies(every[0], degree)[0])
+    published = judge.candidate(first, topologies(first, degree)[0])
     best = published
     turns = 0
     for begin in begins:
         if begin.least_s(host_Bps) < best.iteration_s:
-            found, taken = _alternate(judge, begin, [every[0], *others], degree, host_Bps)
-            best = min(best, found, key=lambda of: of.iteration_s)
-            turns = turns + taken
+            reached, changes = _alternate(judge, begin, every, degree, host_Bps)
+            best = _faster(best, reached)
+            turns += changes
         progress.done()
     return Found(best, published, judge.judged, turns)
+
+
+def promising(
+    parallelisations: Sequence[Parallelisation],
+    host_Bps: float,  # noqa: N803
+    rng: Random | None = None,
+) -> list[Parallelisation]:
+    """Return those that are not too large to be tried, the one that could be fastest in front.
+
+    Equal ones are in an order that `rng` draws, or as they are.
+    """
+    fitting = []
+    for parallelisation in parallelisations:
+        if parallelisation.paradigm.step_count(parallelisation.hosts) <= MOST_STEPS:
+            fitting.append(parallelisation)
+    if rng is not None:
+        rng.shuffle(fitting)
+    return sorted(fitting, key=lambda parallelisation: parallelisation.least_s(host_Bps))
+
+
+def _faster(best: Candidate, other: Candidate) -> Candidate:
+    """Return the one whose iteration is shorter; of equal ones the best so far."""
+    return other if other.iteration_s < best.iteration_s else best
+
+
+def fastest(candidates: Iterable[Candidate]) -> Candidate:
+    return min(candidates, key=lambda candidate: candidate.iteration_s)
 
 
 def _alternate(
@@ -196,14 +229,14 @@ def _alternate(
     best: Candidate | None = None
     while True:
         turns += 1
-        here = [judge.candidate(chosen, topology) for topology in topologies(chosen, degree)]
-        on = min(here, key=lambda of: of.iteration_s)
-        if best is not None and on.iteration_s >= best.iteration_s:
+        tried = [judge.candidate(chosen, topology) for topology in topologies(chosen, degree)]
+        changed = fastest(tried)
+        if best is not None and changed.iteration_s >= best.iteration_s:
             return best, turns
-        best = on
+        best = changed
         for other in every:
             if other.least_s(host_Bps) < best.iteration_s:
-                best = min(best, judge.candidate(other, on.topology), key=lambda of: of.iteration_s)
+                best = _faster(best, judge.candidate(other, changed.topology))
         if best.parallelisation.label == chosen.label:
             return best, turns
         chosen = best.parallelisation

@@ -15,7 +15,11 @@ taken.
 """
 
 
-def select_permutations(strides: Sequence[int], count: int, members: int) -> tuple[int, ...]:
+def select_permutations(
+    strides: Sequence[int],
+    count: int,
+    members: int,
+) -> tuple[int, ...]:
     """Return `count` of the strides, as near as possible to a geometric sequence, in ascending
     order.
 

@@ -19,7 +19,7 @@ from echelon.model.jobs.analysis import topological_order
 from echelon.model.jobs.combinators import Step
 from echelon.model.jobs.graph import CollectiveStep, Job
 from echelon.planning.execution import IterationRecord
-from echelon_topoopt.search import Candidate, Judge, topologies
+from echelon_topoopt.search import Candidate, Judge, fastest, topologies
 
 ROUNDS = 8
 """The most rounds."""
@@ -28,16 +28,15 @@ ROUNDS = 8
 def due_s(job: Job) -> dict[str, float]:
     """Return when each flow must have finished, in seconds from the iteration's beginning, so that
     the iteration lasts no longer than on an infinitely fast network."""
-    lasts = {unit.name: float(unit.duration_s) for unit in job.computes} | {
-        flow.name: 0.0 for flow in job.flows
-    }
-    after = {unit.name: unit.after for unit in job.computes} | {
-        flow.name: flow.after for flow in job.flows
-    }
+    lasts = {unit.name: float(unit.duration_s) for unit in job.computes}
+    lasts |= {flow.name: 0.0 for flow in job.flows}
+    after = {unit.name: unit.after for unit in job.computes}
+    after |= {flow.name: flow.after for flow in job.flows}
     order = topological_order(job)
     end: dict[str, float] = {}
     for name in order:
-        end[name] = max((end[other] for other in after[name]), default=0.0) + lasts[name]
+        begin = max((end[other] for other in after[name]), default=0.0)
+        end[name] = begin + lasts[name]
     due = dict.fromkeys(order, max(end.values(), default=0.0))
     for name in reversed(order):
         for other in after[name]:
@@ -52,11 +51,9 @@ def tardiness_of(job: Job, record: IterationRecord[float]) -> dict[str, float]:
     late: dict[str, float] = {}
     for name, due in due_s(job).items():
         span = record.flows[name]
-        if span.finish is not None:
-            finish = span.finish
-        else:
-            finish = span.start
-        late[name] = max(0.0, min(finish - record.start - due, finish - span.start))
+        finish = span.start if span.finish is None else span.finish
+        late_s = finish - record.start - due
+        late[name] = max(0.0, min(late_s, finish - span.start))
     return late
 
 
@@ -65,15 +62,17 @@ def weights_of(steps: Sequence[Step], late: Mapping[str, float]) -> dict[str, fl
     none: all are 0.
     """
     most = max(late.values(), default=0.0)
-    names = {step.name: isinstance(step, CollectiveStep) for step in steps}
-    out: dict[str, float] = {}
-    for flow, late_s in late.items() if most else ():
+    if not most:
+        return {}
+    is_collective = {step.name: isinstance(step, CollectiveStep) for step in steps}
+    weights: dict[str, float] = {}
+    for flow, late_s in late.items():
         step = flow
         # The flows of a collective are NAME-wI-wJ, or NAME-rR-wI-wJ on ring R.
-        while step not in names or (names[step] and step == flow):
+        while step not in is_collective or (is_collective[step] and step == flow):
             step = step.rpartition("-")[0]
-        out[step] = max(out.get(step, 0.0), late_s / most)
-    return out
+        weights[step] = max(weights.get(step, 0.0), late_s / most)
+    return weights
 
 
 def by_tardiness(judge: Judge, begin: Candidate) -> Candidate:
@@ -86,12 +85,9 @@ def by_tardiness(judge: Judge, begin: Candidate) -> Candidate:
         weights = weights_of(best.parallelisation.steps, tardiness_of(job, record))
         if not weights:
             break
-        tried = [
-            judge.candidate(best.parallelisation, topology)
-            for topology in topologies(best.parallelisation, best.topology.degree, weights)
-        ]
-        found = min(tried, key=lambda of: of.iteration_s)
-        if found.iteration_s >= best.iteration_s:
+        changed = topologies(best.parallelisation, best.topology.degree, weights)
+        tried = fastest(judge.candidate(best.parallelisation, topology) for topology in changed)
+        if tried.iteration_s >= best.iteration_s:
             break
-        best = found
+        best = tried
     return best

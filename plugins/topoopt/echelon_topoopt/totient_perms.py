@@ -8,7 +8,7 @@ in common with k; there are as many as Euler's totient says.
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, isqrt
 
 MOST_STRIDES = 64
 """The strides from which only 1 and primes are considered: that leaves about k / ln k of them
@@ -23,10 +23,10 @@ def totient_perms(members: int, *, duplex: bool = False) -> tuple[int, ...]:
     backwards: `duplex` leaves out the larger of each two.
     """
     most = members // 2 if duplex else members - 1
-    strides = tuple(stride for stride in range(1, most + 1) if gcd(stride, members) == 1)
-    if len(strides) <= MOST_STRIDES:
-        return strides
-    return tuple(stride for stride in strides if stride == 1 or _is_prime(stride))
+    strides = [stride for stride in range(1, most + 1) if gcd(stride, members) == 1]
+    if len(strides) > MOST_STRIDES:
+        strides = [stride for stride in strides if stride == 1 or _is_prime(stride)]
+    return tuple(strides)
 
 
 def ring(members: int, stride: int) -> tuple[int, ...]:
@@ -35,4 +35,5 @@ def ring(members: int, stride: int) -> tuple[int, ...]:
 
 
 def _is_prime(number: int) -> bool:
-    return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
+    divisors = range(2, isqrt(number) + 1)
+    return number > 1 and all(number % divisor for divisor in divisors)

@@ -68,7 +68,9 @@ def passes(step: Step) -> bool:
 
 
 def traffic_of(
-    steps: Sequence[Step], hosts: int, weights: Mapping[str, float] | None = None
+    steps: Sequence[Step],
+    hosts: int,
+    weights: Mapping[str, float] | None = None,
 ) -> Traffic:
     """Return the traffic of the steps of an iteration, rank r on host r.
 

@@ -25,17 +25,27 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Job = Annotated[str, typer.Option(help="The job, as the service knows it.", metavar="NAME")]
+Job = Annotated[
+    str,
+    typer.Option(
+        help="The job, as the service knows it.",
+        metavar="NAME",
+    ),
+]
 Worker = Annotated[
     str | None,
     typer.Option(
-        help="This host, as the job's file names it (default: this machine's name).", metavar="HOST"
+        help="This host, as the job's file names it (default: this machine's name).",
+        metavar="HOST",
     ),
 ]
 Dscp = Annotated[
     int | None,
     typer.Option(
-        help="Mark the job's packets with this DSCP (needs eBPF).", min=0, max=63, metavar="NUMBER"
+        help="Mark the job's packets with this DSCP (needs eBPF).",
+        min=0,
+        max=63,
+        metavar="NUMBER",
     ),
 ]
 Window = Annotated[
@@ -49,7 +59,9 @@ Window = Annotated[
 Unsent = Annotated[
     str | None,
     typer.Option(
-        help="Let so much wait in a socket unsent.", envvar="ECHELON_AGENT_UNSENT", metavar="SIZE"
+        help="Let so much wait in a socket unsent.",
+        envvar="ECHELON_AGENT_UNSENT",
+        metavar="SIZE",
     ),
 ]
 Priority = Annotated[
@@ -73,12 +85,16 @@ Pacing = Annotated[
 IdleGap = Annotated[
     str | None,
     typer.Option(
-        help="Tell iterations apart by this silence, as '50 ms', and time them.", metavar="DURATION"
+        help="Tell iterations apart by this silence, as '50 ms', and time them.",
+        metavar="DURATION",
     ),
 ]
 Metrics = Annotated[
     str | None,
-    typer.Option(help="Answer Prometheus at this address and port.", metavar="ADDRESS:PORT"),
+    typer.Option(
+        help="Answer Prometheus at this address and port.",
+        metavar="ADDRESS:PORT",
+    ),
 ]
 Ebpf = Annotated[bool, typer.Option("--ebpf/--no-ebpf", help="Use eBPF where it is allowed.")]
 
@@ -88,7 +104,11 @@ Ebpf = Annotated[bool, typer.Option("--ebpf/--no-ebpf", help="Use eBPF where it 
 def run(
     client: Client,
     command: Annotated[
-        list[str], typer.Argument(help="The command, after --.", metavar="COMMAND...")
+        list[str],
+        typer.Argument(
+            help="The command, after --.",
+            metavar="COMMAND...",
+        ),
     ],
     job: Job,
     worker: Worker = None,
@@ -124,7 +144,8 @@ def watch(
     cgroup: Annotated[
         Path,
         typer.Option(
-            help="The control group of the job's processes, below /sys/fs/cgroup.", metavar="PATH"
+            help="The control group of the job's processes, below /sys/fs/cgroup.",
+            metavar="PATH",
         ),
     ],
     worker: Worker = None,
@@ -157,25 +178,30 @@ def _options(
     priority: int | None,
     pacing: str | None,
 ) -> SocketOptions:
-    from echelon.model.quantities import QuantityError, rate_bps, size_bytes
+    from echelon.model.quantities import QuantityError, rate_bps
     from echelon_torch.agent.marking import SocketOptions
 
-    read: list[int | None] = []
-    for option, text, of in (
-        ("window", window, size_bytes),
-        ("unsent", unsent, size_bytes),
-        ("pacing", pacing, rate_bps),
-    ):
-        try:
-            read.append(None if text is None else of(text))
-        except QuantityError as error:
-            fail(f"--{option}: {error}")
-        if read[-1] is not None and not 0 < read[-1] < 1 << 30 and option != "pacing":
-            fail(
-                f"--{option}: {text} is not between 1 B and 1 GiB (give what the path needs, as"
-                " 100 kB)"
-            )
-    return SocketOptions(dscp, read[0], read[1], priority, read[2])
+    window_bytes = _buffer_bytes("--window", window)
+    unsent_bytes = _buffer_bytes("--unsent", unsent)
+    try:
+        pacing_bps = None if pacing is None else rate_bps(pacing)
+    except QuantityError as error:
+        fail(f"--pacing: {error}")
+    return SocketOptions(dscp, window_bytes, unsent_bytes, priority, pacing_bps)
+
+
+def _buffer_bytes(option: str, text: str | None) -> int | None:
+    from echelon.model.quantities import QuantityError, size_bytes
+
+    if text is None:
+        return None
+    try:
+        size = size_bytes(text)
+    except QuantityError as error:
+        fail(f"{option}: {error}")
+    if not 0 < size < 1 << 30:
+        fail(f"{option}: {text} is not between 1 B and 1 GiB (give what the path needs, as 100 kB)")
+    return size
 
 
 def _agent(
@@ -188,25 +214,17 @@ def _agent(
     ebpf: bool,
 ) -> Agent:
     from echelon.model.documents import NAME
-    from echelon.model.quantities import QuantityError, duration_s, shown
+    from echelon.model.quantities import excerpt
     from echelon_torch.agent.metrics import serve
     from echelon_torch.agent.reporting import Reporter
     from echelon_torch.agent.watching import Agent, Watched
 
-    try:
-        if idle_gap is None:
-            gap_s = None
-        else:
-            gap_s = float(duration_s(idle_gap))
-    except QuantityError as error:
-        fail(f"--idle-gap: {error}")
-    if gap_s == 0:
-        fail("--idle-gap: 0 s is no silence (give more)")
+    gap_s = _gap_s(idle_gap)
     host = worker or socket.gethostname().partition(".")[0]
     for option, name in (("--job", job), ("--worker", host)):
         if not NAME.fullmatch(name):
             fail(
-                f"{option}: {shown(name)} is not a name (up to 32 letters, digits, '-', '_'; a"
+                f"{option}: {excerpt(name)} is not a name (up to 32 letters, digits, '-', '_'; a"
                 " letter first)"
             )
     reporter = Reporter(client, job, host, _say)
@@ -218,6 +236,20 @@ def _agent(
         with _refusals():
             serve(agent, address, int(port))
     return agent
+
+
+def _gap_s(idle_gap: str | None) -> float | None:
+    from echelon.model.quantities import QuantityError, duration_s
+
+    if idle_gap is None:
+        return None
+    try:
+        gap_s = float(duration_s(idle_gap))
+    except QuantityError as error:
+        fail(f"--idle-gap: {error}")
+    if gap_s == 0:
+        fail("--idle-gap: 0 s is no silence (give more)")
+    return gap_s
 
 
 def _say(line: str) -> None:
@@ -240,7 +272,11 @@ def _refusals() -> Iterator[None]:
 def rank(
     client: Client,
     job: Annotated[
-        list[str], typer.Option(help="A job, as the service knows it; repeatable.", metavar="NAME")
+        list[str],
+        typer.Option(
+            help="A job, as the service knows it; repeatable.",
+            metavar="NAME",
+        ),
     ],
     address: Annotated[
         str,

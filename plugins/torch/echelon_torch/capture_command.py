@@ -21,60 +21,78 @@ if TYPE_CHECKING:
     from echelon_torch.capture.record import RankRecord
 
 
+Command = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="The command that trains, unchanged, behind --.",
+        metavar="-- COMMAND...",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        help="The directory for records, traces and the summary.",
+        metavar="DIRECTORY",
+    ),
+]
+JobFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="A job file to write as well, as echelon import does.",
+        metavar="JOB.yaml",
+    ),
+]
+Iterations = Annotated[
+    int,
+    typer.Option(
+        help="The iterations to record.",
+        min=1,
+        max=10_000,
+    ),
+]
+Skip = Annotated[
+    int,
+    typer.Option(
+        help="The iterations before those, which are not recorded.",
+        min=0,
+    ),
+]
+Records = Annotated[
+    bool,
+    typer.Option("--records", help="Run nothing: describe the records that are in the directory."),
+]
+ForAgent = Annotated[
+    bool,
+    typer.Option(
+        "--for-agent",
+        help="Have the job file ask for agents, with the idle gap between iterations.",
+    ),
+]
+RanksPerHost = Annotated[
+    int | None,
+    typer.Option(
+        help=(
+            "How many consecutive ranks of the job file a host has (default: as they were"
+            " recorded)."
+        ),
+        min=1,
+        metavar="NUMBER",
+    ),
+]
+
+
 def capture(
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="The command that trains, unchanged, behind --.",
-            metavar="-- COMMAND...",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            help="The directory for records, traces and the summary.",
-            metavar="DIRECTORY",
-        ),
-    ] = Path("capture"),
-    job: Annotated[
-        Path | None,
-        typer.Option(
-            help="A job file to write as well, as echelon import does.", metavar="JOB.yaml"
-        ),
-    ] = None,
-    iterations: Annotated[
-        int, typer.Option(help="The iterations to record.", min=1, max=10_000)
-    ] = 10,
-    skip: Annotated[
-        int, typer.Option(help="The iterations before those, which are not recorded.", min=0)
-    ] = 3,
-    records: Annotated[
-        bool,
-        typer.Option(
-            "--records", help="Run nothing: describe the records that are in the directory."
-        ),
-    ] = False,
-    for_agent: Annotated[
-        bool,
-        typer.Option(
-            "--for-agent",
-            help="Have the job file ask for agents, with the idle gap between iterations.",
-        ),
-    ] = False,
-    ranks_per_host: Annotated[
-        int | None,
-        typer.Option(
-            help=(
-                "How many consecutive ranks of the job file a host has (default: as they were"
-                " recorded)."
-            ),
-            min=1,
-            metavar="NUMBER",
-        ),
-    ] = None,
+    command: Command = None,
+    out: Out = Path("capture"),
+    job: JobFile = None,
+    iterations: Iterations = 10,
+    skip: Skip = 3,
+    records: Records = False,
+    for_agent: ForAgent = False,
+    ranks_per_host: RanksPerHost = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a training command, and write what its ranks send and compute in an iteration as Chakra traces.
@@ -100,8 +118,10 @@ def capture(
         described = _describe(out, job, for_agent, ranks_per_host)
     except DocumentError as error:
         # Ranks on other hosts leave their records there.
-        partial = not records and error.code == "wrong-length"
-        fail(str(error), status if status or partial else 2)
+        is_partial = not records and error.code == "wrong-length"
+        if not status and not is_partial:
+            status = 2
+        fail(str(error), status)
     if as_json:
         show_json(described)
     else:
@@ -109,7 +129,12 @@ def capture(
     raise typer.Exit(status)
 
 
-def _run(command: Sequence[str], out: Path, iterations: int, skip: int) -> int:
+def _run(
+    command: Sequence[str],
+    out: Path,
+    iterations: int,
+    skip: int,
+) -> int:
     """Return the status of the command, whose processes record themselves in `out`."""
     program = shutil.which(command[0])
     if program is None:
@@ -123,24 +148,29 @@ def _run(command: Sequence[str], out: Path, iterations: int, skip: int) -> int:
             old.unlink()
     except OSError as error:
         fail(f"{out}: {error.strerror or error} (choose another directory for --out)")
-    before = os.environ.get("PYTHONPATH")
+    modules = [str(_injected())]
+    modules_before = os.environ.get("PYTHONPATH")
+    if modules_before:
+        modules.append(modules_before)
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(_injected()), *([before] if before else [])]),
+        "PYTHONPATH": os.pathsep.join(modules),
         "ECHELON_CAPTURE_OUT": str(out.resolve()),
         "ECHELON_CAPTURE_ITERATIONS": str(iterations),
         "ECHELON_CAPTURE_SKIP": str(skip),
     }
+    arguments = [program, *command[1:]]
     try:
         # What the command prints is no part of the result.
-        return (
-            subprocess.run(
-                [program, *command[1:]], env=environment, stdout=2, check=False
-            ).returncode
-            % 256
+        ended = subprocess.run(
+            arguments,
+            env=environment,
+            stdout=2,
+            check=False,
         )
     except OSError as error:
         fail(f"{program}: {error.strerror or error} (give a program that runs)")
+    return ended.returncode % 256
 
 
 def _injected() -> Path:
@@ -149,24 +179,30 @@ def _injected() -> Path:
 
 
 def _describe(
-    out: Path, job: Path | None, for_agent: bool, ranks_per_host: int | None
+    out: Path,
+    job: Path | None,
+    for_agent: bool,
+    ranks_per_host: int | None,
 ) -> dict[str, Any]:
-    from echelon_torch.capture.iterations import profile
+    from echelon_torch.capture import iterations
     from echelon_torch.capture.record import read_records
     from echelon_torch.capture.summary import summary
     from echelon_torch.capture.traces import trace_files
 
     records = read_records(out)
-    found = profile(records)
-    files = trace_files(found)
-    described = summary(records, found)
+    profile = iterations.profile(records)
+    files = trace_files(profile)
+    described = summary(records, profile)
     recognition = ""
-    each = ranks_per_host or _ranks_per_host(records)
+    if ranks_per_host is None:
+        ranks_per_host = _ranks_per_host(records)
     if for_agent:
-        recognition, described["iterations_told_by"] = _recognition(records, each)
-    _write(out, {**files, "summary.json": (json.dumps(described, indent=1) + "\n").encode()})
+        recognition, described["iterations_told_by"] = _recognition(records, ranks_per_host)
+
+    text = json.dumps(described, indent=1) + "\n"
+    _write(out, {**files, "summary.json": text.encode()})
     if job is not None:
-        _write_job(job, files, records, described, recognition, each)
+        _write_job(job, files, records, described, recognition, ranks_per_host)
     return {"directory": out, "job": job, **described}
 
 
@@ -175,11 +211,14 @@ def _ranks_per_host(records: Sequence[RankRecord]) -> int:
     many.
     """
     hosts = [record.host for record in records]
-    each = len(hosts) // len(set(hosts))
-    spread = len(set(hosts)) > 1 and all(
-        hosts[at] == hosts[at // each * each] for at in range(len(hosts))
-    )
-    return each if spread else 1
+    count = len(set(hosts))
+    if count == 1:
+        return 1
+    per_host = len(hosts) // count
+    for rank, host in enumerate(hosts):
+        if host != hosts[rank // per_host * per_host]:
+            return 1
+    return per_host
 
 
 def _recognition(records: Sequence[RankRecord], ranks_per_host: int) -> tuple[str, str]:
@@ -189,18 +228,20 @@ def _recognition(records: Sequence[RankRecord], ranks_per_host: int) -> tuple[st
     from fractions import Fraction
 
     from echelon.model.quantities import duration_text
-    from echelon_torch.capture.silences import silences
+    from echelon_torch.capture import silences
 
-    found = silences(records, ranks_per_host)
-    if found.gap_s is not None:
-        gap = duration_text(Fraction(round(found.gap_s * 10**5), 10**5))
+    measured = silences.silences(records, ranks_per_host)
+    if measured.gap_s is not None:
+        gap = duration_text(Fraction(round(measured.gap_s * 10**5), 10**5))
         return f"recognition: {{by: agent, idle_gap: {gap}}}\n", f"silences of {gap}"
-    gap = duration_text(Fraction(round(found.iteration_s * 10**3) + 1, 10**3))
+    # Silent for longer than any iteration lasts.
+    gap = duration_text(Fraction(round(measured.iteration_s * 10**3) + 1, 10**3))
+    between_ms = measured.between_s * 1e3
+    within_ms = measured.within_s * 1e3
     why = (
-        f"bytes, since no silence tells them apart (as little as {found.between_s * 1e3:.3g} ms"
-        f" between two, and up to {found.within_s * 1e3:.3g} ms within one): what the program sends"
-        f" beyond its file moves their borders until it is silent for {gap}, and a Tofino sees no"
-        " iterations of it"
+        f"bytes, since no silence tells them apart (as little as {between_ms:.3g} ms between two,"
+        f" and up to {within_ms:.3g} ms within one): what the program sends beyond its file moves"
+        f" their borders until it is silent for {gap}, and a Tofino sees no iterations of it"
     )
     return f"recognition: {{by: agent, idle_gap: {gap}, iterations: bytes}}\n", why
 
@@ -213,43 +254,46 @@ def _write_job(
     recognition: str,
     ranks_per_host: int,
 ) -> None:
-    from dataclasses import replace
-
     from echelon_importers import Source
     from echelon_importers.command import job_name
     from echelon_importers.convert import convert
 
-    gloo = all(group.backend == "gloo" for record in records for group in record.groups.values())
-    made = convert(
+    backends: set[str] = set()
+    for record in records:
+        backends.update(group.backend for group in record.groups.values())
+    # Gloo copies what it sends; others wait for the receiver.
+    transfers = "buffered" if backends <= {"gloo"} else "rendezvous"
+    conversion = convert(
         "chakra",
         [Source(name, data) for name, data in files.items()],
         job_name(job),
         ranks_per_host=ranks_per_host,
         measured=True,
-        options={"transfers": "buffered" if gloo else "rendezvous"},
+        options={"transfers": transfers},
     )
     about = "".join(f"# {line}\n" for line in _about(described))
-    made = replace(made, text=about + made.text + recognition)
-    _write(job.parent, {job.name: made.text.encode()})
+    text = about + conversion.text + recognition
+    _write(job.parent, {job.name: text.encode()})
 
 
 def _about(described: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paradigms, and how times and sizes vary."""
     for each in described["paradigms"]:
         yield f"{each['paradigm']}: {each['because']}"
-    if (busy := _busy(described)) is not None:
+    busy = _busy(described)
+    if busy is not None:
         yield f"Note: {busy}."
     yield (
         f"Of {described['iterations']} iterations, the times are those of the median one. Medians"
         " (p10 to p90):"
     )
     for each in described["by_rank"]:
-        iteration, computing = (_range(each[key], 1000) for key in ("iteration_s", "compute_s"))
+        iteration = _range(each["iteration_s"], 1000)
+        computing = _range(each["compute_s"], 1000)
         yield f"  rank {each['rank']}: {iteration} ms, of which {computing} ms computing"
     for kind, ranks, times, size, took in _operation_rows(described["operations"]):
-        yield f"  {kind} of ranks {ranks}, {times} times: {size} kB" + (
-            f", {took} ms" if took else ""
-        )
+        duration = f", {took} ms" if took else ""
+        yield f"  {kind} of ranks {ranks}, {times} times: {size} kB{duration}"
 
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> None:
@@ -269,92 +313,88 @@ machine.
 
 def _busy(described: Mapping[str, Any]) -> str | None:
     """Return a warning, with figures, if ranks had to wait for processors."""
-    by_rank = described["by_rank"]
-    times = [
-        (each["rank"], each["without_processor_s"]["median"], each["iteration_s"]["median"])
-        for each in by_rank
-    ]
-    late = [(rank, waited_s, all_s) for rank, waited_s, all_s in times if waited_s > _BUSY * all_s]
+    late = []
+    for each in described["by_rank"]:
+        waited_s = each["without_processor_s"]["median"]
+        iteration_s = each["iteration_s"]["median"]
+        if waited_s > _BUSY * iteration_s:
+            late.append(
+                f"rank {each['rank']} {waited_s * 1e3:.4g} of {iteration_s * 1e3:.4g} ms"
+                f" ({waited_s / iteration_s:.0%})"
+            )
     if not late:
         return None
-    said = "; ".join(
-        f"rank {rank} {waited_s * 1e3:.4g} of {all_s * 1e3:.4g} ms ({waited_s / all_s:.0%})"
-        for rank, waited_s, all_s in late[:_NAMED]
-    )
+    ranks = "; ".join(late[:_NAMED])
     if len(late) > _NAMED:
-        more = f" and {len(late) - _NAMED} more ranks"
-    else:
-        more = ""
+        ranks += f" and {len(late) - _NAMED} more ranks"
     return (
-        f"the machine was busy: of an iteration, ranks waited for a processor: {said}{more}. The"
-        " times are too long by about as much (capture where nothing else runs, or with a higher"
+        f"the machine was busy: of an iteration, ranks waited for a processor: {ranks}. The times"
+        " are too long by about as much (capture where nothing else runs, or with a higher"
         " priority)"
     )
 
 
 def _say(out: Path, described: Mapping[str, Any]) -> None:
-    others = described["other_iterations"]
+    different = described["other_iterations"]
+    left_out = f"; {different} others are left out" if different else ""
     typer.echo(
         f"{out}: {described['iterations']} iterations that are alike on {described['ranks']} ranks,"
-        f" by {described['found_by']}" + (f"; {others} others are left out" if others else "")
+        f" by {described['found_by']}{left_out}"
     )
     if "iterations_told_by" in described:
         typer.echo(f"  switches tell iterations apart by {described['iterations_told_by']}")
-    for each in described["paradigms"] or [
-        {"paradigm": "no paradigm", "because": "the graph says all that is known"}
-    ]:
+    for each in described["paradigms"]:
         typer.echo(f"  {each['paradigm']}: {each['because']}")
-    if (busy := _busy(described)) is not None:
+    if not described["paradigms"]:
+        typer.echo("  no paradigm: the graph says all that is known")
+    busy = _busy(described)
+    if busy is not None:
         typer.echo(f"  {busy}")
     if described["devices"] != ["cpu"]:
         typer.echo(
             "  computing is that of the hosts, since devices compute on their own (record the"
             " profiler's trace, and import it: echelon import pytorch)"
         )
-    show(
-        (
-            Column("rank"),
-            *(Column(f"{what}, ms", right=True) for what in ("iteration", "computing", "waiting")),
-        ),
-        [
-            (
-                str(each["rank"]),
-                *(_range(each[key], 1000) for key in ("iteration_s", "compute_s", "wait_s")),
-            )
-            for each in described["by_rank"]
-        ],
-        "no ranks",
-    )
-    show(
-        (
-            Column("operation"),
-            Column("ranks"),
-            Column("times", right=True),
-            Column("kB", right=True),
-            Column("ms", right=True),
-        ),
-        list(_operation_rows(described["operations"])),
-        "no operations",
-    )
+    rank_rows = list(map(_rank_row, described["by_rank"]))
+    show(_RANK_COLUMNS, rank_rows, "no ranks")
+    show(_OPERATION_COLUMNS, _operation_rows(described["operations"]), "no operations")
+
+
+_RANK_COLUMNS = (
+    Column("rank"),
+    Column("iteration, ms", right=True),
+    Column("computing, ms", right=True),
+    Column("waiting, ms", right=True),
+)
+_OPERATION_COLUMNS = (
+    Column("operation"),
+    Column("ranks"),
+    Column("times", right=True),
+    Column("kB", right=True),
+    Column("ms", right=True),
+)
+
+
+def _rank_row(times: Mapping[str, Any]) -> tuple[str, ...]:
+    spreads = (times["iteration_s"], times["compute_s"], times["wait_s"])
+    return str(times["rank"]), *(_range(spread, 1000) for spread in spreads)
 
 
 def _operation_rows(operations: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Return a row for all operations of a kind, of the same ranks, with as many bytes."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for each in operations:
-        groups.setdefault((each["kind"], tuple(each["ranks"]), each["bytes"]["median"]), []).append(
-            each
-        )
-    return [
-        (
-            kind,
-            ", ".join(map(str, ranks)),
-            str(len(found)),
-            _range(_widest([each["bytes"] for each in found]), 0.001),
-            _range(_widest([each["took_s"] for each in found if each["took_s"]]), 1000),
-        )
-        for (kind, ranks, _), found in groups.items()
-    ]
+        key = (each["kind"], tuple(each["ranks"]), each["bytes"]["median"])
+        groups.setdefault(key, []).append(each)
+
+    rows: list[tuple[str, ...]] = []
+    for (kind, ranks, _), group in groups.items():
+        size = _widest([each["bytes"] for each in group])
+        took_s = _widest([each["took_s"] for each in group if each["took_s"]])
+        members = ", ".join(map(str, ranks))
+        times = str(len(group))
+        rows.append((kind, members, times, _range(size, 0.001), _range(took_s, 1000)))
+    return rows
 
 
 def _widest(spreads: Sequence[Mapping[str, float]]) -> Mapping[str, float] | None:
@@ -372,7 +412,8 @@ def _range(spread: Mapping[str, float] | None, factor: float) -> str:
     """Return the median, and p10 to p90 where they differ from it."""
     if spread is None:
         return ""
-    median, low, high = (f"{spread[key] * factor:.4g}" for key in ("median", "p10", "p90"))
+    scaled = [spread[key] * factor for key in ("median", "p10", "p90")]
+    median, low, high = (f"{value:.4g}" for value in scaled)
     if low == high:
         return median
     return f"{median} ({low} to {high})"

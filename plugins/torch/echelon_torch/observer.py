@@ -23,6 +23,8 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +42,9 @@ _active: Observer | None = None
 
 
 def observe(
-    out: str | None = None, iterations: int | None = None, skip: int | None = None
+    out: str | None = None,
+    iterations: int | None = None,
+    skip: int | None = None,
 ) -> Observer:
     """Observe this rank from now on, and return the observer. Call it behind `init_process_group`.
 
@@ -55,23 +59,25 @@ def observe(
     """
     global _active
     if _active is None:
-        environment = os.environ.get
-        _active = Observer(
-            Path(out or environment("ECHELON_CAPTURE_OUT", "capture")),
-            (
-                int(environment("ECHELON_CAPTURE_ITERATIONS", 10))
-                if iterations is None
-                else iterations
-            ),
-            int(environment("ECHELON_CAPTURE_SKIP", 3)) if skip is None else skip,
-        )
+        environment = os.environ
+        if iterations is None:
+            iterations = int(environment.get("ECHELON_CAPTURE_ITERATIONS", 10))
+        if skip is None:
+            skip = int(environment.get("ECHELON_CAPTURE_SKIP", 3))
+        directory = out or environment.get("ECHELON_CAPTURE_OUT", "capture")
+        _active = Observer(Path(directory), iterations, skip)
     return _active
 
 
 class Observer:
     """An observer of one rank, and a context manager that ends with its block."""
 
-    def __init__(self, out: Path, iterations: int, skip: int) -> None:
+    def __init__(
+        self,
+        out: Path,
+        iterations: int,
+        skip: int,
+    ) -> None:
         import torch
         from torch import distributed
         from torch.distributed import _functional_collectives as functional
@@ -93,7 +99,7 @@ class Observer:
         self._last_task = -1
         # This key is in every call, and below autograd, where functional collectives call theirs.
         key = torch._C.DispatchKey.BackendSelect
-        self._behind = torch._C._dispatch_keyset_full_after(key)
+        self._below = torch._C._dispatch_keyset_full_after(key)
         self._groups: dict[str, dict[str, Any]] = {}
         self._device = "cpu"
         self._optimizer: int | None = None
@@ -120,17 +126,12 @@ class Observer:
         for name, describe in _DESCRIBE.items():
             operator = getattr(torch.ops.c10d, name, None)
             if operator is not None:
-                self._library.impl(
-                    name, self._kernel(operator.default, describe), key.name, with_keyset=True
-                )
-        self._wait, self._wait_tensor = distributed.Work.wait, functional.wait_tensor
-        distributed.Work.wait = lambda work, *given, **named: self._waited(
-            [id(work)], lambda: self._wait(work, *given, **named)
-        )
-        functional.wait_tensor = lambda tensor: self._waited(
-            self._works_of(tensor), lambda: self._wait_tensor(tensor)
-        )
+                kernel = self._kernel(operator.default, describe)
+                self._library.impl(name, kernel, key.name, with_keyset=True)
         self._functional = functional
+        self._wait = distributed.Work.wait
+        self._wait_tensor = functional.wait_tensor
+        self._observe_waits()
         self._hooks = (
             optimizer.register_optimizer_step_post_hook(self._stepped),
             module.register_module_forward_pre_hook(self._enters),
@@ -143,6 +144,28 @@ class Observer:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+    def _observe_waits(self) -> None:
+        # Plain functions, since a bound method would not take the work as its first argument.
+        def wait(
+            work: Any,
+            *arguments: Any,
+            **named: Any,
+        ) -> Any:
+            start = _now()
+            result = self._wait(work, *arguments, **named)
+            self._note_wait(start, [id(work)])
+            return result
+
+        def wait_tensor(tensor: Any) -> Any:
+            works = self._works_of(tensor)
+            start = _now()
+            result = self._wait_tensor(tensor)
+            self._note_wait(start, works)
+            return result
+
+        self._distributed.Work.wait = wait
+        self._functional.wait_tensor = wait_tensor
 
     def step(self) -> None:
         """End an iteration, in scripts without an optimizer."""
@@ -206,9 +229,12 @@ class Observer:
     def _world(self) -> int:
         if self._distributed.is_initialized():
             return int(self._distributed.get_world_size())
-        return max((max(group["ranks"]) for group in self._groups.values()), default=self.rank) + 1
+        ranks = [self.rank]
+        for group in self._groups.values():
+            ranks += group["ranks"]
+        return max(ranks) + 1
 
-    def _stepped(self, optimizer: object, *_given: object) -> None:
+    def _stepped(self, optimizer: object, *_arguments: object) -> None:
         """End an iteration if the optimizer is the first that made a step: another's is part of the
         same iteration.
         """
@@ -218,54 +244,86 @@ class Observer:
             self.step()
 
     def _kernel(self, operator: Any, describe: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
-        def kernel(keys: Any, *given: Any, **named: Any) -> Any:
+        def kernel(
+            keys: Any,
+            *arguments: Any,
+            **named: Any,
+        ) -> Any:
             start = _now()
-            result = operator.redispatch(keys & self._behind, *given, **named)
+            result = operator.redispatch(keys & self._below, *arguments, **named)
             if not self._closed:
-                self._called(start, describe, given, result)
+                self._called(start, describe, arguments, result)
             return result
 
         return kernel
 
     def _called(
-        self, start: float, describe: Callable[..., dict[str, Any]], given: Any, result: Any
+        self,
+        start: float,
+        describe: Callable[..., dict[str, Any]],
+        arguments: Any,
+        result: Any,
     ) -> None:
-        call = describe(given)
+        call = describe(arguments)
         tensors = call.pop("tensors")
         group = call["group"]
         call["group"] = self._group(group)
-        call.update(start_s=start, end_s=None, backward=self._in_backward())
-        call.update(number=len(self._calls), returned_s=_now(), module=self._module())
+        call.update(
+            start_s=start,
+            end_s=None,
+            backward=self._in_backward(),
+        )
+        call.update(
+            number=len(self._calls),
+            returned_s=_now(),
+            module=self._module(),
+        )
         self._calls.append(call)
         if len(self._calls) == _MOST_CALLS:
             self.close()
             return
         work = self._work(result)
         if work is not None:
-            if tensors and tensors[0].device.type != "cpu":
-                # The future of a stream is there at once. The device alone knows when its
-                # operations end.
-                self._device = tensors[0].device.type
-            else:
-                try:
-                    future = self._futures[id(work)] = work.get_future()
-                    future.add_done_callback(lambda _future: _ended(call))
-                except RuntimeError:
-                    # Transfers have no future: they have ended when a rank has waited for them.
-                    pass
-            self._open[id(work)] = call, work, tuple(tensor.data_ptr() for tensor in tensors)
-            if call["backward"] and id(work) in self._futures:
-                self._backward.append(id(work))
+            self._note_work(call, work, tensors)
 
-    def _enters(self, module: Any, _given: object) -> None:
+    def _note_work(
+        self,
+        call: dict[str, Any],
+        work: Any,
+        tensors: Any,
+    ) -> None:
+        identity = id(work)
+        if tensors and tensors[0].device.type != "cpu":
+            # The future of a stream is there at once. The device alone knows when its operations
+            # end.
+            self._device = tensors[0].device.type
+        else:
+            # Transfers have no future: they have ended when a rank has waited for them.
+            with suppress(RuntimeError):
+                future = work.get_future()
+                self._futures[identity] = future
+                future.add_done_callback(lambda _future: _ended(call))
+
+        addresses = tuple(tensor.data_ptr() for tensor in tensors)
+        self._open[identity] = call, work, addresses
+        if call["backward"] and identity in self._futures:
+            self._backward.append(identity)
+
+    def _enters(self, module: Any, _arguments: object) -> None:
         if not self._within and id(module) not in self._names:
             for name, each in module.named_modules():
                 # Wrappers, as that of DDP, are no part of the model.
-                name = ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+                parts = [part for part in name.split(".") if part not in _WRAPPERS]
+                name = ".".join(parts)
                 self._names.setdefault(id(each), name or type(each).__name__)
         self._within.append(id(module))
 
-    def _leaves(self, module: Any, _given: object, _result: object) -> None:
+    def _leaves(
+        self,
+        module: Any,
+        _arguments: object,
+        _result: object,
+    ) -> None:
         if self._within and self._within[-1] == id(module):
             self._within.pop()
 
@@ -275,8 +333,10 @@ class Observer:
         return ""
 
     def _work(self, result: Any) -> Any:
+        if isinstance(result, tuple):
+            result = result[-1]
         try:
-            return self._distributed.Work.unbox(result[-1] if isinstance(result, tuple) else result)
+            return self._distributed.Work.unbox(result)
         except (RuntimeError, TypeError):
             return None
 
@@ -285,11 +345,11 @@ class Observer:
         name = str(group.group_name)
         if name not in self._groups:
             ranks = self._distributed.get_process_group_ranks(group)
-            self._groups[name] = {
-                "ranks": list(ranks),
-                "backend": str(self._distributed.get_backend(group)),
-                "called": "" if group.group_desc in _UNNAMED else str(group.group_desc),
-            }
+            backend = self._distributed.get_backend(group)
+            called = str(group.group_desc)
+            if called in _UNNAMED:
+                called = ""
+            self._groups[name] = {"ranks": list(ranks), "backend": str(backend), "called": called}
         return name
 
     def _in_backward(self) -> bool:
@@ -309,35 +369,38 @@ class Observer:
         self._backward = []
         start = _now()
 
-        def behind() -> None:
-            # DDP waits for futures. A work counts as completed only later. One that was awaited is
-            # gone, and another one without a future may have its identity by now.
-            ended = [work for work in works if work in self._futures and self._futures[work].done()]
+        def note_ended() -> None:
+            ended = [work for work in works if self._has_ended(work)]
             if ended:
                 self._note_wait(start, ended, backward=True)
 
-        self._engine.queue_callback(behind)
+        self._engine.queue_callback(note_ended)
+
+    def _has_ended(self, work: int) -> bool:
+        # DDP waits for futures. A work counts as completed only later. One that was awaited is
+        # gone, and another one without a future may have its identity by now.
+        return work in self._futures and bool(self._futures[work].done())
 
     def _works_of(self, tensor: Any) -> list[int]:
         address = getattr(tensor, "elem", tensor).data_ptr()
         return [work for work, (_, _, addresses) in self._open.items() if address in addresses]
 
-    def _waited(self, works: list[int], wait: Callable[[], Any]) -> Any:
-        start = _now()
-        result = wait()
-        self._note_wait(start, works)
-        return result
-
-    def _note_wait(self, start: float, works: list[int], backward: bool = False) -> None:
+    def _note_wait(
+        self,
+        start: float,
+        works: list[int],
+        backward: bool = False,
+    ) -> None:
         end = _now()
         numbers = []
         for work in works:
-            if work in self._open:
-                call = self._open.pop(work)[0]
-                self._futures.pop(work, None)
-                numbers.append(call["number"])
-                if call["end_s"] is None:
-                    call["end_s"] = end
+            if work not in self._open:
+                continue
+            call, _, _ = self._open.pop(work)
+            self._futures.pop(work, None)
+            numbers.append(call["number"])
+            if call["end_s"] is None:
+                call["end_s"] = end
         self._waits.append({"start_s": start, "end_s": end, "calls": numbers, "backward": backward})
 
 
@@ -345,9 +408,11 @@ def _waited_for_processor() -> float:
     """Return for how long this thread could run and had no processor, in seconds; 0 where Linux
     does not say.
     """
+    path = Path("/proc/thread-self/schedstat")
     try:
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
+        _, waited_ns, *_ = path.read_text().split()
+        return int(waited_ns) / 1e9
+    except (OSError, ValueError):
         return 0.0
 
 
@@ -360,70 +425,101 @@ def _bytes(*tensors: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _of_tensors(kind: str, given: Any) -> dict[str, Any]:
-    return {"kind": kind, "group": given[1], "bytes": _bytes(*given[0]), "tensors": given[0]}
+def _of_tensors(kind: str, arguments: Any) -> dict[str, Any]:
+    tensors, group, *_ = arguments
+    return {"kind": kind, "group": group, "bytes": _bytes(*tensors), "tensors": tensors}
 
 
-def _from_inputs(kind: str, given: Any) -> dict[str, Any]:
+def _from_inputs(kind: str, arguments: Any) -> dict[str, Any]:
     """Describe an operation with outputs, inputs and a group. The inputs are what a rank gives."""
-    flat = [
-        inner
-        for each in (given[1] if isinstance(given[1], list) else [given[1]])
-        for inner in (each if isinstance(each, list) else [each])
-    ]
-    if isinstance(given[0], list):
-        outputs = given[0]
-    else:
-        outputs = [given[0]]
+    outputs, inputs, group, *_ = arguments
+    if not isinstance(outputs, list):
+        outputs = [outputs]
     while outputs and isinstance(outputs[0], list):
         outputs = outputs[0]
-    return {"kind": kind, "group": given[2], "bytes": _bytes(*flat), "tensors": outputs}
+    size = _bytes(*_flat(inputs))
+    return {"kind": kind, "group": group, "bytes": size, "tensors": outputs}
 
 
-def _rooted(described: dict[str, Any], root: int) -> dict[str, Any]:
-    return {**described, "peer": root}
+def _flat(tensors: Any) -> list[Any]:
+    """Return the tensors of a list, which may hold lists, or a tensor alone."""
+    if not isinstance(tensors, list):
+        return [tensors]
+    return [tensor for each in tensors for tensor in _flat(each)]
 
 
-def _all_to_all(given: Any) -> dict[str, Any]:
-    described = _from_inputs("all-to-all", given)
-    inputs = given[1] if isinstance(given[1], list) else None
-    if inputs is not None:
-        described["parts"] = [_bytes(each) for each in inputs]
-    elif given[4]:
-        rows = sum(given[4])
-        row_bytes = _bytes(given[1]) // rows if rows else 0
-        described["parts"] = [each * row_bytes for each in given[4]]
+def _rooted(
+    describe: Callable[[str, Any], dict[str, Any]],
+    kind: str,
+    root: int,
+    arguments: Any,
+) -> dict[str, Any]:
+    """Describe an operation of which the argument number `root` is the root."""
+    described = describe(kind, arguments)
+    described["peer"] = arguments[root]
     return described
 
 
-def _transfer(kind: str, given: Any) -> dict[str, Any]:
-    return {**_of_tensors(kind, given), "peer": given[2], "tag": given[3]}
+def _scatter(arguments: Any) -> dict[str, Any]:
+    # All know what they get, and the root alone what it gives.
+    described = _of_tensors("scatter", arguments)
+    described.update(
+        group=arguments[2],
+        peer=arguments[3],
+    )
+    return described
 
+
+def _all_to_all(arguments: Any) -> dict[str, Any]:
+    described = _from_inputs("all-to-all", arguments)
+    inputs = arguments[1]
+    if isinstance(inputs, list):
+        described["parts"] = [_bytes(each) for each in inputs]
+        return described
+    rows_by_rank = arguments[4]
+    if rows_by_rank:
+        rows = sum(rows_by_rank)
+        row_bytes = _bytes(inputs) // rows if rows else 0
+        described["parts"] = [each * row_bytes for each in rows_by_rank]
+    return described
+
+
+def _transfer(kind: str, arguments: Any) -> dict[str, Any]:
+    described = _of_tensors(kind, arguments)
+    described.update(
+        peer=arguments[2],
+        tag=arguments[3],
+    )
+    return described
+
+
+def _barrier(arguments: Any) -> dict[str, Any]:
+    return {"kind": "barrier", "group": arguments[1], "bytes": 0, "tensors": []}
+
+
+_all_reduce = partial(_of_tensors, "all-reduce")
+_all_gather = partial(_from_inputs, "all-gather")
+_reduce_scatter = partial(_from_inputs, "reduce-scatter")
 
 _DESCRIBE: dict[str, Callable[..., dict[str, Any]]] = {
-    "allreduce_": lambda given: _of_tensors("all-reduce", given),
-    "allreduce_coalesced_": lambda given: _of_tensors("all-reduce", given),
-    "broadcast_": lambda given: _rooted(_of_tensors("broadcast", given), given[2]),
-    "reduce_": lambda given: _rooted(_of_tensors("reduce", given), given[3]),
-    "allgather_": lambda given: _from_inputs("all-gather", given),
-    "_allgather_base_": lambda given: _from_inputs("all-gather", given),
-    "allgather_coalesced_": lambda given: _from_inputs("all-gather", given),
-    "allgather_into_tensor_coalesced_": lambda given: _from_inputs("all-gather", given),
-    "reduce_scatter_": lambda given: _from_inputs("reduce-scatter", given),
-    "_reduce_scatter_base_": lambda given: _from_inputs("reduce-scatter", given),
-    "reduce_scatter_tensor_coalesced_": lambda given: _from_inputs("reduce-scatter", given),
-    "gather_": lambda given: _rooted(_from_inputs("gather", given), given[3]),
-    # All know what they get, and the root alone what it gives.
-    "scatter_": lambda given: {
-        **_of_tensors("scatter", given),
-        "group": given[2],
-        "peer": given[3],
-    },
+    "allreduce_": _all_reduce,
+    "allreduce_coalesced_": _all_reduce,
+    "broadcast_": partial(_rooted, _of_tensors, "broadcast", 2),
+    "reduce_": partial(_rooted, _of_tensors, "reduce", 3),
+    "allgather_": _all_gather,
+    "_allgather_base_": _all_gather,
+    "allgather_coalesced_": _all_gather,
+    "allgather_into_tensor_coalesced_": _all_gather,
+    "reduce_scatter_": _reduce_scatter,
+    "_reduce_scatter_base_": _reduce_scatter,
+    "reduce_scatter_tensor_coalesced_": _reduce_scatter,
+    "gather_": partial(_rooted, _from_inputs, "gather", 3),
+    "scatter_": _scatter,
     "alltoall_": _all_to_all,
     "alltoall_base_": _all_to_all,
-    "barrier": lambda given: {"kind": "barrier", "group": given[1], "bytes": 0, "tensors": []},
-    "send": lambda given: _transfer("send", given),
-    "recv_": lambda given: _transfer("receive", given),
+    "barrier": _barrier,
+    "send": partial(_transfer, "send"),
+    "recv_": partial(_transfer, "receive"),
 }
 """What each operator of c10d does, from its arguments: kind, process group, and the bytes that this
 rank gives.

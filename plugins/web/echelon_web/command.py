@@ -14,10 +14,18 @@ from echelon.cli.usage import fail
 def view(
     results: Annotated[
         Path,
-        typer.Argument(help="The directory that `echelon run --out` wrote.", metavar="RESULTS"),
+        typer.Argument(
+            help="The directory that `echelon run --out` wrote.",
+            metavar="RESULTS",
+        ),
     ],
     port: Annotated[
-        int, typer.Option(help="The port of this machine; 0: any free one.", min=0, max=65535)
+        int,
+        typer.Option(
+            help="The port of this machine; 0: any free one.",
+            min=0,
+            max=65535,
+        ),
     ] = 0,
 ) -> None:
     """Show the results of a finished run as a web page: policies, timeline, waits, links.

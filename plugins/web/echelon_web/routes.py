@@ -29,26 +29,26 @@ _HEADERS = {
 
 def router(source: Source) -> APIRouter:
     """Return the router of the page, which shows `source`."""
-    made = APIRouter()
+    pages = APIRouter()
 
-    @made.get("/", include_in_schema=False)
+    @pages.get("/", include_in_schema=False)
     async def show_page(request: Request) -> Response:
         """Return the page."""
         return _answer(request, assets.page(source))
 
-    @made.get(assets.ICON, include_in_schema=False)
+    @pages.get(assets.ICON, include_in_schema=False)
     async def show_icon(request: Request) -> Response:
         """Return the icon."""
         return _answer(request, assets.asset("icon.svg"))
 
-    @made.get(assets.PREFIX + "{name:path}", include_in_schema=False)
+    @pages.get(assets.PREFIX + "{name:path}", include_in_schema=False)
     async def show_file(request: Request, name: str) -> Response:
         """Return a file of the page."""
         if name not in assets.names():
             return Response(status_code=404)
         return _answer(request, assets.asset(name))
 
-    return made
+    return pages
 
 
 def _answer(request: Request, asset: Asset) -> Response:
@@ -61,7 +61,11 @@ def _answer(request: Request, asset: Asset) -> Response:
             media_type=asset.media_type,
             headers={**headers, "Content-Encoding": "gzip"},
         )
-    return Response(asset.content, media_type=asset.media_type, headers=headers)
+    return Response(
+        asset.content,
+        media_type=asset.media_type,
+        headers=headers,
+    )
 
 
 class ServicePages:

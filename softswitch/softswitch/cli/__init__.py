@@ -43,8 +43,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def commands() -> Mapping[str, str]:
-    """Return the module of each tool by its name: our own, and those of the entry-point group
-    `softswitch.commands`.
+    """Return the module of each tool by its name.
+
+    They are our own, and those of the entry-point group `softswitch.commands`.
     """
     from importlib.metadata import entry_points
 
@@ -55,15 +56,19 @@ def commands() -> Mapping[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0, 1 for a test that fails, or 2 for input that
-    cannot be used.
+    """Run the command and return its exit status.
+
+    The status is 0, 1 for a test that fails, or 2 for input that cannot be used.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     name = None
     place = _SWITCH
-    if given and not given[0].startswith("-") and given[0] in (found := commands()):
-        name = given.pop(0)
-        place = found[name]
+    if words and not words[0].startswith("-"):
+        places = commands()
+        if words[0] in places:
+            name = words.pop(0)
+            place = places[name]
+
     module: Command = importlib.import_module(place)
     parser = _Parser(
         prog="softswitch" if name is None else f"softswitch {name}",
@@ -72,8 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     module.add_arguments(parser)
     if name is None:
-        given = without_dashes(given)
-    options = parser.parse_args(given)
+        words = without_dashes(words)
+    options = parser.parse_args(words)
 
     from softswitch import SoftswitchError
 

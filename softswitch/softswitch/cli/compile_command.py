@@ -8,7 +8,11 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model")
+    parser.add_argument(
+        "program",
+        type=Path,
+        help="the JSON that p4c-bm2-ss wrote for v1model",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -26,7 +26,10 @@ _LARGEST_FRAME = 1 << 16
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "directory", type=Path, metavar="DIRECTORY", help="where the sockets of ports are"
+        "directory",
+        type=Path,
+        metavar="DIRECTORY",
+        help="where the sockets of ports are",
     )
     parser.add_argument(
         "--time",
@@ -44,25 +47,29 @@ def run(options: argparse.Namespace) -> int:
     directory: Path = options.directory.absolute()
     try:
         order = json.load(sys.stdin)
-        wanted: dict[Path, Path | None] = {
-            port: None for pair in _ports(order["go"]) for port in pair
-        }
-        wanted |= {one: other for a, b in _ports(order["come"]) for one, other in ((a, b), (b, a))}
+        wanted: dict[Path, Path | None] = {}
+        for a, b in _ports(order["go"]):
+            wanted[a] = wanted[b] = None
+        for a, b in _ports(order["come"]):
+            wanted[a] = b
+            wanted[b] = a
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"standard input: no links to move: {type(error).__name__}: {error}"
         ) from None
-    ends = {directory / f"{port}.peer": to and directory / to for port, to in wanted.items()}
+    ends: dict[Path, Path | None] = {}
+    for port, target in wanted.items():
+        ends[directory / f"{port}.peer"] = None if target is None else directory / target
     with (directory / "optical.jsonl").open("a") as log:
         # One that was left behind may still move links.
         fcntl.flock(log, fcntl.LOCK_EX)
         began_s = time.monotonic()
-        moving = {peer: to for peer, to in ends.items() if _leads_to(peer) != to}
+        moving = {peer: target for peer, target in ends.items() if _leads_to(peer) != target}
+        lost = 0
         if moving:
             lost = _move(directory, moving, options.time / 1000)
-        else:
-            lost = 0
-        line = {"ends": len(moving), "lost": lost, "seconds": round(time.monotonic() - began_s, 6)}
+        seconds = round(time.monotonic() - began_s, 6)
+        line = {"ends": len(moving), "lost": lost, "seconds": seconds}
         log.write(f"{json.dumps(line)}\n")
     print(f"{len(moving)} ends of links moved, {lost} packets lost")
     return 0
@@ -81,7 +88,11 @@ def _leads_to(peer: Path) -> Path | None:
     return peer.readlink() if peer.is_symlink() else None
 
 
-def _move(directory: Path, moving: Mapping[Path, Path | None], seconds: float) -> int:
+def _move(
+    directory: Path,
+    moving: Mapping[Path, Path | None],
+    seconds: float,
+) -> int:
     """Let these peers lead elsewhere.
 
     Return the number of packets that came while they led nowhere.
@@ -94,25 +105,31 @@ def _move(directory: Path, moving: Mapping[Path, Path | None], seconds: float) -
         over_s = time.monotonic() + seconds
         for peer in moving:
             _point(peer, dark)
-        while (left_s := over_s - time.monotonic()) > 0:
-            if select.select([sink], [], [], left_s)[0]:
-                sink.recv(_LARGEST_FRAME)
-                lost += 1
-        for peer, to in moving.items():
-            if to is None:
+        while time.monotonic() < over_s:
+            lost += _drop_next(sink, over_s - time.monotonic())
+        for peer, target in moving.items():
+            if target is None:
                 peer.unlink()
             else:
-                _point(peer, to)
-        while select.select([sink], [], [], 0)[0]:
-            sink.recv(_LARGEST_FRAME)
+                _point(peer, target)
+        while _drop_next(sink, 0):
             lost += 1
     dark.unlink()
     return lost
 
 
-def _point(peer: Path, to: Path) -> None:
-    """Let a symbolic link lead to `to` from one moment to the next."""
+def _drop_next(sink: socket.socket, timeout_s: float) -> int:
+    """Discard the next packet, and return how many came within the timeout: 1 or 0."""
+    ready, _, _ = select.select([sink], [], [], max(0.0, timeout_s))
+    if not ready:
+        return 0
+    sink.recv(_LARGEST_FRAME)
+    return 1
+
+
+def _point(peer: Path, target: Path) -> None:
+    """Let a symbolic link lead to `target` from one moment to the next."""
     new = peer.with_name(f"{peer.name}.new")
     new.unlink(missing_ok=True)
-    new.symlink_to(to)
+    new.symlink_to(target)
     new.replace(peer)

@@ -51,7 +51,7 @@ class SwitchOptions:
     """
     asked: tuple[Service, ...]
     """The servers beside P4Runtime, from plug-ins."""
-    given: argparse.Namespace
+    parsed: argparse.Namespace
     """All options as they were given: those of the servers are among them."""
     seed: int
     engine: str

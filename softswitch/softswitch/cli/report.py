@@ -1,6 +1,4 @@
-"""The line that the switch prints when it is ready, and the table that it prints when it has
-ended.
-"""
+"""The line that the switch prints when it is ready, and the table that it prints at its end."""
 
 from __future__ import annotations
 
@@ -10,14 +8,19 @@ from collections.abc import Mapping
 from softswitch import Switch
 from softswitch.cli.options import SwitchOptions
 from softswitch.native.dataplane import NativeDataPlane
-from softswitch.realtime import DataPlane
+from softswitch.native.polling import DataPlane
 
 __all__ = ["ready_line", "summary"]
 
 
-def ready_line(options: SwitchOptions, addresses: Mapping[str, str], up: Mapping[int, bool]) -> str:
-    """Return one line that names the device, its ports, and the address of each server, P4Runtime
-    first.
+def ready_line(
+    options: SwitchOptions,
+    addresses: Mapping[str, str],
+    up: Mapping[int, bool],
+) -> str:
+    """Return one line that names the device, its ports, and each server with its address.
+
+    P4Runtime comes first.
     """
     ports = []
     for interface in options.interfaces:
@@ -27,18 +30,19 @@ def ready_line(options: SwitchOptions, addresses: Mapping[str, str], up: Mapping
             notes.append(_rate(rate_bps))
         if not up[interface.port]:
             notes.append("down")
-        ports.append(
-            f"{interface.port} {interface.name}" + (f" ({', '.join(notes)})" if notes else "")
-        )
+        port = f"{interface.port} {interface.name}"
+        ports.append(f"{port} ({', '.join(notes)})" if notes else port)
     secure = ", TLS" if options.tls is not None else ""
     listed = f"ports {', '.join(ports)}" if ports else "no ports"
-    first, *others = (f"{name} at {address}" for name, address in addresses.items())
-    served = "".join(f", {other}" for other in others)
+    first, *rest = (f"{name} at {address}" for name, address in addresses.items())
+    served = "".join(f", {other}" for other in rest)
     return f"softswitch: device {options.device_id}, {first}{secure}{served}, {listed}"
 
 
 def summary(
-    options: SwitchOptions, data_plane: DataPlane | NativeDataPlane, switch: Switch | None
+    options: SwitchOptions,
+    data_plane: DataPlane | NativeDataPlane,
+    switch: Switch | None,
 ) -> str:
     """Return a table of the packets received, sent and dropped, by port and by reason."""
     from rich.console import Console
@@ -69,16 +73,15 @@ def summary(
         lines.append(f"replicated: {account.replicated}")
     reasons = dict(account.dropped)
     if reasons:
-        lines.append(
-            "dropped: " + ", ".join(f"{reason} {count}" for reason, count in reasons.items())
-        )
+        lines.append(f"dropped: {_listed(reasons)}")
     inside = {} if switch is None else switch.stats.dropped
     if inside:
-        lines.append(
-            "dropped by the program: "
-            + ", ".join(f"{reason} {count}" for reason, count in inside.items())
-        )
+        lines.append(f"dropped by the program: {_listed(inside)}")
     return "\n".join(lines)
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in counts.items())
 
 
 def _rate(rate_bps: int) -> str:

@@ -13,39 +13,32 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
-from ctoolchain import ToolchainError
+from ctoolchain import Loaded, ToolchainError
 from softswitch import Program, Switch
 from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
 from softswitch.cli.report import ready_line, summary
 from softswitch.cli.services import Parts, Served
 from softswitch.gnmi.qos import PortCounters
 from softswitch.native.choice import IN_PYTHON, Choice
+from softswitch.native.core import Core
 from softswitch.native.dataplane import NativeDataPlane
 from softswitch.native.engine import Engine
+from softswitch.native.polling import DataPlane
 from softswitch.native.programs import PythonProgram
-from softswitch.native.scheduler import NativeScheduler
-from softswitch.native.wires import Wires, load_wires
+from softswitch.native.wires import Wires, has_barriers, load_core
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
-from softswitch.realtime import (
-    Core,
-    DataPlane,
-    HandoverLock,
-    PacketSocketPort,
-    Port,
-    PortError,
-    UnixPort,
-)
+from softswitch.realtime import HandoverLock, PacketSocketPort, Port, PortError, UnixPort
 from softswitch.realtime.logged import LoggedPipelines, log_step, log_to
 from softswitch.realtime.tapped import TappedPort
 from softswitch.rpc.status import RefusedError
-from softswitch.tm import MAX_QUEUES, STRICT_QUEUES, PortScheduler, QueueConfig
+from softswitch.tm import MAX_QUEUES, STRICT_QUEUES, PortQueues, QueueConfig
 from softswitch.virtual.switch import Pipelines
 
 if TYPE_CHECKING:
     from softswitch.trace import Tracer
 
-__all__ = ["open_port", "run_switch", "until_ended"]
+__all__ = ["new_core", "open_port", "run_switch", "until_ended"]
 
 _SWITCH_INTERVAL_S = 0.0005
 """How long a gRPC thread may keep the interpreter when the data plane wants it too."""
@@ -72,14 +65,12 @@ def run_switch(options: SwitchOptions) -> int:
         choice = Choice(options.engine)
         data_plane, device, served = _build(options, closing, choice)
         data_plane.start(on_failure=lambda: ended.put(None))
-        servers = [one.server for one in served]
+        servers = [service.server for service in served]
         for server in servers:
             closing.enter_context(server)
-        print(
-            ready_line(options, {one.name: one.server.address for one in served}, data_plane.up),
-            flush=True,
-        )
-        choice.on_said = lambda said: print(f"softswitch: {said}", file=sys.stderr)
+        addresses = {service.name: service.server.address for service in served}
+        print(ready_line(options, addresses, data_plane.up), flush=True)
+        choice.on_line = lambda line: print(f"softswitch: {line}", file=sys.stderr)
         choice.tell()
         ended.get()
         for server in servers:
@@ -90,7 +81,9 @@ def run_switch(options: SwitchOptions) -> int:
 
 
 def _build(
-    options: SwitchOptions, closing: ExitStack, choice: Choice
+    options: SwitchOptions,
+    closing: ExitStack,
+    choice: Choice,
 ) -> tuple[DataPlane | NativeDataPlane, Device, list[Served]]:
     log_to(options.log_console, options.log_file, options.log_level, options.log_flush)
     start_ns = time.monotonic_ns()
@@ -103,15 +96,14 @@ def _build(
     if options.program is not None:
         program = choice.load(options.program.read_bytes(), str(options.program))
     logs = options.log_console or options.log_file is not None
+    tracer = None
     if logs and options.log_level == "trace":
         tracer = log_step()
+    core: Core | Wires
+    if _needs_python(options, choice, tracer):
+        core = new_core(MAX_QUEUES if options.asked else options.queues)
     else:
-        tracer = None
-    if tracer is not None:
-        wires = None
-    else:
-        wires = _wires(options, choice, start_ns)
-    core = wires or Core(queues=MAX_QUEUES if options.asked else options.queues)
+        core = _threaded_core(options, start_ns)
 
     def counters(port: int) -> PortCounters | None:
         outlet = core.outlets.get(port)
@@ -121,7 +113,7 @@ def _build(
             outlet.packets_in, outlet.bytes_in, outlet.packets_out, outlet.bytes_out
         )
 
-    schedulers: dict[int, PortScheduler | NativeScheduler] = {}
+    schedulers: dict[int, PortQueues] = {}
     device = Device(
         None if program is None else _switch(program, options, tracer, choice),
         options.device_id,
@@ -141,42 +133,41 @@ def _build(
     def set_port_up(port: int, up: bool) -> None:
         device.set_port_up(port, up)
         with lock:
-            for one in served:
-                one.port_changed(port, up)
+            for service in served:
+                service.port_changed(port, up)
 
     data_plane: DataPlane | NativeDataPlane
-    if isinstance(core, Wires):
-        data_plane = NativeDataPlane(core, clock, lock, device, set_port_up)
-    else:
+    if isinstance(core, Core):
         data_plane = DataPlane(core, clock, lock, device, set_port_up)
+    else:
+        data_plane = NativeDataPlane(core, clock, lock, device, set_port_up)
     closing.callback(data_plane.stop)
     is_logged = logs and (options.dump_bytes or options.log_level in ("trace", "debug"))
 
     def run(switch: Switch) -> None:
         if switch.traced:
-            choice.said = f"{IN_PYTHON}, because their steps are traced"
+            choice.line = f"{IN_PYTHON}, because their steps are traced"
         choice.tell()
         pipelines = cast("Pipelines", switch)
         if is_logged:
             pipelines = LoggedPipelines(pipelines, options.dump_bytes)
-        if not isinstance(core, Wires):
-            core.switch = pipelines
-        elif is_logged or not isinstance(switch.native, Engine):
-            core.switch = PythonProgram(pipelines, lock)
-        else:
+        if isinstance(switch.native, Engine) and not is_logged:
             core.switch = switch.native
+        elif isinstance(core, Core):
+            core.run(pipelines)
+        else:
+            core.switch = PythonProgram(pipelines, lock)
 
     device.on_pipeline = run
     for interface in options.interfaces:
         port = open_port(interface, options.pcap)
         rate_bps = options.rates_bps.get(interface.port)
-        queues = _queues(options)
+        scheduler = core.scheduler(rate_bps, _queues(options))
+        schedulers[interface.port] = scheduler
         if isinstance(data_plane, NativeDataPlane):
             assert isinstance(port, PacketSocketPort)
-            schedulers[interface.port] = native = data_plane.core.scheduler(rate_bps, queues)
-            data_plane.add(interface.port, port, native)
+            data_plane.add(interface.port, port, scheduler)
         else:
-            schedulers[interface.port] = scheduler = PortScheduler(rate_bps, queues)
             data_plane.add(interface.port, port, scheduler)
         if not port.up:
             device.set_port_up(interface.port, False)
@@ -190,11 +181,8 @@ def _build(
     server = Server(device, options.address, credentials=_credentials(options.tls))
     served.append(Served("P4Runtime and gNMI", server, lambda _port, _up: None))
     if isinstance(core, Core):
-        in_python = {
-            number: of for number, of in schedulers.items() if isinstance(of, PortScheduler)
-        }
-        parts = Parts(core, in_python, clock, device.is_port_up, lock, program is not None)
-        served += [service.serve(options.given, parts) for service in options.asked]
+        parts = Parts(core, schedulers, clock, device.is_port_up, lock, program is not None)
+        served += [service.serve(options.parsed, parts) for service in options.asked]
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.collect()
     gc.freeze()
@@ -203,7 +191,10 @@ def _build(
 
 
 def _switch(
-    program: Program, options: SwitchOptions, tracer: Tracer | None, choice: Choice
+    program: Program,
+    options: SwitchOptions,
+    tracer: Tracer | None,
+    choice: Choice,
 ) -> Switch:
     return Switch(
         program,
@@ -234,21 +225,46 @@ def open_port(interface: Interface, pcap: Path | None) -> Port:
         raise
 
 
-def _wires(options: SwitchOptions, choice: Choice, start_ns: int) -> Wires | None:
-    """Return a switch whose packets move in C; None if they move in Python, because of the engine
-    or of a port.
+def new_core(queues: int) -> Core:
+    """Return a switch whose ports a thread of Python serves.
+
+    Raise ValueError without a compiler.
     """
-    is_socket = any(interface.name.startswith("unix:") for interface in options.interfaces)
-    if choice.wanted == "python" or is_socket or options.pcap is not None or options.asked:
-        return None
+    return Core(_load_core(), queues)
+
+
+def _load_core() -> Loaded:
     try:
-        native = load_wires()
-    except ToolchainError:
-        return None  # the line about the program's engine says why
-    if native is None:
-        return None
-    threads = max(1, min(len(options.interfaces), os.cpu_count() or 1))
-    return Wires(native, options.queues, threads, start_ns)
+        return load_core()
+    except ToolchainError as error:
+        raise ValueError(f"softswitch: {error}") from None
+
+
+def _needs_python(
+    options: SwitchOptions,
+    choice: Choice,
+    tracer: Tracer | None,
+) -> bool:
+    """Return whether a thread of Python has to serve the ports, for what threads in C cannot do."""
+    has_socket = any(interface.name.startswith("unix:") for interface in options.interfaces)
+    # Traces, pcap files and other servers need a place in Python that sees every packet.
+    is_watched = tracer is not None or options.pcap is not None
+    return choice.wanted == "python" or has_socket or is_watched or bool(options.asked)
+
+
+def _threaded_core(options: SwitchOptions, start_ns: int) -> Core | Wires:
+    """Return a switch whose packets threads in C move. Where the only compiler cannot make such
+    threads, a thread of Python moves them, which is said."""
+    native = _load_core()
+    if has_barriers(native.compiler):
+        threads = max(1, min(len(options.interfaces), os.cpu_count() or 1))
+        return Wires(native, options.queues, threads, start_ns)
+    print(
+        f"softswitch: one thread of Python serves all interfaces, because {native.compiler.name}"
+        " makes no memory barriers for this processor (Debian: apt-get install gcc)",
+        file=sys.stderr,
+    )
+    return Core(native, options.queues)
 
 
 def _queues(options: SwitchOptions) -> tuple[QueueConfig, ...]:
@@ -282,9 +298,8 @@ def _credentials(tls: TlsFiles | None) -> Any:
         return None
     import grpc  # type: ignore[import-untyped]
 
-    if tls.authority is None:
-        authority = None
-    else:
+    authority = None
+    if tls.authority is not None:
         authority = tls.authority.read_bytes()
     pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
     return grpc.ssl_server_credentials([pair], authority, tls.with_client_auth)

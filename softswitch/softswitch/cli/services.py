@@ -17,8 +17,9 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from softswitch.realtime import Core, HandoverLock
-    from softswitch.tm import PortScheduler
+    from softswitch.native.core import Core
+    from softswitch.realtime import HandoverLock
+    from softswitch.tm import PortQueues
 
 __all__ = ["Parts", "Served", "Service", "services"]
 
@@ -28,7 +29,7 @@ class Parts:
     """The parts of a switch that a server reaches."""
 
     core: Core
-    schedulers: Mapping[int, PortScheduler]
+    schedulers: Mapping[int, PortQueues]
     clock: Callable[[], int]
     is_port_up: Callable[[int], bool]
     lock: HandoverLock

@@ -30,7 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="the JSON that p4c-bm2-ss wrote for v1model, or a .bfa with echelon-tofino",
     )
-    parser.add_argument("test", type=Path, help="the test (.stf)")
+    parser.add_argument(
+        "test",
+        type=Path,
+        help="the test (.stf)",
+    )
     parser.add_argument(
         "--trace",
         action="store_true",
@@ -52,35 +56,38 @@ def run(options: argparse.Namespace) -> int:
     from softswitch.native.choice import Choice
     from softswitch.stf import StfError, parse, read_aliases, run
 
+    name = str(options.test)
     try:
         text = options.test.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{options.test}: not UTF-8 text: {error}") from None
-    others = entry_points(
-        group="softswitch.programs", name=options.program.suffix.removeprefix(".")
+    importers = entry_points(
+        group="softswitch.programs",
+        name=options.program.suffix.removeprefix("."),
     )
     try:
-        for entry in others:
-            found = entry.load()(options.program, parse(text, str(options.test)), str(options.test))
-            return 0 if _report(found, options.test) else 1
+        for entry in importers:
+            run_program = entry.load()
+            outcome = run_program(options.program, parse(text, name), name)
+            return 0 if _report(outcome, options.test) else 1
         program = load_program(options.program.read_bytes(), str(options.program), resolved=False)
         # A test is over before a slower compiler could gain anything.
         choice = Choice(options.engine, compilers()[-1:])
         native = choice(program)
         if native is None:
-            print(f"softswitch: {choice.said}", file=sys.stderr)
-        if options.p4info is None:
-            aliases = {}
-        else:
+            print(f"softswitch: {choice.line}", file=sys.stderr)
+        aliases: Mapping[str, str] = {}
+        if options.p4info is not None:
             aliases = read_aliases(options.p4info)
-        commands = parse(text, str(options.test))
-        result = run(program, commands, str(options.test), aliases, native)
+        commands = parse(text, name)
+        result = run(program, commands, name, aliases, native)
     except StfError as error:
         raise ValueError(str(error)) from None
     if _report(result, options.test):
         return 0
     if options.trace:
-        _trace(program, commands, aliases, {failure.packet for failure in result.failures} - {None})
+        lines = {failure.packet for failure in result.failures}
+        _trace(program, commands, aliases, lines - {None})
     return 1
 
 
@@ -106,11 +113,11 @@ def _trace(
 
     show = printer()
 
-    def shown(event: Event) -> None:
+    def show_selected(event: Event) -> None:
         if test.line in lines:
             show(event)
 
-    test = Run(Switch(program, tracer=shown), "", aliases)
+    test = Run(Switch(program, tracer=show_selected), "", aliases)
     for command in commands:
         if command.line in lines:
             print(f"\nline {command.line}:")

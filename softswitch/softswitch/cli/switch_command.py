@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from softswitch.cli.engine_option import add_engine
@@ -30,7 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the JSON that p4c-bm2-ss wrote",
     )
     add = parser.add_argument
-    add("-v", "--version", action="version", version=_version())
+    add(
+        "-v",
+        "--version",
+        action="version",
+        version=_version(),
+    )
     add(
         "-i",
         "--interface",
@@ -44,7 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             " PATH.peer"
         ),
     )
-    add("--no-p4", action="store_true", help="start without a program; a controller sends one")
+    add(
+        "--no-p4",
+        action="store_true",
+        help="start without a program; a controller sends one",
+    )
     add(
         "--device-id",
         type=_number(0, (1 << 64) - 1),
@@ -57,10 +67,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="write IFACE_in.pcap and IFACE_out.pcap (--pcap=DIR; default .)",
     )
-    add("--log-console", action="store_true", help="log to stdout")
-    add("--log-file", type=Path, metavar="FILE", help="log to a file")
-    add("-L", "--log-level", choices=_LOG_LEVELS, default="trace", help="default trace")
-    add("--log-flush", action="store_true", help="flush the log file after each message")
+    add(
+        "--log-console",
+        action="store_true",
+        help="log to stdout",
+    )
+    add(
+        "--log-file",
+        type=Path,
+        metavar="FILE",
+        help="log to a file",
+    )
+    add(
+        "-L",
+        "--log-level",
+        choices=_LOG_LEVELS,
+        default="trace",
+        help="default trace",
+    )
+    add(
+        "--log-flush",
+        action="store_true",
+        help="flush the log file after each message",
+    )
     add(
         "--dump-packet-data",
         type=_number(0, 1 << 16),
@@ -110,8 +139,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="certificate authority that signs the clients' certificates",
     )
-    add("--grpc-server-cert", type=Path, metavar="FILE", help="the server's certificate (PEM)")
-    add("--grpc-server-key", type=Path, metavar="FILE", help="the server's key (PEM)")
+    add(
+        "--grpc-server-cert",
+        type=Path,
+        metavar="FILE",
+        help="the server's certificate (PEM)",
+    )
+    add(
+        "--grpc-server-key",
+        type=Path,
+        metavar="FILE",
+        help="the server's key (PEM)",
+    )
     add(
         "--grpc-server-with-client-auth",
         action="store_true",
@@ -143,7 +182,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="depth of each queue (default 1 MiB)",
     )
-    add("--seed", type=int, default=0, help="seed of the program's random numbers (default 0)")
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the program's random numbers (default 0)",
+    )
     add_engine(more)
 
     without = parser.add_argument_group(
@@ -158,7 +202,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         without.add_argument(name, help=argparse.SUPPRESS)
     for name in ("--log-file-max-files", "--max-mc-groups", "--max-l1-entries", "--max-l2-entries"):
         without.add_argument(name, help=argparse.SUPPRESS)
-    without.add_argument("--disable-swap", action="store_const", const="", help=argparse.SUPPRESS)
+    without.add_argument(
+        "--disable-swap",
+        action="store_const",
+        const="",
+        help=argparse.SUPPRESS,
+    )
     for name in (
         "--nanolog",
         "--debugger-addr",
@@ -166,9 +215,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--restore-state",
         "--dp-grpc-server-addr",
     ):
-        without.add_argument(name, action=_Refused, help=argparse.SUPPRESS)
-    without.add_argument("--use-files", action=_Refused, help=argparse.SUPPRESS)
-    without.add_argument("--debugger", action=_Refused, nargs=0, help=argparse.SUPPRESS)
+        without.add_argument(
+            name,
+            action=_Refused,
+            help=argparse.SUPPRESS,
+        )
+    without.add_argument(
+        "--use-files",
+        action=_Refused,
+        help=argparse.SUPPRESS,
+    )
+    without.add_argument(
+        "--debugger",
+        action=_Refused,
+        nargs=0,
+        help=argparse.SUPPRESS,
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -242,33 +304,12 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
         if getattr(options, name) is not None
     ]
     numbers = [interface.port for interface in options.interfaces]
-    names = [interface.name for interface in options.interfaces]
-    for what, values in (("port", numbers), ("interface", names)):
-        twice = {value for value in values if values.count(value) > 1}
-        if twice:
-            raise ValueError(f"softswitch: -i: {what} {min(twice)} is given twice")
-    if options.cpu_port in numbers:
-        raise ValueError(
-            f"softswitch: --cpu-port {options.cpu_port}: an interface already has that port number;"
-            " choose another"
-        )
-    if options.drop_port in (*numbers, options.cpu_port):
-        raise ValueError(
-            f"softswitch: port {options.drop_port} means drop; choose another drop port by"
-            " --drop-port"
-        )
+    _check_ports(options, numbers)
     if not ADDRESS.fullmatch(options.grpc_server_addr):
         raise ValueError(
             f"softswitch: --grpc-server-addr {options.grpc_server_addr}: not HOST:PORT or unix:PATH"
         )
     asked = tuple(service for service in services() if service.is_asked(options))
-    rates: dict[int, int | None] = {}
-    for port, rate_bps in options.port_rates:
-        if port is not None and port not in numbers:
-            raise ValueError(
-                f"softswitch: --port-rate {port}=...: no interface has that port number"
-            )
-        rates |= dict.fromkeys(numbers if port is None else [port], rate_bps)
     return SwitchOptions(
         program=program,
         p4info=options.p4info,
@@ -280,9 +321,9 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
         drop_port=options.drop_port,
         queues=options.priority_queues,
         queue_depth_bytes=options.queue_depth,
-        rates_bps=rates,
+        rates_bps=_rates(options, numbers),
         asked=asked,
-        given=options,
+        parsed=options,
         seed=options.seed,
         engine=options.engine,
         pcap=options.pcap,
@@ -295,13 +336,47 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
     )
 
 
+def _check_ports(options: argparse.Namespace, numbers: Sequence[int]) -> None:
+    """Refuse ports that are named twice, or that an interface and the switch itself would have."""
+    names = [interface.name for interface in options.interfaces]
+    for kind, values in (("port", numbers), ("interface", names)):
+        twice = {value for value in values if values.count(value) > 1}
+        if twice:
+            raise ValueError(f"softswitch: -i: {kind} {min(twice)} is given twice")
+    if options.cpu_port in numbers:
+        raise ValueError(
+            f"softswitch: --cpu-port {options.cpu_port}: an interface already has that port number;"
+            " choose another"
+        )
+    if options.drop_port in (*numbers, options.cpu_port):
+        raise ValueError(
+            f"softswitch: port {options.drop_port} means drop; choose another drop port by"
+            " --drop-port"
+        )
+
+
+def _rates(options: argparse.Namespace, numbers: Sequence[int]) -> dict[int, int | None]:
+    """Return the rates in bits per second, by port. A later option overrides an earlier one."""
+    rates_bps: dict[int, int | None] = {}
+    for port, rate_bps in options.port_rates:
+        if port is not None and port not in numbers:
+            raise ValueError(
+                f"softswitch: --port-rate {port}=...: no interface has that port number"
+            )
+        ports = numbers if port is None else [port]
+        rates_bps.update(dict.fromkeys(ports, rate_bps))
+    return rates_bps
+
+
 def _tls(options: argparse.Namespace, notes: list[str]) -> TlsFiles | None:
     files = {name: getattr(options, f"grpc_server_{name}") for name in ("cacert", "cert", "key")}
     if not options.grpc_server_ssl:
-        given = [_option(f"grpc_server_{name}") for name, path in files.items() if path is not None]
+        ignored = [
+            _option(f"grpc_server_{name}") for name, path in files.items() if path is not None
+        ]
         if options.grpc_server_with_client_auth:
-            given.append("--grpc-server-with-client-auth")
-        notes += [f"{name} is ignored because --grpc-server-ssl is not given" for name in given]
+            ignored.append("--grpc-server-with-client-auth")
+        notes += [f"{name} is ignored because --grpc-server-ssl is not given" for name in ignored]
         return None
     for name in ("cert", "key"):
         if files[name] is None:
@@ -321,8 +396,8 @@ def _option(name: str) -> str:
 
 def interface(text: str) -> Interface:
     """Return a port and its interface. Raise argparse.ArgumentTypeError."""
-    port, at, name = text.partition("@")
-    if not at or not name or not port.isdecimal():
+    port, separator, name = text.partition("@")
+    if not separator or not name or not port.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not PORT@IFACE, such as 0@veth0")
     if name in ("unix:", "unix"):
         raise argparse.ArgumentTypeError(f"{text!r}: unix: needs a path, as in 0@unix:/tmp/port0")
@@ -342,10 +417,10 @@ def port_rate(text: str) -> tuple[int | None, int]:
 
     Raise argparse.ArgumentTypeError.
     """
-    found = _RATE.fullmatch(text)
-    if found is None:
+    match = _RATE.fullmatch(text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not [PORT=]RATE, such as 10Mbit or 2=1Gbit")
-    port, number, unit = found.groups()
+    port, number, unit = match.groups()
     rate_bps = round(float(number) * _UNITS[unit.lower()])
     if rate_bps < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: a rate must be at least 1 bit/s")

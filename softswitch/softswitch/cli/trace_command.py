@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from softswitch import Program, Switch
@@ -29,12 +29,24 @@ _DEFAULT_TIME_US = 1_000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model")
     parser.add_argument(
-        "packet", nargs="*", type=_octets, metavar="HEXPACKET", help="a packet, in hexadecimal"
+        "program",
+        type=Path,
+        help="the JSON that p4c-bm2-ss wrote for v1model",
     )
     parser.add_argument(
-        "--port", type=int, default=0, metavar="N", help="ingress port of the packets (default 0)"
+        "packet",
+        nargs="*",
+        type=_octets,
+        metavar="HEXPACKET",
+        help="a packet, in hexadecimal",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=0,
+        metavar="N",
+        help="ingress port of the packets (default 0)",
     )
     parser.add_argument(
         "--time",
@@ -89,9 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _octets(text: str) -> bytes:
-    """Return the bytes of a packet given in hexadecimal, with or without 0x, colons, dots and
-    blanks.
-    """
+    """Return the bytes of a packet in hexadecimal, with or without 0x, colons, dots and blanks."""
     digits = re.sub(r"[\s:.]", "", text).lower().removeprefix("0x")
     if not digits or len(digits) % 2 or not re.fullmatch("[0-9a-f]+", digits):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of bytes in hexadecimal")
@@ -99,10 +109,14 @@ def _octets(text: str) -> bytes:
 
 
 def _after_stf(
-    program: Program, options: argparse.Namespace, show: Callable[[Event], None]
+    program: Program,
+    options: argparse.Namespace,
+    show: Callable[[Event], None],
 ) -> Switch:
-    """Return a switch after the commands of an STF test before its first packet, or after all of
-    them if no packet is given."""
+    """Return a switch after the commands of an STF test.
+
+    They end before the test's first packet, or are all of them if no packet is given.
+    """
     from softswitch.stf import Run, StfError, parse, read_aliases
     from softswitch.stf.commands import Packet
 
@@ -111,9 +125,8 @@ def _after_stf(
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text: {error}") from None
-    if options.p4info is None:
-        aliases = {}
-    else:
+    aliases: Mapping[str, str] = {}
+    if options.p4info is not None:
         aliases = read_aliases(options.p4info)
     switch = Switch(program, tracer=show)
     test = Run(switch, str(path), aliases)
@@ -133,7 +146,9 @@ def _after_stf(
 
 
 def _after_write(
-    program: Program, options: argparse.Namespace, show: Callable[[Event], None]
+    program: Program,
+    options: argparse.Namespace,
+    show: Callable[[Event], None],
 ) -> Switch:
     """Return a switch after the updates of a P4Runtime WriteRequest."""
     import itertools
@@ -153,7 +168,8 @@ def _after_write(
     _parse_text(options.p4info, info, "P4Info")
     _parse_text(path, request, "WriteRequest")
     config = p4r.ForwardingPipelineConfig(
-        p4info=info, p4_device_config=options.program.read_bytes()
+        p4info=info,
+        p4_device_config=options.program.read_bytes(),
     )
     try:
         pipeline = Pipeline(
@@ -167,15 +183,18 @@ def _after_write(
     return pipeline.switch
 
 
-def _parse_text(path: Path, message: object, kind: str) -> None:
+def _parse_text(
+    path: Path,
+    message: object,
+    kind: str,
+) -> None:
     from google.protobuf import text_format  # type: ignore[import-untyped]
 
     try:
         text_format.Parse(path.read_text("utf-8"), message)
     except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path}: not a {kind} in protobuf text format: {' '.join(str(error).split())}"
-        ) from None
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: not a {kind} in protobuf text format: {reason}") from None
 
 
 def printer() -> Callable[[Event], None]:
@@ -196,8 +215,7 @@ def printer() -> Callable[[Event], None]:
 
     def coloured(event: Event) -> None:
         for line in text.lines(event):
-            console.print(
-                Text.assemble(*((span.text, _STYLES.get(span.style, "")) for span in line))
-            )
+            spans = [(span.text, _STYLES.get(span.style, "")) for span in line]
+            console.print(Text.assemble(*spans))
 
     return coloured

@@ -45,12 +45,20 @@ def from_message(path: gnmi.Path, prefix: gnmi.Path | None = None) -> tuple[Step
 
 def to_message(steps: Iterable[Step]) -> gnmi.Path:
     """Return `steps` as a message."""
-    return gnmi.Path(elem=[gnmi.PathElem(name=step.name, key=dict(step.keys)) for step in steps])
+    path = gnmi.Path()
+    for step in steps:
+        path.elem.add(
+            name=step.name,
+            key=dict(step.keys),
+        )
+    return path
 
 
 def path_text(steps: Iterable[Step]) -> str:
     """Return `steps` in the usual notation: ``/qos/interfaces/interface[interface-id=1]``."""
-    return "/" + "/".join(
-        step.name + "".join(f"[{key}={value}]" for key, value in sorted(step.keys.items()))
-        for step in steps
-    )
+    text = ""
+    for step in steps:
+        text += f"/{step.name}"
+        for key, value in sorted(step.keys.items()):
+            text += f"[{key}={value}]"
+    return text or "/"

@@ -1,5 +1,4 @@
-"""Queue configuration, state and counters of a device's ports as a gNMI tree: get and set, without
-gRPC.
+"""Queue configuration, state and counters of a device's ports as a gNMI tree, without gRPC.
 
 A Set changes everything or nothing. Every operation is applied to a copy of the configuration, the
 outcome is checked, and only then the ports that differ change.
@@ -52,7 +51,7 @@ _COUNTERS = ("in-pkts", "in-octets", "out-pkts", "out-octets")
 
 
 class QosPort(Protocol):
-    """An egress port, as far as the tree needs it; `softswitch.tm.PortScheduler` is one."""
+    """An egress port, as far as the tree needs it."""
 
     @property
     def rate_bps(self) -> int | None: ...
@@ -61,7 +60,12 @@ class QosPort(Protocol):
 
     def config(self, queue: int) -> QueueConfig: ...
 
-    def configure(self, queue: int, config: QueueConfig, now_ns: int) -> None: ...
+    def configure(
+        self,
+        queue: int,
+        config: QueueConfig,
+        now_ns: int,
+    ) -> None: ...
 
     @property
     def stats(self) -> tuple[QueueStats, ...]: ...
@@ -85,7 +89,8 @@ class _Draft:
             self.rates[place.port] = value
         else:
             name = _CONFIG_FIELDS[place.steps[-1].name]
-            self.queues.setdefault((place.port, place.queue), {})[name] = (value, place)
+            values = self.queues.setdefault((place.port, place.queue), {})
+            values[name] = (value, place)
 
 
 class QosTree:
@@ -105,19 +110,19 @@ class QosTree:
         counters: Callable[[int], PortCounters | None] = lambda _port: None,
     ) -> None:
         self._ports = ports
+        self._is_up = is_up
         self._counters = counters
-        self._port_leaves: dict[str, Callable[[int, QosPort], Value]] = {
-            "softswitch:port-rate": lambda _number, port: port.rate_bps or 0,
-            "ifindex": lambda number, _port: number,
-            "oper-status": lambda number, _port: "UP" if is_up(number) else "DOWN",
-        }
         self._first_rates: dict[int, int | None] = {}
-        self._known_ports: Sequence[int] = ()
-        self._known: dict[tuple[bytes, bytes], Place] = {}
+        self._placed_ports: Sequence[int] = ()
+        self._places: dict[tuple[bytes, bytes], Place] = {}
         """Places that were found for serialized paths and prefixes, with these ports."""
 
     def get(
-        self, path: gnmi.Path, prefix: gnmi.Path | None, kind: int, encoding: int
+        self,
+        path: gnmi.Path,
+        prefix: gnmi.Path | None,
+        kind: int,
+        encoding: int,
     ) -> Iterator[gnmi.Update]:
         """Yield the values at `path`.
 
@@ -130,10 +135,9 @@ class QosTree:
             RefusedError: INVALID_ARGUMENT, NOT_FOUND, or UNIMPLEMENTED for another encoding.
         """
         if encoding not in (gnmi.PROTO, gnmi.JSON, gnmi.JSON_IETF):
+            name = str(encoding)
             if encoding in gnmi.Encoding.values():
                 name = gnmi.Encoding.Name(encoding)
-            else:
-                name = str(encoding)
             raise RefusedError(
                 Code.UNIMPLEMENTED,
                 f"encoding {name} is not supported; use JSON_IETF, JSON or PROTO",
@@ -141,19 +145,35 @@ class QosTree:
         tree = self._tree()
         for place in tree.locate(from_message(path, prefix)):
             if encoding == gnmi.PROTO:
-                for leaf in tree.leaves(place):
-                    value = self._value(leaf) if _wanted(leaf, kind) else None
-                    if value is not None:
-                        yield gnmi.Update(path=to_message(leaf.steps), val=_scalar(value))
+                yield from self._scalars(tree, place, kind)
                 continue
-            found = self._json(tree, place, kind, encoding == gnmi.JSON_IETF)
-            if found is not None:
-                text = json.dumps(found).encode()
-                if encoding == gnmi.JSON_IETF:
-                    value = gnmi.TypedValue(json_ietf_val=text)
-                else:
-                    value = gnmi.TypedValue(json_val=text)
-                yield gnmi.Update(path=to_message(place.steps), val=value)
+            content = self._json(tree, place, kind, encoding == gnmi.JSON_IETF)
+            if content is None:
+                continue
+            text = json.dumps(content).encode()
+            value = gnmi.TypedValue(json_val=text)
+            if encoding == gnmi.JSON_IETF:
+                value = gnmi.TypedValue(json_ietf_val=text)
+            yield gnmi.Update(
+                path=to_message(place.steps),
+                val=value,
+            )
+
+    def _scalars(
+        self,
+        tree: Tree,
+        place: Place,
+        kind: int,
+    ) -> Iterator[gnmi.Update]:
+        for leaf in tree.leaves(place):
+            if not _wanted(leaf, kind):
+                continue
+            value = self._value(leaf)
+            if value is not None:
+                yield gnmi.Update(
+                    path=to_message(leaf.steps),
+                    val=_scalar(value),
+                )
 
     def is_constant(self, path: gnmi.Path, prefix: gnmi.Path | None) -> bool:
         """Return whether nothing at or below `path` ever changes.
@@ -185,26 +205,33 @@ class QosTree:
         """
         if request.union_replace:
             raise RefusedError(Code.UNIMPLEMENTED, "union_replace is not supported; use replace")
-        if request.HasField("prefix"):
-            prefix = request.prefix
-        else:
-            prefix = None
+        prefix = request.prefix if request.HasField("prefix") else None
         draft = _Draft()
         tree = self._tree()
         response = gnmi.SetResponse(timestamp=now_ns)
         if prefix is not None:
             response.prefix.CopyFrom(prefix)
         for path in request.delete:
-            self._reset(tree, self._one(tree, path, prefix), draft)
-            response.response.add(path=path, op=gnmi.UpdateResult.DELETE)
+            self._reset(tree, self._single_place(tree, path, prefix), draft)
+            response.response.add(
+                path=path,
+                op=gnmi.UpdateResult.DELETE,
+            )
         for update in request.replace:
-            place = self._one(tree, update.path, prefix)
+            place = self._single_place(tree, update.path, prefix)
             self._reset(tree, place, draft)
             self._assign(tree, place, update.val, draft)
-            response.response.add(path=update.path, op=gnmi.UpdateResult.REPLACE)
+            response.response.add(
+                path=update.path,
+                op=gnmi.UpdateResult.REPLACE,
+            )
         for update in request.update:
-            self._assign(tree, self._one(tree, update.path, prefix), update.val, draft)
-            response.response.add(path=update.path, op=gnmi.UpdateResult.UPDATE)
+            place = self._single_place(tree, update.path, prefix)
+            self._assign(tree, place, update.val, draft)
+            response.response.add(
+                path=update.path,
+                op=gnmi.UpdateResult.UPDATE,
+            )
         self._apply(draft, now_ns)
         return response
 
@@ -220,21 +247,31 @@ class QosTree:
         port = self._ports[leaf.port]
         if name == "name":
             return str(leaf.port if leaf.queue is None else leaf.queue)
-        if name in self._port_leaves:
-            return self._port_leaves[name](leaf.port, port)
+        if name == "softswitch:port-rate":
+            return port.rate_bps or 0
+        if name == "ifindex":
+            return leaf.port
+        if name == "oper-status":
+            return "UP" if self._is_up(leaf.port) else "DOWN"
         if name in _COUNTERS:
-            counted = self._counters(leaf.port)
-            if counted is None:
-                return None
-            return counted[_COUNTERS.index(name)]
+            counters = self._counters(leaf.port)
+            return None if counters is None else counters[_COUNTERS.index(name)]
+
         assert leaf.queue is not None
         if name in _CONFIG_FIELDS:
-            number: int = getattr(port.config(leaf.queue), _CONFIG_FIELDS[name]) or 0
+            config = port.config(leaf.queue)
+            number: int = getattr(config, _CONFIG_FIELDS[name]) or 0
             return number
         counter: int = getattr(port.stats[leaf.queue], _STATE_FIELDS[name])
         return counter
 
-    def _json(self, tree: Tree, place: Place, kind: int, ietf: bool) -> Any:
+    def _json(
+        self,
+        tree: Tree,
+        place: Place,
+        kind: int,
+        ietf: bool,
+    ) -> Any:
         if isinstance(place.node, Leaf):
             if not _wanted(place, kind):
                 return None
@@ -242,33 +279,44 @@ class QosTree:
             if value is None:
                 return None
             return str(value) if ietf and place.node.is_wide else value
+        content: dict[str, Any] = {}
         if place.steps:
-            found: dict[str, Any] = dict(place.steps[-1].keys)
-        else:
-            found = {}
-        keys = len(found)
+            content.update(place.steps[-1].keys)
+        keys = len(content)
         for name, child in tree.children(place):
             value = self._json(tree, child, kind, ietf)
             if value is None:
                 continue
             if child.steps[-1].keys:
-                found.setdefault(name, []).append(value)
+                content.setdefault(name, []).append(value)
             else:
-                found[name] = value
-        return found if len(found) > keys else None
+                content[name] = value
+        return content if len(content) > keys else None
 
-    def _one(self, tree: Tree, path: gnmi.Path, prefix: gnmi.Path | None) -> Place:
+    def _single_place(
+        self,
+        tree: Tree,
+        path: gnmi.Path,
+        prefix: gnmi.Path | None,
+    ) -> Place:
         """Return the only place that a path means. Raise RefusedError (INVALID_ARGUMENT)."""
-        if tree.ports != self._known_ports or len(self._known) >= _KNOWN:
-            self._known_ports = tree.ports
-            self._known = {}
-        key = path.SerializeToString(), b"" if prefix is None else prefix.SerializeToString()
-        place = self._known.get(key)
+        if tree.ports != self._placed_ports or len(self._places) >= _KNOWN:
+            self._placed_ports = tree.ports
+            self._places = {}
+        prefix_bytes = b"" if prefix is None else prefix.SerializeToString()
+        key = (path.SerializeToString(), prefix_bytes)
+        place = self._places.get(key)
         if place is None:
-            place = self._known[key] = self._located(tree, path, prefix)
+            place = self._located(tree, path, prefix)
+            self._places[key] = place
         return place
 
-    def _located(self, tree: Tree, path: gnmi.Path, prefix: gnmi.Path | None) -> Place:
+    def _located(
+        self,
+        tree: Tree,
+        path: gnmi.Path,
+        prefix: gnmi.Path | None,
+    ) -> Place:
         steps = from_message(path, prefix)
         try:
             places = tree.locate(steps)
@@ -282,64 +330,80 @@ class QosTree:
             )
         return exact[0]
 
-    def _reset(self, tree: Tree, place: Place, draft: _Draft) -> None:
-        if isinstance(place.node, Leaf) and not (place.node.is_config and not place.node.is_text):
+    def _reset(
+        self,
+        tree: Tree,
+        place: Place,
+        draft: _Draft,
+    ) -> None:
+        if isinstance(place.node, Leaf) and not _has_default(place.node):
             raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text} is read-only")
         for leaf in tree.leaves(place):
             assert isinstance(leaf.node, Leaf)
             assert leaf.port is not None
-            if leaf.node.is_config and not leaf.node.is_text:
-                if leaf.queue is None:
-                    value = self._first_rates[leaf.port]
-                else:
-                    value = getattr(STRICT_QUEUES[leaf.queue], _CONFIG_FIELDS[leaf.steps[-1].name])
-                draft.put(leaf, value or 0)
+            if not _has_default(leaf.node):
+                continue
+            if leaf.queue is None:
+                value = self._first_rates[leaf.port]
+            else:
+                field = _CONFIG_FIELDS[leaf.steps[-1].name]
+                value = getattr(STRICT_QUEUES[leaf.queue], field)
+            draft.put(leaf, value or 0)
 
-    def _assign(self, tree: Tree, place: Place, value: gnmi.TypedValue, draft: _Draft) -> None:
+    def _assign(
+        self,
+        tree: Tree,
+        place: Place,
+        value: gnmi.TypedValue,
+        draft: _Draft,
+    ) -> None:
         kind = value.WhichOneof("value")
-        given: Any
+        content: Any
         if kind in ("json_val", "json_ietf_val"):
             try:
-                given = json.loads(getattr(value, kind))
+                content = json.loads(getattr(value, kind))
             except (ValueError, RecursionError) as error:
                 raise RefusedError(
                     Code.INVALID_ARGUMENT, f"{place.text}: not JSON: {error}"
                 ) from None
         elif kind in ("uint_val", "int_val", "string_val"):
-            given = getattr(value, kind)
+            content = getattr(value, kind)
         else:
-            if kind is None:
-                text = "no value"
-            else:
-                text = f"a value of type {kind}"
+            text = "no value" if kind is None else f"a value of type {kind}"
             raise RefusedError(
                 Code.INVALID_ARGUMENT,
                 f"{place.text}: {text}; send json_ietf_val, or uint_val or string_val at a leaf",
             )
-        self._assign_json(tree, place, given, draft)
+        self._assign_json(tree, place, content, draft)
 
-    def _assign_json(self, tree: Tree, place: Place, given: Any, draft: _Draft) -> None:
+    def _assign_json(
+        self,
+        tree: Tree,
+        place: Place,
+        content: Any,
+        draft: _Draft,
+    ) -> None:
         if isinstance(place.node, Leaf):
-            self._assign_leaf(place, given, draft)
+            self._assign_leaf(place, content, draft)
             return
-        if not isinstance(given, dict):
+        if not isinstance(content, dict):
             raise RefusedError(
-                Code.INVALID_ARGUMENT, f"{place.text}: {_shown(given)} is not a JSON object"
+                Code.INVALID_ARGUMENT, f"{place.text}: {_excerpt(content)} is not a JSON object"
             )
         keys = place.steps[-1].keys if place.steps else {}
-        for name, part in given.items():
+        for name, part in content.items():
             if name in keys:
                 if part != keys[name]:
                     raise RefusedError(
                         Code.INVALID_ARGUMENT,
-                        f"{place.text}: {name} is {_shown(part)} in the value",
+                        f"{place.text}: {name} is {_excerpt(part)} in the value",
                     )
                 continue
             node = place.node.children.get(name)
             if isinstance(node, Leaf):
-                self._assign_leaf(
-                    Place(node, (*place.steps, Step(name)), place.port, place.queue), part, draft
-                )
+                steps = (*place.steps, Step(name))
+                leaf = Place(node, steps, place.port, place.queue)
+                self._assign_leaf(leaf, part, draft)
             elif isinstance(node, Branch) and node.key:
                 self._assign_list(tree, place, name, node.key, part, draft)
             else:
@@ -347,78 +411,104 @@ class QosTree:
                 self._assign_json(tree, child, part, draft)
 
     def _assign_list(
-        self, tree: Tree, place: Place, name: str, key: str, given: Any, draft: _Draft
+        self,
+        tree: Tree,
+        place: Place,
+        name: str,
+        key: str,
+        content: Any,
+        draft: _Draft,
     ) -> None:
         text = Place(place.node, (*place.steps, Step(name))).text
-        if not isinstance(given, list):
-            raise RefusedError(Code.INVALID_ARGUMENT, f"{text}: {_shown(given)} is not a JSON list")
-        for part in given:
+        if not isinstance(content, list):
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"{text}: {_excerpt(content)} is not a JSON list"
+            )
+        for part in content:
             instance = part.get(key) if isinstance(part, dict) else None
             if not isinstance(instance, str) or instance == "*":
                 raise RefusedError(
                     Code.INVALID_ARGUMENT,
-                    f"{text}: {_shown(part)} has no {key!r} that names its instance",
+                    f"{text}: {_excerpt(part)} has no {key!r} that names its instance",
                 )
-            self._assign_json(
-                tree, self._child(tree, place, Step(name, {key: instance})), part, draft
-            )
+            child = self._child(tree, place, Step(name, {key: instance}))
+            self._assign_json(tree, child, part, draft)
 
-    def _child(self, tree: Tree, place: Place, step: Step) -> Place:
+    def _child(
+        self,
+        tree: Tree,
+        place: Place,
+        step: Step,
+    ) -> Place:
         try:
             return next(tree.enter(place, step, (*place.steps, step)))
         except RefusedError as error:
             raise RefusedError(Code.INVALID_ARGUMENT, error.status.message) from None
 
-    def _assign_leaf(self, place: Place, given: Any, draft: _Draft) -> None:
+    def _assign_leaf(
+        self,
+        place: Place,
+        content: Any,
+        draft: _Draft,
+    ) -> None:
         node = place.node
         assert isinstance(node, Leaf)
         if not node.is_config:
             raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text} is read-only")
         if node.is_text:
-            if given != self._value(place):
+            if content != self._value(place):
                 raise RefusedError(
                     Code.INVALID_ARGUMENT,
-                    f"{place.text}: {_shown(given)} is not the name in the path",
+                    f"{place.text}: {_excerpt(content)} is not the name in the path",
                 )
             return
         # RFC 7951 writes 64-bit numbers as strings.
-        if isinstance(given, str) and given.isascii() and given.isdecimal():
-            number = int(given)
-        else:
-            number = given
-        if (
-            not isinstance(number, int)
-            or isinstance(number, bool)
-            or not node.low <= number <= node.high
-        ):
+        number = content
+        if isinstance(content, str) and content.isascii() and content.isdecimal():
+            number = int(content)
+        is_integer = isinstance(number, int) and not isinstance(number, bool)
+        if not is_integer or not node.low <= number <= node.high:
             raise RefusedError(
                 Code.INVALID_ARGUMENT,
-                f"{place.text}: {_shown(given)} is not a number in {node.low}..{node.high}",
+                f"{place.text}: {_excerpt(content)} is not a number in {node.low}..{node.high}",
             )
         draft.put(place, number)
 
     def _apply(self, draft: _Draft, now_ns: int) -> None:
         configs: dict[tuple[int, int], QueueConfig] = {}
         for (port, queue), values in draft.queues.items():
-            changes: dict[str, int | None] = {name: value for name, (value, _) in values.items()}
-            if "max_rate_bps" in changes:
-                changes["max_rate_bps"] = changes["max_rate_bps"] or None
+            changes: dict[str, int | None] = {}
+            for name, (value, _) in values.items():
+                changes[name] = value
+            if changes.get("max_rate_bps") == 0:
+                changes["max_rate_bps"] = None
+            present = self._ports[port].config(queue)
             try:
-                configs[port, queue] = replace(self._ports[port].config(queue), **changes)  # type: ignore[arg-type]
+                configs[port, queue] = replace(present, **changes)  # type: ignore[arg-type]
             except ValueError as error:
-                path = next(leaf.text for _, leaf in values.values()).rpartition("/")[0]
+                _, leaf = next(iter(values.values()))
+                path, _, _ = leaf.text.rpartition("/")
                 raise RefusedError(Code.INVALID_ARGUMENT, f"{path}: {error}") from None
         for (port, queue), config in configs.items():
             if config != self._ports[port].config(queue):
                 self._ports[port].configure(queue, config, now_ns)
-        for port, rate_bps in draft.rates.items():
-            if (rate_bps or None) != self._ports[port].rate_bps:
-                self._ports[port].set_rate(rate_bps or None, now_ns)
+        for port, rate in draft.rates.items():
+            # A rate of 0 means that there is none.
+            rate_bps = rate or None
+            if rate_bps != self._ports[port].rate_bps:
+                self._ports[port].set_rate(rate_bps, now_ns)
+
+
+def _has_default(leaf: Leaf) -> bool:
+    """Return whether a leaf can be set, and therefore returns to its default when it is deleted."""
+    return leaf.is_config and not leaf.is_text
 
 
 def _wanted(leaf: Place, kind: int) -> bool:
     assert isinstance(leaf.node, Leaf)
-    return kind == gnmi.GetRequest.ALL or (kind == gnmi.GetRequest.CONFIG) == leaf.node.is_config
+    if kind == gnmi.GetRequest.ALL:
+        return True
+    return leaf.node.is_config == (kind == gnmi.GetRequest.CONFIG)
 
 
 def _scalar(value: Value) -> gnmi.TypedValue:
@@ -427,6 +517,6 @@ def _scalar(value: Value) -> gnmi.TypedValue:
     return gnmi.TypedValue(uint_val=value)
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:60]}..."

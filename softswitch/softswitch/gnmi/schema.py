@@ -1,5 +1,6 @@
-"""The supported part of the tree: OpenConfig's paths for queues and ports; `softswitch:` marks this
-switch's own leaves.
+"""The supported part of the tree: OpenConfig's paths for queues and ports.
+
+`softswitch:` marks this switch's own leaves.
 
     /qos/interfaces/interface[interface-id=PORT]/output/queues/queue[name=QUEUE]/config
         name, softswitch:level, softswitch:weight, softswitch:min-rate, softswitch:max-rate,
@@ -63,8 +64,9 @@ class Branch:
 
 
 class Place(NamedTuple):
-    """One node with the instances that it belongs to: `port` and `queue` are None above the
-    respective list.
+    """One node with the instances that it belongs to.
+
+    `port` and `queue` are None above the respective list.
     """
 
     node: Branch | Leaf
@@ -78,8 +80,16 @@ class Place(NamedTuple):
         return path_text(self.steps)
 
 
-_NAME = Leaf(is_config=True, is_text=True, is_constant=True)
-_STATE_NAME = Leaf(is_config=False, is_text=True, is_constant=True)
+_NAME = Leaf(
+    is_config=True,
+    is_text=True,
+    is_constant=True,
+)
+_STATE_NAME = Leaf(
+    is_config=False,
+    is_text=True,
+    is_constant=True,
+)
 _COUNTER = Leaf(is_config=False)
 
 _QUEUE = Branch(
@@ -130,7 +140,11 @@ _ROOT = Branch(
                             {
                                 "name": _STATE_NAME,
                                 "ifindex": Leaf(False, is_constant=True, high=0xFFFFFFFF),
-                                "oper-status": Leaf(is_config=False, is_text=True, is_event=True),
+                                "oper-status": Leaf(
+                                    is_config=False,
+                                    is_text=True,
+                                    is_event=True,
+                                ),
                                 "counters": Branch(
                                     {
                                         "in-pkts": _COUNTER,
@@ -168,10 +182,11 @@ class Tree:
         """
         wanted = tuple(steps)
         places = [self.root]
-        for depth, step in enumerate(wanted):
-            places = [
-                child for place in places for child in self.enter(place, step, wanted[: depth + 1])
-            ]
+        for depth, step in enumerate(wanted, 1):
+            children: list[Place] = []
+            for place in places:
+                children += self.enter(place, step, wanted[:depth])
+            places = children
         return places
 
     def children(self, place: Place) -> Iterator[tuple[str, Place]]:
@@ -182,7 +197,8 @@ class Tree:
                 for child in self._instances(place, name, node):
                     yield name, child
             else:
-                yield name, Place(node, (*place.steps, Step(name)), place.port, place.queue)
+                steps = (*place.steps, Step(name))
+                yield name, Place(node, steps, place.port, place.queue)
 
     def leaves(self, place: Place) -> Iterator[Place]:
         """Yield the leaves at and below `place`."""
@@ -192,7 +208,12 @@ class Tree:
             for _, child in self.children(place):
                 yield from self.leaves(child)
 
-    def enter(self, place: Place, step: Step, path: Sequence[Step]) -> Iterator[Place]:
+    def enter(
+        self,
+        place: Place,
+        step: Step,
+        path: Sequence[Step],
+    ) -> Iterator[Place]:
         """Yield the places that a step from `place` means.
 
         `path` is the way there, for errors; they are `locate`'s.
@@ -203,10 +224,10 @@ class Tree:
             )
         node = place.node.children.get(step.name)
         if node is None:
-            known = ", ".join(place.node.children)
+            names = ", ".join(place.node.children)
             raise RefusedError(
                 Code.INVALID_ARGUMENT,
-                f"{path_text(path)}: there is no {step.name!r}; there are: {known}",
+                f"{path_text(path)}: there is no {step.name!r}; there are: {names}",
             )
         key = node.key if isinstance(node, Branch) else ""
         if set(step.keys) - {key}:
@@ -215,7 +236,8 @@ class Tree:
                 f"{path_text(path)}: the key of {step.name!r} is {key or 'missing'}",
             )
         if not (isinstance(node, Branch) and node.key):
-            yield Place(node, (*place.steps, Step(step.name)), place.port, place.queue)
+            steps = (*place.steps, Step(step.name))
+            yield Place(node, steps, place.port, place.queue)
             return
         instance = step.keys.get(node.key, "*")
         if instance == "*":
@@ -223,26 +245,38 @@ class Tree:
             return
         numbers = self._numbers(place)
         # Only the canonical spelling names an instance: "1", not "01".
+        number = -1
         if instance.isdecimal() and instance.isascii():
             number = int(instance)
-        else:
-            number = -1
         if number not in numbers or str(number) != instance:
-            what = "ports" if place.port is None else "queues"
-            there = ", ".join(map(str, numbers)) or "none"
+            kind = "ports" if place.port is None else "queues"
+            listed = ", ".join(map(str, numbers)) or "none"
             raise RefusedError(
-                Code.NOT_FOUND, f"{path_text(path)}: no {instance!r} there; {what}: {there}"
+                Code.NOT_FOUND, f"{path_text(path)}: no {instance!r} there; {kind}: {listed}"
             )
         yield self._instance(place, step.name, node, number)
 
     def _numbers(self, place: Place) -> Sequence[int]:
         return self.ports if place.port is None else range(QUEUES)
 
-    def _instances(self, place: Place, name: str, node: Branch) -> Iterator[Place]:
-        return (self._instance(place, name, node, number) for number in self._numbers(place))
+    def _instances(
+        self,
+        place: Place,
+        name: str,
+        node: Branch,
+    ) -> Iterator[Place]:
+        for number in self._numbers(place):
+            yield self._instance(place, name, node, number)
 
-    def _instance(self, place: Place, name: str, node: Branch, number: int) -> Place:
-        steps = (*place.steps, Step(name, {node.key: str(number)}))
+    def _instance(
+        self,
+        place: Place,
+        name: str,
+        node: Branch,
+        number: int,
+    ) -> Place:
+        step = Step(name, {node.key: str(number)})
+        steps = (*place.steps, step)
         if place.port is None:
             return Place(node, steps, number)
         return Place(node, steps, place.port, number)

@@ -1,5 +1,6 @@
-"""The gRPC shell of gNMI: Capabilities, Get, Set, Subscribe (ONCE, POLL, and STREAM by sampling or
-on change).
+"""The gRPC shell of gNMI: Capabilities, Get, Set and Subscribe.
+
+A subscription is ONCE, POLL, or STREAM by sampling or on change.
 """
 
 from __future__ import annotations
@@ -69,19 +70,20 @@ class GnmiService:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the service as a gRPC handler."""
-        return grpc.method_handlers_generic_handler(
-            "gnmi.gNMI",
-            {
-                "Capabilities": handlers.unary_unary(
-                    self.capabilities, gnmi.CapabilityRequest.FromString, gnmi.CapabilityResponse
-                ),
-                "Get": handlers.unary_unary(self.get, gnmi.GetRequest.FromString, gnmi.GetResponse),
-                "Set": handlers.unary_unary(self.set, gnmi.SetRequest.FromString, gnmi.SetResponse),
-                "Subscribe": handlers.stream_stream(
-                    self.subscribe, gnmi.SubscribeRequest.FromString, gnmi.SubscribeResponse
-                ),
-            },
+        methods: dict[str, grpc.RpcMethodHandler] = {}
+        methods["Capabilities"] = handlers.unary_unary(
+            self.capabilities, gnmi.CapabilityRequest.FromString, gnmi.CapabilityResponse
         )
+        methods["Get"] = handlers.unary_unary(
+            self.get, gnmi.GetRequest.FromString, gnmi.GetResponse
+        )
+        methods["Set"] = handlers.unary_unary(
+            self.set, gnmi.SetRequest.FromString, gnmi.SetResponse
+        )
+        methods["Subscribe"] = handlers.stream_stream(
+            self.subscribe, gnmi.SubscribeRequest.FromString, gnmi.SubscribeResponse
+        )
+        return grpc.method_handlers_generic_handler("gnmi.gNMI", methods)
 
     def capabilities(
         self, request: gnmi.CapabilityRequest, context: Any
@@ -90,29 +92,36 @@ class GnmiService:
         for device in self._devices.values():
             with device.lock:
                 device.record("gnmi_capabilities")
+        models: list[gnmi.ModelData] = []
+        for name, version in _MODELS:
+            organization, _, _ = name.partition("-")
+            models.append(
+                gnmi.ModelData(
+                    name=name,
+                    organization=organization,
+                    version=version,
+                )
+            )
         return gnmi.CapabilityResponse(
-            supported_models=[
-                gnmi.ModelData(name=name, organization=name.partition("-")[0], version=version)
-                for name, version in _MODELS
-            ],
+            supported_models=models,
             supported_encodings=[gnmi.JSON_IETF, gnmi.JSON, gnmi.PROTO],
             gNMI_version="0.10.0",
         )
 
     def get(self, request: gnmi.GetRequest, context: Any) -> gnmi.GetResponse:
         """Return one notification per path."""
+        response = gnmi.GetResponse()
+        prefix = request.prefix
         try:
-            device = self._device(request.prefix)
+            device = self._device(prefix)
             with device.lock:
                 device.record("gnmi_get")
-                return gnmi.GetResponse(
-                    notification=[
-                        self._notification(
-                            device, [path], request.prefix, request.type, request.encoding
-                        )
-                        for path in request.path
-                    ]
-                )
+                for path in request.path:
+                    notification = self._notification(
+                        device, [path], prefix, request.type, request.encoding
+                    )
+                    response.notification.append(notification)
+            return response
         except RefusedError as error:
             _abort(context, error)
 
@@ -158,21 +167,17 @@ class GnmiService:
                 plan = _plan(wanted, device.qos)
                 every = [subscription.path for subscription in wanted.subscription]
                 first = self._sample(device, wanted, every)
-                told = self._sample(device, wanted, plan.on_change)
+                reported = self._sample(device, wanted, plan.on_change)
             if not (wanted.updates_only and wanted.mode == gnmi.SubscriptionList.STREAM):
                 yield first
             yield gnmi.SubscribeResponse(sync_response=True)
             if wanted.mode == gnmi.SubscriptionList.POLL:
                 for request in requests:
-                    if request.WhichOneof("request") != "poll":
-                        raise RefusedError(
-                            Code.INVALID_ARGUMENT,
-                            "only polls may follow a subscription of mode POLL",
-                        )
+                    _check_poll(request)
                     yield self._sample(device, wanted, every)
                     yield gnmi.SubscribeResponse(sync_response=True)
             elif wanted.mode == gnmi.SubscriptionList.STREAM:
-                yield from self._stream(device, wanted, plan, told, ended)
+                yield from self._stream(device, wanted, plan, reported, ended)
         except RefusedError as error:
             _abort(context, error)
 
@@ -181,29 +186,34 @@ class GnmiService:
         device: Chassis,
         wanted: gnmi.SubscriptionList,
         plan: _Plan,
-        told: gnmi.SubscribeResponse,
+        reported: gnmi.SubscribeResponse,
         ended: threading.Event,
     ) -> Iterator[gnmi.SubscribeResponse]:
-        """Yield samples when they are due, and values that differ from `told`, the last values that
-        the client knows."""
+        """Yield samples when they are due, and values that have changed.
+
+        `reported` are the last values that the client knows.
+        """
         due_s = time.monotonic() + plan.interval_s
         while True:
             left_s = min(due_s - time.monotonic(), threading.TIMEOUT_MAX)
-            now = told
+            now = reported
 
             def changed() -> bool:
                 nonlocal now
                 if plan.on_change:
                     now = self._sample(device, wanted, plan.on_change)
-                return ended.is_set() or list(now.update.update) != list(told.update.update)  # noqa: B023
+                if ended.is_set():
+                    return True
+                return list(now.update.update) != list(reported.update.update)  # noqa: B023
 
             with device.lock:
                 device.ports_changed.wait_for(changed, max(0.0, left_s))
             if ended.is_set():
                 return
-            news = [update for update in now.update.update if update not in told.update.update]
+            known_updates = reported.update.update
+            news = [update for update in now.update.update if update not in known_updates]
             if news:
-                told = now
+                reported = now
                 message = gnmi.SubscribeResponse()
                 message.CopyFrom(now)
                 del message.update.update[:]
@@ -214,14 +224,16 @@ class GnmiService:
                 yield self._sample(device, wanted, plan.sampled)
 
     def _sample(
-        self, device: Chassis, wanted: gnmi.SubscriptionList, paths: Iterable[gnmi.Path]
+        self,
+        device: Chassis,
+        wanted: gnmi.SubscriptionList,
+        paths: Iterable[gnmi.Path],
     ) -> gnmi.SubscribeResponse:
         # A client that leaves out the encoding sends JSON, too. Either way, leaves are sent one by
         # one.
-        if wanted.encoding == gnmi.JSON:
+        encoding = wanted.encoding
+        if encoding == gnmi.JSON:
             encoding = gnmi.PROTO
-        else:
-            encoding = wanted.encoding
         with device.lock:
             notification = self._notification(
                 device, paths, wanted.prefix, gnmi.GetRequest.ALL, encoding
@@ -236,11 +248,13 @@ class GnmiService:
         kind: int,
         encoding: int,
     ) -> gnmi.Notification:
-        updates = [
-            update for path in paths for update in device.qos.get(path, prefix, kind, encoding)
-        ]
+        updates: list[gnmi.Update] = []
+        for path in paths:
+            updates += device.qos.get(path, prefix, kind, encoding)
+        timestamp_ns = device.now_ns() + device.epoch_ns
         notification = gnmi.Notification(
-            timestamp=device.now_ns() + device.epoch_ns, update=updates
+            timestamp=timestamp_ns,
+            update=updates,
         )
         if prefix.target:
             notification.prefix.target = prefix.target
@@ -252,18 +266,19 @@ class GnmiService:
         for device_id, device in self._devices.items():
             if prefix.target == str(device_id):
                 return device
-        known = ", ".join(map(str, self._devices))
+        device_ids = ", ".join(map(str, self._devices))
         raise RefusedError(
             Code.NOT_FOUND,
             f"prefix.target {prefix.target!r} is not a device of this server; give a device id:"
-            f" {known}",
+            f" {device_ids}",
         )
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """The values that a STREAM subscription sends after the first ones: samples of some paths,
-    changes of others.
+    """The values that a STREAM subscription sends after the first ones.
+
+    They are samples of some paths, and changes of others.
     """
 
     sampled: Sequence[gnmi.Path]
@@ -280,7 +295,8 @@ def _plan(wanted: gnmi.SubscriptionList, qos: QosTree) -> _Plan:
         raise RefusedError(Code.INVALID_ARGUMENT, f"there is no subscription mode {wanted.mode}")
     for subscription in wanted.subscription:
         path = subscription.path
-        if qos.is_constant(path, wanted.prefix) or wanted.mode != gnmi.SubscriptionList.STREAM:
+        is_constant = qos.is_constant(path, wanted.prefix)
+        if is_constant or wanted.mode != gnmi.SubscriptionList.STREAM:
             continue
         if subscription.mode == gnmi.ON_CHANGE:
             if not qos.tells_changes(path, wanted.prefix):
@@ -294,6 +310,13 @@ def _plan(wanted: gnmi.SubscriptionList, qos: QosTree) -> _Plan:
         asked_s = subscription.sample_interval / 1e9 or _DEFAULT_SAMPLE_S
         interval_s = min(interval_s, max(_SHORTEST_SAMPLE_S, asked_s))
     return _Plan(sampled, on_change, interval_s)
+
+
+def _check_poll(request: gnmi.SubscribeRequest) -> None:
+    if request.WhichOneof("request") != "poll":
+        raise RefusedError(
+            Code.INVALID_ARGUMENT, "only polls may follow a subscription of mode POLL"
+        )
 
 
 def _abort(context: Any, error: RefusedError) -> NoReturn:

@@ -17,12 +17,13 @@ length.
 
 def header_pieces(held: HeaderSlots) -> list[Piece]:
     """Return the fields of a header."""
-    return [(held.start, slot.at, slot.field.width) for slot in held.fields]
+    return [(held.start, slot.index, slot.field.width) for slot in held.fields]
 
 
 def gather(pieces: Sequence[Piece]) -> Callable[[PacketState], bytes]:
-    """Return the function that puts pieces one behind the other, filled up to a whole byte with
-    zeros at the end.
+    """Return the function that puts pieces one behind the other.
+
+    They are filled up to a whole byte with zeros at the end.
 
     Fields of headers that are not valid are left out.
     """
@@ -30,14 +31,16 @@ def gather(pieces: Sequence[Piece]) -> Callable[[PacketState], bytes]:
     def gathered(p: PacketState) -> bytes:
         number = bits = 0
         values: list[Any] = p.values
-        for valid, at, width in pieces:
-            if values[valid]:
-                value = values[at]
-                if not width:
-                    width = 8 * len(value)
-                    value = int.from_bytes(value, "big")
-                number = number << width | value & (1 << width) - 1
-                bits += width
+        for valid, index, width in pieces:
+            if not values[valid]:
+                continue
+            value = values[index]
+            if not width:
+                width = 8 * len(value)
+                value = int.from_bytes(value, "big")
+            mask = (1 << width) - 1
+            number = number << width | value & mask
+            bits += width
         spare = -bits % 8
         return (number << spare).to_bytes((bits + spare) // 8, "big")
 
@@ -55,21 +58,34 @@ def calculated(slots: Slots, calculation: ir.Calculation) -> Get:
             pieces += header_pieces(slots.headers[item.value.name])
         elif isinstance(item.value, ir.FieldRef):
             slot = slots.field(item.value.header, item.value.field)
-            pieces.append((slots.headers[slot.header].start, slot.at, slot.field.width))
+            header = slots.headers[slot.header]
+            pieces.append((header.start, slot.index, slot.field.width))
         elif isinstance(item.value, ir.Const):
-            pieces.append((ALWAYS, slots.constant(item.value.value), item.width))
+            index = slots.constant(item.value.value)
+            pieces.append((ALWAYS, index, item.width))
     covered = gather(pieces)
     name = calculation.name
 
     def value(p: PacketState) -> Any:
         data = covered(p)
-        return p.switch.calculations[name](data + p.data[p.offset :] if payload else data)
+        if payload:
+            data += p.data[p.offset :]
+        calculate = p.switch.calculations[name]
+        return calculate(data)
 
     return value
 
 
-def selected(slots: Slots, profile: str, selector: ir.Selector) -> Get:
+def selected(
+    slots: Slots,
+    profile: str,
+    selector: ir.Selector,
+) -> Get:
     """Return the function for the hash that selects a member of a group."""
-    fields = [(slots.number(ref.header, ref.field), width) for ref, width in selector.inputs]
-    covered = gather([(slots.headers[slot.header].start, slot.at, width) for slot, width in fields])
+    pieces: list[Piece] = []
+    for ref, width in selector.inputs:
+        slot = slots.number(ref.header, ref.field)
+        header = slots.headers[slot.header]
+        pieces.append((header.start, slot.index, width))
+    covered = gather(pieces)
     return lambda p: p.switch.selectors[profile](covered(p))

@@ -1,5 +1,6 @@
-"""Ingress and egress control: a function for each table and condition, which returns the one that
-comes next.
+"""Ingress and egress control.
+
+Each table and each condition is a function that returns the one that comes next.
 """
 
 from __future__ import annotations
@@ -54,15 +55,15 @@ class PlainControl:
             return self._condition(node)
         if isinstance(node, ir.DirectCall):
             return self._call(node.action, (), self._nodes[node.next])
-        if not node.keys and node.default is not None and node.default_const and not node.entries:
-            # p4c makes these tables of plain statements.
-            action = node.default.action
-            if node.by_hit:
-                following = node.next_on_miss
-            else:
-                following = node.next_by_action.get(action, node.next_base)
-            return self._call(action, node.default.args, self._nodes[following])
-        return self._table(node)
+        call = node.default
+        if call is None or not node.default_const or node.keys or node.entries:
+            return self._table(node)
+        # p4c makes these tables of plain statements.
+        if node.by_hit:
+            following = node.next_on_miss
+        else:
+            following = node.next_by_action.get(call.action, node.next_base)
+        return self._call(call.action, call.args, self._nodes[following])
 
     def _condition(self, node: ir.Conditional) -> PlainNode:
         condition = self._statements.value(node.condition)
@@ -85,10 +86,16 @@ class PlainControl:
 
     def _action(self, number: int) -> Done:
         if number not in self._actions:
-            self._actions[number] = self._statements.body(self.program.actions[number].body)
+            action = self.program.actions[number]
+            self._actions[number] = self._statements.body(action.body)
         return self._actions[number]
 
-    def _call(self, action: int, args: Sequence[int], following: PlainNode | None) -> PlainNode:
+    def _call(
+        self,
+        action: int,
+        args: Sequence[int],
+        following: PlainNode | None,
+    ) -> PlainNode:
         done = self._action(action)
         call = (0, *args)
 
@@ -114,46 +121,40 @@ class PlainControl:
             choose = None
         else:
             choose = self._choosing(spec.profile)
-        counts_default = spec.default is not None and (
-            spec.counters is not None or spec.meter is not None
-        )
-        hit, miss, base = (
-            self._nodes[node] for node in (spec.next_on_hit, spec.next_on_miss, spec.next_base)
-        )
+        is_counted = spec.counters is not None or spec.meter is not None
+        counts_default = is_counted and spec.default is not None
+        hit = self._nodes[spec.next_on_hit]
+        miss = self._nodes[spec.next_on_miss]
+        base = self._nodes[spec.next_base]
 
         def apply(p: PacketState) -> PlainNode | None:
             table = p.switch.tables[name]
             key = [get(p) for get in keys]
-            call = found = search(table, key) if keys else None
+            call = result = search(table, key) if keys else None
             if p.tell is not None:
-                p.tell(lookups.applied(spec, table, key, found))
+                p.tell(lookups.applied(spec, table, key, result))
             if choose is not None:
-                if found is not None:
+                if result is not None:
                     if state:
-                        count(p, found[1], True)
-                    call = choose(p, found[0])
+                        count(p, result[1], True)
+                    call = choose(p, result[0])
                     if p.tell is not None:
-                        p.tell(lookups.chosen(spec, table, key, found, call))
-            elif found is None:
+                        p.tell(lookups.chosen(spec, table, key, result, call))
+            elif result is None:
                 call = table.default_cell[0]
                 if counts_default and call is not None:
                     count(p, call[-1], False)
             elif state:
-                count(p, found[-1], True)
+                count(p, result[-1], True)
             following = base
             if call is not None and call[0] in runs:
                 action, done, following = runs[call[0]]
                 if p.tell is not None:
-                    arguments = zip(action.params, call[1:], strict=False)
-                    p.tell(
-                        events.Ran(
-                            action.name, tuple((x.name, value, x.width) for x, value in arguments)
-                        )
-                    )
+                    p.tell(_ran(action, call))
                 p.args = call
                 done(p)
             if spec.by_hit:
-                return miss if found is None else hit
+                return miss if result is None else hit
             return following
 
         return apply
@@ -161,7 +162,9 @@ class PlainControl:
     def _key(self, key: ir.Key) -> Get:
         """Return the function for a field of a key, which is zero if its header is not valid."""
         value = self._statements.value(key.value)
-        mask = (1 << key.width) - 1 if key.mask is None else key.mask
+        mask = (1 << key.width) - 1
+        if key.mask is not None:
+            mask = key.mask
         if not isinstance(key.value, ir.FieldRef):
             return lambda p: value(p) & mask
         valid = self.slots.headers[key.value.header].start
@@ -169,70 +172,78 @@ class PlainControl:
 
     def _runs(self, spec: ir.TableSpec) -> Runs:
         actions = [self.program.actions[number] for number in spec.actions]
-        names = [action.name for action in actions]
         if spec.profile is None:
-            known = names
+            callees = [action.name for action in actions]
         else:
-            known = list(ir.profile_actions(self.program, spec.profile))
-        nexts = [
-            self._nodes[spec.next_by_action.get(action.id, spec.next_base)] for action in actions
-        ]
-        calls = zip(actions, nexts, strict=True)
-        return {
-            known.index(action.name): (action, self._action(action.id), following)
-            for action, following in calls
-        }
+            callees = list(ir.profile_actions(self.program, spec.profile))
+        runs: dict[int, tuple[ir.Action, Done, PlainNode | None]] = {}
+        for action in actions:
+            following = spec.next_by_action.get(action.id, spec.next_base)
+            position = callees.index(action.name)
+            runs[position] = (action, self._action(action.id), self._nodes[following])
+        return runs
 
     def _counting(self, spec: ir.TableSpec) -> Callable[[PacketState, Any, bool], None]:
         """Return the function that changes an entry's own state. A meter of the default entry runs
         only if a controller has configured it, because a miss on simple_switch leaves the result
         field unchanged."""
-        if spec.meter is None:
-            meter = None
-        else:
+        put = None
+        by_bytes = False
+        if spec.meter is not None:
             meter = self.program.meters[spec.meter]
-        if meter is not None and meter.target is None:
-            raise Unfit(f"direct meter '{spec.meter}' has no result field")
-        if meter is None or meter.target is None:
-            put = None
-        else:
+            if meter.target is None:
+                raise Unfit(f"direct meter '{spec.meter}' has no result field")
             put = self._statements.target(meter.target)
-        by_bytes = meter is not None and meter.unit == "bytes"
+            by_bytes = meter.unit == "bytes"
 
-        def count(p: PacketState, entry: Any, hit: bool) -> None:
+        def count(
+            p: PacketState,
+            entry: Any,
+            hit: bool,
+        ) -> None:
             if spec.counters is not None:
                 entry.packets += 1
                 entry.bytes += len(p.data)
             if spec.timeout and hit:
                 entry.hit_ns = p.now_ns
             if put is not None and (hit or entry.meter.config is not None):
-                put(p, entry.meter.execute(len(p.data) if by_bytes else 1, p.now_ns))
+                amount = len(p.data) if by_bytes else 1
+                put(p, entry.meter.execute(amount, p.now_ns))
 
         return count
 
     def _choosing(self, profile: str) -> Callable[[PacketState, Any], Any]:
-        """Return the function that chooses one of the calls of an action profile; None from an
-        empty group.
+        """Return the function that chooses a call of an action profile.
+
+        It returns None for an empty group.
         """
         selector = self.program.profiles[profile].selector
-        if selector is None:
-            select = None
-        else:
+        select = None
+        if selector is not None:
             select = selected(self.slots, profile, selector)
 
         def choose(p: PacketState, cells: Any) -> Any:
+            if not cells:
+                return None
+            position = 0
             if select is not None and len(cells) > 1:
-                at = select(p) % len(cells)
-            else:
-                at = 0
-            return cells[at][0] if cells else None
+                position = select(p) % len(cells)
+            return cells[position][0]
 
         return choose
 
 
+def _ran(action: ir.Action, call: Any) -> events.Ran:
+    arguments: list[tuple[str, int, int]] = []
+    for param, value in zip(action.params, call[1:], strict=False):
+        arguments.append((param.name, value, param.width))
+    return events.Ran(action.name, tuple(arguments))
+
+
 def _search(spec: ir.TableSpec) -> Callable[[Any, list[int]], Any]:
     """Return the function that looks a key up, as the table's kind of index takes it."""
-    if spec.match not in ("ternary", "range") and all(key.match == "exact" for key in spec.keys):
+    is_exact = all(key.match == "exact" for key in spec.keys)
+    if is_exact and spec.match not in ("ternary", "range"):
         if len(spec.keys) == 1:
             return lambda table, key: table.index.results.get(key[0])
         return lambda table, key: table.index.results.get(tuple(key))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from softswitch import ir
@@ -50,6 +51,15 @@ def _signed(a: int, width: int) -> int:
     return (a + half & 2 * half - 1) - half
 
 
+def _saturated(a: int, width: int) -> int:
+    return min(max(a, 0), (1 << width) - 1)
+
+
+def _saturated_signed(a: int, width: int) -> int:
+    half = 1 << width - 1
+    return min(max(a, -half), half - 1)
+
+
 _OPERATORS: Mapping[str, Callable[[Any, Any], int]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -70,8 +80,8 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], int]] = {
 }
 _CASTS: Mapping[str, Callable[[int, int], int]] = {
     "two_comp_mod": _signed,
-    "usat_cast": lambda a, width: min(max(a, 0), (1 << width) - 1),
-    "sat_cast": lambda a, width: min(max(a, -(1 << width - 1)), (1 << width - 1) - 1),
+    "usat_cast": _saturated,
+    "sat_cast": _saturated_signed,
 }
 _DEREFERENCES = ("dereference_header_stack", "dereference_union_stack", "dereference_stack")
 
@@ -88,9 +98,7 @@ class Expressions:
         self._in_parser = in_parser
 
     def value(self, expr: ir.Expr) -> Get:
-        """Return the function for a number, a truth value, or the bytes of a field of variable
-        length.
-        """
+        """Return the function for a number, a truth value or the bytes of a varbit field."""
         match expr:
             case ir.Const(value) | ir.BoolConst(value):
                 return lambda p: value
@@ -100,8 +108,8 @@ class Expressions:
                 start = self.slots.headers[header].start
                 return lambda p: p.values[start]
             case ir.ParamRef(index):
-                at = index + 1
-                return lambda p: p.args[at]
+                position = index + 1
+                return lambda p: p.args[position]
             case ir.Lookahead(offset, width):
                 return self._lookahead(offset, width)
             case ir.RegisterRef(register, index):
@@ -129,29 +137,36 @@ class Expressions:
     # -- headers and their fields ------------------------------------------------------------------
 
     def headers(self, expr: ir.Expr) -> Headers:
-        """Return the function for the headers that an expression denotes: one, or all of a union or
-        stack.
+        """Return the function for the headers that an expression denotes.
+
+        They are one header, or all of a union or stack.
         """
         headers: Sequence[HeaderSlots]
         match expr:
             case ir.HeaderRef(name):
                 headers = (self.slots.headers[name],)
             case ir.UnionRef(name):
-                headers = tuple(
-                    self.slots.headers[member] for member in self.program.unions[name].headers
-                )
+                members = self.program.unions[name].headers
+                headers = [self.slots.headers[member] for member in members]
             case ir.StackRef(name) | ir.UnionStackRef(name):
-                headers = [held for element in self.slots.elements(name) for held in element]
-            case ir.Op(op, ir.StackRef(name) | ir.UnionStackRef(name), index) if (
-                op in _DEREFERENCES
-            ):
+                headers = list(chain.from_iterable(self.slots.elements(name)))
+            case ir.Op(op, ir.StackRef(name) | ir.UnionStackRef(name), index):
+                if op not in _DEREFERENCES:
+                    raise Unfit("a header is expected")
                 return self._element(self.slots.elements(name), index)
-            case ir.Op("access_union_header", ir.Op() | ir.UnionRef() as left, ir.Const(member)):
-                union = self.headers(left)
-                return lambda p: None if (members := union(p)) is None else (members[member],)
+            case ir.Op("access_union_header", ir.Op() | ir.UnionRef() as left, ir.Const(number)):
+                return self._member(self.headers(left), number)
             case _:
                 raise Unfit("a header is expected")
         return lambda p: headers
+
+    @staticmethod
+    def _member(union: Headers, number: int) -> Headers:
+        def member(p: PacketState) -> Sequence[HeaderSlots] | None:
+            members = union(p)
+            return None if members is None else (members[number],)
+
+        return member
 
     def _element(self, elements: Sequence[Sequence[HeaderSlots]], index: ir.Expr) -> Headers:
         if isinstance(index, ir.Const) and not 0 <= index.value < len(elements):
@@ -159,8 +174,8 @@ class Expressions:
         chosen = self.value(index)
 
         def element(p: PacketState) -> Sequence[HeaderSlots] | None:
-            at = chosen(p)
-            return elements[at] if 0 <= at < len(elements) else None
+            position = chosen(p)
+            return elements[position] if 0 <= position < len(elements) else None
 
         return element
 
@@ -175,16 +190,20 @@ class Expressions:
         if isinstance(expr, ir.HeaderRef):
             return lambda p: alternatives[0]
         headers = self.headers(expr)
-        return lambda p: None if (found := headers(p)) is None else found[0]
+
+        def first(p: PacketState) -> HeaderSlots | None:
+            selected = headers(p)
+            return None if selected is None else selected[0]
+
+        return first
 
     def alternatives(self, expr: ir.Expr) -> list[HeaderSlots]:
         """Return the headers that an expression may denote."""
-        return [self.slots.headers[name] for name in ir.header_alternatives(self.program, expr)]
+        names = ir.header_alternatives(self.program, expr)
+        return [self.slots.headers[name] for name in names]
 
     def _element_field(self, expr: ir.Op) -> tuple[OneHeader, dict[str, FieldSlot]]:
-        """Return the function for a header that the packet selects, and the field of each that it
-        may be.
-        """
+        """Return the function for a header that the packet selects, and each candidate's field."""
         assert expr.left is not None
         assert isinstance(expr.right, ir.Const)
         number = expr.right.value
@@ -192,9 +211,9 @@ class Expressions:
         for held in self.alternatives(expr.left):
             if number >= len(held.fields):
                 raise Unfit(f"header '{held.header.name}' has no field of that number")
-            slots[held.header.name] = self.slots.number(
-                held.header.name, held.fields[number].field.name
-            )
+            name = held.header.name
+            field = held.fields[number].field
+            slots[name] = self.slots.number(name, field.name)
         return self.header(expr.left), slots
 
     # -- what is outside the packet ----------------------------------------------------------------
@@ -208,15 +227,16 @@ class Expressions:
 
         def look(p: PacketState) -> int:
             need(p, size)
-            return int.from_bytes(p.data[p.offset : p.offset + size], "big") >> spare & mask
+            data = p.data[p.offset : p.offset + size]
+            return int.from_bytes(data, "big") >> spare & mask
 
         return look
 
     def _register(self, register: str, index: Get) -> Get:
         def read(p: PacketState) -> Any:
             array = p.switch.registers[register]
-            at = index(p)
-            return array.cells[at] if 0 <= at < array.size else 0
+            position = index(p)
+            return array.cells[position] if 0 <= position < array.size else 0
 
         return read
 
@@ -229,27 +249,21 @@ class Expressions:
         if left is None:
             return self._unary(op, right)
         if op == "access_field":
-            chosen, slots = self._element_field(expr)
-            return lambda p: (
-                0 if (held := chosen(p)) is None else p.values[slots[held.header.name].at]
-            )
-        if op[:2] in ("==", "!=") and (compare := self._equality(expr, left, right)) is not None:
-            return compare
+            return self._access(expr)
+        if op[:2] in ("==", "!="):
+            compare = self._equality(expr, left, right)
+            if compare is not None:
+                return compare
+
         if op == "&" and isinstance(right, ir.Const):
             left = unmasked(left, right.value)
-            if isinstance(left, ir.FieldRef):
-                slot = self.slots.number(left.header, left.field)
-            else:
-                slot = None
-            if slot is not None and not slot.half and slot.mask & right.value == slot.mask:
+            slot = self._unsigned(left)
+            if slot is not None and slot.mask & right.value == slot.mask:
+                # The mask keeps every bit of the field.
                 return slot.get()
         a = self.value(left)
         if op in _CASTS:
-            if not isinstance(right, ir.Const) or not 1 <= right.value <= ir.MAX_WIDTH:
-                raise Unfit(f"operator '{op}' needs a constant width in 1..{ir.MAX_WIDTH}")
-            cast = _CASTS[op]
-            width = right.value
-            return lambda p: cast(a(p), width)
+            return _cast(op, a, right)
         b = self.value(right)
         if op == "?":
             assert expr.cond is not None
@@ -259,32 +273,64 @@ class Expressions:
             return lambda p: bool(a(p) and b(p))
         if op == "or":
             return lambda p: bool(a(p) or b(p))
+
         function = _OPERATORS.get(op)
         if function is None:
             raise Unfit(f"operator '{op}' is not supported here")
-        if isinstance(right, ir.Const):
-            constant = right.value
-            if isinstance(left, ir.FieldRef):
-                at = self.slots.field(left.header, left.field).at
-                return lambda p: function(p.values[at], constant)
-            return lambda p: function(a(p), constant)
-        return lambda p: function(a(p), b(p))
+        if not isinstance(right, ir.Const):
+            return lambda p: function(a(p), b(p))
+        # Constants and fields are read directly, because a call for each takes most of the time.
+        constant = right.value
+        if isinstance(left, ir.FieldRef):
+            position = self.slots.field(left.header, left.field).index
+            return lambda p: function(p.values[position], constant)
+        return lambda p: function(a(p), constant)
+
+    def _access(self, expr: ir.Op) -> Get:
+        """Return the function for a field of a header that the packet selects."""
+        chosen, slots = self._element_field(expr)
+
+        def access(p: PacketState) -> Any:
+            held = chosen(p)
+            if held is None:
+                return 0
+            slot = slots[held.header.name]
+            return p.values[slot.index]
+
+        return access
+
+    def _unsigned(self, expr: ir.Expr) -> FieldSlot | None:
+        """Return the place of an unsigned field, None for any other expression."""
+        if not isinstance(expr, ir.FieldRef):
+            return None
+        slot = self.slots.number(expr.header, expr.field)
+        return None if slot.half else slot
 
     def _unary(self, op: str, operand: ir.Expr) -> Get:
         if op in ("size_stack", "last_stack_index"):
             if not isinstance(operand, (ir.StackRef, ir.UnionStackRef)):
                 raise Unfit(f"operator '{op}' needs a header stack")
-            at = self.slots.next_index[operand.name]
+            position = self.slots.next_index[operand.name]
             less = int(op == "last_stack_index")
-            return lambda p: p.values[at] - less
+            return lambda p: p.values[position] - less
         if op == "valid":
             if isinstance(operand, ir.HeaderRef):
                 return self.value(ir.ValidRef(operand.name))
             header = self.header(operand)
-            return lambda p: 0 if (held := header(p)) is None else p.values[held.start]
+
+            def is_valid(p: PacketState) -> Any:
+                held = header(p)
+                return 0 if held is None else p.values[held.start]
+
+            return is_valid
         if op == "valid_union":
             union = self.headers(operand)
-            return lambda p: any(p.values[held.start] for held in union(p) or ())
+
+            def has_valid(p: PacketState) -> bool:
+                members = union(p) or ()
+                return any(p.values[held.start] for held in members)
+
+            return has_valid
         a = self.value(operand)
         match op:
             case "not":
@@ -295,59 +341,71 @@ class Expressions:
                 return lambda p: bool(a(p))
         raise Unfit(f"operator '{op}' is not supported here")
 
-    def _equality(self, expr: ir.Op, left: ir.Expr, right: ir.Expr) -> Get | None:
-        """Return the function that compares headers, unions or fields of variable length, None for
-        anything else.
+    def _equality(
+        self,
+        expr: ir.Op,
+        left: ir.Expr,
+        right: ir.Expr,
+    ) -> Get | None:
+        """Return the function that compares headers, unions or fields of variable length.
+
+        Return None for anything else.
         """
         wanted = expr.op[0] == "="
-        if ir.header_alternatives(self.program, left) or ir.union_alternatives(self.program, left):
-            one = self.headers(left)
-            other = self.headers(right)
-            return lambda p: _equal(p, one(p), other(p)) == wanted
+        headers = ir.header_alternatives(self.program, left)
+        if headers or ir.union_alternatives(self.program, left):
+            left_headers = self.headers(left)
+            right_headers = self.headers(right)
+            return lambda p: _equal(p, left_headers(p), right_headers(p)) == wanted
         if isinstance(left, (ir.StackRef, ir.UnionStackRef)):
             raise Unfit("header stacks cannot be compared")
         a = self.varying(left)
         b = self.varying(right)
         if a is None or b is None:
             return None
-        x = a.at
-        y = b.at
+        x = a.index
+        y = b.index
         return lambda p: (p.values[x] == p.values[y]) == wanted
 
     def varying(self, expr: ir.Expr) -> FieldSlot | None:
         """Return the place of a field of variable length, None for any other expression."""
-        if isinstance(expr, ir.FieldRef):
-            slot = self.slots.field(expr.header, expr.field)
-        else:
-            slot = None
-        if slot is not None and slot.field.varbit:
-            return slot
-        return None
+        if not isinstance(expr, ir.FieldRef):
+            return None
+        slot = self.slots.field(expr.header, expr.field)
+        return slot if slot.field.varbit else None
+
+
+def _cast(
+    op: str,
+    value: Get,
+    width: ir.Expr,
+) -> Get:
+    if not isinstance(width, ir.Const) or not 1 <= width.value <= ir.MAX_WIDTH:
+        raise Unfit(f"operator '{op}' needs a constant width in 1..{ir.MAX_WIDTH}")
+    cast = _CASTS[op]
+    bits = width.value
+    return lambda p: cast(value(p), bits)
 
 
 def unmasked(expr: ir.Expr, mask: int) -> ir.Expr:
-    """Return an expression with the same bits in ``mask``, without what p4c masks more than
-    once.
-    """
-    while (
-        isinstance(expr, ir.Op)
-        and expr.op == "&"
-        and expr.left is not None
-        and isinstance(expr.right, ir.Const)
-    ):
-        if expr.right.value & mask != mask:
-            break
-        expr = expr.left
-    return expr
+    """Return an expression with the same bits in ``mask``, less what p4c masks repeatedly."""
+    while True:
+        match expr:
+            case ir.Op("&", left, ir.Const(kept)) if left is not None and kept & mask == mask:
+                expr = left
+            case _:
+                return expr
 
 
 def _equal(
-    p: PacketState, one: Sequence[HeaderSlots] | None, other: Sequence[HeaderSlots] | None
+    p: PacketState,
+    left: Sequence[HeaderSlots] | None,
+    right: Sequence[HeaderSlots] | None,
 ) -> bool:
     """Return whether headers are equal. What an index out of range selects equals nothing."""
-    if one is None or other is None:
+    if left is None or right is None:
         return False
-    return all(a.equals(p, b) for a, b in zip(one, other, strict=True))
+    return all(a.equals(p, b) for a, b in zip(left, right, strict=True))
 
 
 def need(p: PacketState, size: int) -> None:

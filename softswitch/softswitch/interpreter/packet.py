@@ -1,5 +1,6 @@
-"""A packet's state in the pipelines: a list of values, in which every field and every header has
-its place.
+"""A packet's state in the pipelines: a list of values.
+
+Every field and every header has its place in the list.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class PacketState:
 
     ``tell`` is called with every step if the packet is traced, and None if it is not. ``args`` are
     the action's position and its arguments. ``clone`` is a session's number with bit 15 set, and
-    ``clone_list``, ``again`` and ``digest`` are numbers of lists of fields; all of them are 0 for
-    nothing to do. ``grown`` has the bytes by which headers that came and went by name make the
+    ``clone_list``, ``resend_list`` and ``digest`` are numbers of lists of fields; all of them are 0
+    for nothing to do. ``grown`` has the bytes by which headers that came and went by name make the
     packet longer.
     """
 
@@ -60,7 +61,7 @@ class PacketState:
     truncated: int = NEVER_TRUNCATED
     clone: int = 0
     clone_list: int = 0
-    again: int = 0
+    resend_list: int = 0
     digest: int = 0
     grown: int = 0
 
@@ -96,21 +97,26 @@ Done = Callable[[PacketState], "int | None"]
 class FieldSlot:
     """A field and the place of its value. ``mask`` and ``half`` cut a number to its width."""
 
-    def __init__(self, header: str, field: ir.Field, at: int) -> None:
+    def __init__(
+        self,
+        header: str,
+        field: ir.Field,
+        index: int,
+    ) -> None:
         self.header = header
         self.field = field
-        self.at = at
+        self.index = index
         self.mask = (1 << field.width) - 1
         self.half = 1 << field.width >> 1 if field.signed else 0
 
     def get(self) -> Get:
         """Return the expression for the field."""
-        at = self.at
-        return lambda p: p.values[at]
+        index = self.index
+        return lambda p: p.values[index]
 
     def put(self) -> Put:
         """Return what assigns to the field."""
-        at = self.at
+        index = self.index
         mask = self.mask
         half = self.half
         varies = self.field.varbit
@@ -119,12 +125,9 @@ class FieldSlot:
             if not varies:
                 value = (value + half & mask) - half
             if p.tell is not None:
-                p.tell(
-                    events.Wrote(
-                        f"{self.header}.{self.field.name}", p.values[at], value, self.width(value)
-                    )
-                )
-            p.values[at] = value
+                name = f"{self.header}.{self.field.name}"
+                p.tell(events.Wrote(name, p.values[index], value, self.width(value)))
+            p.values[index] = value
 
         return store
 
@@ -145,27 +148,29 @@ class HeaderSlots:
         self.header = header
         self.start = start
         self.fields = [
-            FieldSlot(header.name, one, at) for at, one in enumerate(header.type.fields, start + 1)
+            FieldSlot(header.name, field, index)
+            for index, field in enumerate(header.type.fields, start + 1)
         ]
         self.end = start + 1 + len(self.fields)
-        self.blank: list[Any] = [
-            int(header.metadata),
-            *(b"" if one.varbit else 0 for one in header.type.fields),
-        ]
+        self.blank: list[Any] = [int(header.metadata)]
+        for field in header.type.fields:
+            self.blank.append(b"" if field.varbit else 0)
         self.fixed_bytes = header.type.width // 8
-        self.shape = [(slot.at, slot.field.width, slot.half, slot.mask) for slot in self.fields]
-        self.varying = [slot.at for slot in self.fields if slot.field.varbit]
+        self.shape = [(slot.index, slot.field.width, slot.half, slot.mask) for slot in self.fields]
+        self.varying = [slot.index for slot in self.fields if slot.field.varbit]
         self.union: tuple[HeaderSlots, ...] = ()
 
     def size(self, p: PacketState) -> int:
         """Return the header's length in bytes."""
-        if self.varying:
-            return self.fixed_bytes + sum(len(p.values[at]) for at in self.varying)
-        return self.fixed_bytes
+        size = self.fixed_bytes
+        for index in self.varying:
+            size += len(p.values[index])
+        return size
 
     def invalidate(self, p: PacketState) -> None:
-        """Make the header invalid, and its fields zero: a table's key reads zeros from an invalid
-        header.
+        """Make the header invalid, and its fields zero.
+
+        A table's key reads zeros from an invalid header.
         """
         if p.tell is not None and p.values[self.start]:
             p.tell(events.Validity(self.header.name, False))
@@ -179,9 +184,7 @@ class HeaderSlots:
         self.end_others(p)
 
     def end_others(self, p: PacketState) -> None:
-        """Make the other members of the header's union invalid, because this one has become
-        valid.
-        """
+        """Make the other members of the header's union invalid once this one is valid."""
         for other in self.union:
             other.invalidate(p)
 
@@ -189,15 +192,15 @@ class HeaderSlots:
         """Make the header equal to another one, validity included."""
         p.values[self.start : self.end] = p.values[source.start : source.end]
         if p.tell is not None:
-            p.tell(
-                events.Copied(self.header.name, source.header.name, bool(p.values[source.start]))
-            )
+            is_valid = bool(p.values[source.start])
+            p.tell(events.Copied(self.header.name, source.header.name, is_valid))
 
     def equals(self, p: PacketState, other: HeaderSlots) -> bool:
         """Return whether both headers are invalid, or both are valid with the same fields."""
         if not p.values[self.start]:
             return not p.values[other.start]
-        return bool(p.values[self.start : self.end] == p.values[other.start : other.end])
+        values = p.values[self.start : self.end]
+        return bool(values == p.values[other.start : other.end])
 
 
 class Slots:
@@ -217,23 +220,24 @@ class Slots:
             if not header.metadata:
                 self._add(header)
         for union in program.unions.values():
-            for name in union.headers:
-                self.headers[name].union = tuple(
-                    self.headers[other] for other in union.headers if other != name
-                )
+            members = [self.headers[name] for name in union.headers]
+            for member in members:
+                member.union = tuple(other for other in members if other is not member)
         self.next_index: dict[str, int] = {}
         """The place of the number of elements that were extracted to each stack."""
         for name in (*program.stacks, *program.union_stacks):
             self.next_index[name] = len(self.blank)
             self.blank.append(0)
-        self._intrinsics = {
-            name: self.field(ref.header, ref.field) for name, ref in program.intrinsics.items()
-        }
+        self._intrinsics: dict[str, FieldSlot] = {}
+        for name, ref in program.intrinsics.items():
+            self._intrinsics[name] = self.field(ref.header, ref.field)
 
     def _add(self, header: ir.Header) -> None:
-        held = self.headers[header.name] = HeaderSlots(header, len(self.blank))
+        held = HeaderSlots(header, len(self.blank))
+        self.headers[header.name] = held
         self.blank += held.blank
-        self._fields |= {(header.name, slot.field.name): slot for slot in held.fields}
+        for slot in held.fields:
+            self._fields[header.name, slot.field.name] = slot
 
     def field(self, header: str, name: str) -> FieldSlot:
         """Return the place of a field."""
@@ -251,23 +255,31 @@ class Slots:
             raise Unfit(f"variable-length field '{header}.{name}' is not a number")
         return slot
 
-    def set(self, p: PacketState, intrinsic: str, value: int) -> None:
+    def set(
+        self,
+        p: PacketState,
+        intrinsic: str,
+        value: int,
+    ) -> None:
         """Set a field that the switch provides, if the program has it."""
         slot = self._intrinsics.get(intrinsic)
         if slot is not None:
-            p.values[slot.at] = value & slot.mask
+            p.values[slot.index] = value & slot.mask
 
     def get(self, p: PacketState, intrinsic: str) -> int:
         """Return a field that the switch reads, 0 if the program does not have it."""
         slot = self._intrinsics.get(intrinsic)
-        return 0 if slot is None else p.values[slot.at]
+        return 0 if slot is None else p.values[slot.index]
 
     def elements(self, stack: str) -> list[tuple[HeaderSlots, ...]]:
-        """Return the headers of each element of a stack of headers or of unions, one for an element
-        that is a header."""
+        """Return the headers of each element of a stack of headers or of unions.
+
+        An element that is a header has one.
+        """
         if stack in self.program.stacks:
             return [(self.headers[name],) for name in self.program.stacks[stack].headers]
-        unions = [
-            self.program.unions[name].headers for name in self.program.union_stacks[stack].unions
-        ]
-        return [tuple(self.headers[name] for name in union) for union in unions]
+        elements: list[tuple[HeaderSlots, ...]] = []
+        for union in self.program.union_stacks[stack].unions:
+            members = self.program.unions[union].headers
+            elements.append(tuple(self.headers[name] for name in members))
+        return elements

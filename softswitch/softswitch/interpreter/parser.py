@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from softswitch import ir
 from softswitch.trace import events
@@ -23,9 +24,9 @@ class PlainParser:
         self.slots = slots
         self.program = slots.program
         self._statements = PlainStatements(slots, "parser")
-        self._states = {
-            name: self._state(state) for name, state in self.program.parser.states.items()
-        }
+        self._states: dict[str, State] = {}
+        for name, state in self.program.parser.states.items():
+            self._states[name] = self._state(state)
 
     def parse(self, p: PacketState, original: bool) -> None:
         """Parse a packet. An error is counted and stored unless it is that of a copy."""
@@ -39,16 +40,19 @@ class PlainParser:
                 name = self._states[name](p)
         except ParserStopped as stopped:
             if original:
-                error = stopped.error
-                if isinstance(error, str):
-                    code = self.program.errors.get(error, PARSER_ERRORS[error])
-                else:
-                    code = error
-                if p.tell is not None:
-                    names = {code: name for name, code in self.program.errors.items()}
-                    p.tell(events.ParserError(names.get(code, str(code))))
-                p.switch.parser_error(code)
-                self.slots.set(p, "parser_error", code)
+                self._report(p, stopped.error)
+
+    def _report(self, p: PacketState, error: str | int) -> None:
+        """Count an error, and store its code for the program."""
+        if isinstance(error, str):
+            code = self.program.errors.get(error, PARSER_ERRORS[error])
+        else:
+            code = error
+        if p.tell is not None:
+            names = {code: name for name, code in self.program.errors.items()}
+            p.tell(events.ParserError(names.get(code, str(code))))
+        p.switch.parser_error(code)
+        self.slots.set(p, "parser_error", code)
 
     def _state(self, state: ir.ParserState) -> State:
         steps = [self._step(op) for op in state.ops]
@@ -64,33 +68,31 @@ class PlainParser:
         return run
 
     def _choice(self, state: ir.ParserState) -> State:
-        """Return the function that chooses the next state: that of the first arm of the select that
-        matches.
+        """Return the function that chooses the next state.
+
+        It is that of the first arm of the select that matches.
         """
+        full_masks = tuple((1 << part.width) - 1 for part in state.key)
         with placed(state.place):
-            parts = [(self._value(part.value), (1 << part.width) - 1) for part in state.key]
+            values = [self._value(part.value) for part in state.key]
+        parts = list(zip(values, full_masks, strict=True))
         is_keyed = any(transition.matches for transition in state.transitions)
-        whole = tuple(mask for _, mask in parts)
 
         def choose(p: PacketState) -> str | None:
+            key: tuple[int, ...] = ()
             if is_keyed:
                 key = tuple(get(p) & mask for get, mask in parts)
-            else:
-                key = ()
             for transition in state.transitions:
                 if transition.value_set is None:
-                    found = all(
-                        k & mask == value
-                        for k, (value, mask) in zip(key, transition.matches, strict=False)
-                    )
+                    is_match = _agrees(key, transition.matches)
                 else:
                     members = p.switch.value_sets[transition.value_set]
                     masks = tuple(mask for _, mask in transition.matches)
-                    if masks == whole:
-                        found = key in members
+                    if masks == full_masks:
+                        is_match = key in members
                     else:
-                        found = members.masked(key, masks)
-                if found:
+                        is_match = members.masked(key, masks)
+                if is_match:
                     return transition.next_state
             return None
 
@@ -110,7 +112,8 @@ class PlainParser:
                 value = self._value(op.value)
                 return lambda p: put(p, value(p))
             if isinstance(op, ir.Verify):
-                return self._verify(self._value(op.condition), self._value(op.error))
+                condition = self._value(op.condition)
+                return self._verify(condition, self._value(op.error))
             return self._advance(op)
 
     @staticmethod
@@ -122,8 +125,10 @@ class PlainParser:
         return verify
 
     def _advance(self, op: ir.Advance) -> Done:
-        if isinstance(op.bits, ir.Const) and (op.bits.value < 0 or op.bits.value % 8):
-            raise Unfit(f"advance by {op.bits.value} bits: must be a whole number of bytes")
+        if isinstance(op.bits, ir.Const):
+            count = op.bits.value
+            if count < 0 or count % 8:
+                raise Unfit(f"advance by {count} bits: must be a whole number of bytes")
         bits = self._value(op.bits)
 
         def advance(p: PacketState) -> None:
@@ -140,18 +145,23 @@ class PlainParser:
             return lambda p: _take(p, only, length)
         elements = self.slots.elements(op.target.name)
         index = self.slots.next_index[op.target.name]
-        headers = [
-            element[op.member if isinstance(op.target, ir.UnionStackRef) else 0]
-            for element in elements
-        ]
+        member = op.member if isinstance(op.target, ir.UnionStackRef) else 0
+        headers = [element[member] for element in elements]
 
         def extract(p: PacketState) -> None:
-            if p.values[index] >= len(headers):
+            number = p.values[index]
+            if number >= len(headers):
                 raise ParserStopped("StackOutOfBounds")
-            _take(p, headers[p.values[index]], length)
+            _take(p, headers[number], length)
             p.values[index] += 1
 
         return extract
+
+
+def _agrees(key: Sequence[int], matches: Sequence[tuple[int, int]]) -> bool:
+    """Return whether each part of a key has the value of its match where its mask has ones."""
+    pairs = zip(key, matches, strict=False)
+    return all(part & mask == value for part, (value, mask) in pairs)
 
 
 def _whole_bytes(bits: int) -> int:
@@ -160,7 +170,11 @@ def _whole_bytes(bits: int) -> int:
     return bits >> 3
 
 
-def _take(p: PacketState, held: HeaderSlots, length: Get | None) -> None:
+def _take(
+    p: PacketState,
+    held: HeaderSlots,
+    length: Get | None,
+) -> None:
     """Extract a header, whose variable field has ``length`` bits."""
     if length is not None and held.varying:
         extra = _whole_bytes(length(p))
@@ -171,20 +185,24 @@ def _take(p: PacketState, held: HeaderSlots, length: Get | None) -> None:
     need(p, size)
     if held.varying and most is not None and size > most:
         raise ParserStopped("HeaderTooShort")
-    number = int.from_bytes(p.data[p.offset : p.offset + size], "big")
+    data = p.data[p.offset : p.offset + size]
+    number = int.from_bytes(data, "big")
     left = 8 * size
     p.offset += size
     p.values[held.start] = 1
     values = p.values
-    for at, width, half, mask in held.shape:
+    for index, width, half, mask in held.shape:
         left -= width or 8 * extra
+        rest = number >> left
         if width:
-            values[at] = ((number >> left) + half & mask) - half
+            values[index] = (rest + half & mask) - half
         else:
-            values[at] = (number >> left & (1 << 8 * extra) - 1).to_bytes(extra, "big")
+            bits = rest & (1 << 8 * extra) - 1
+            values[index] = bits.to_bytes(extra, "big")
     if p.tell is not None:
-        fields = tuple(
-            (slot.field.name, values[slot.at], slot.width(values[slot.at])) for slot in held.fields
-        )
-        p.tell(events.Extracted(held.header.name, fields))
+        fields: list[tuple[str, Any, int]] = []
+        for slot in held.fields:
+            value = values[slot.index]
+            fields.append((slot.field.name, value, slot.width(value)))
+        p.tell(events.Extracted(held.header.name, tuple(fields)))
     held.end_others(p)

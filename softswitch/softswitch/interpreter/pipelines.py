@@ -26,7 +26,7 @@ from softswitch.v1model import (
 from .calculations import calculated, gather, header_pieces
 from .control import PlainControl
 from .expressions import Expressions
-from .packet import FieldSlot, Get, PacketDropped, PacketState, Slots, placed
+from .packet import FieldSlot, Get, PacketDropped, PacketState, Put, Slots, placed
 from .parser import PlainParser
 from .statements import PlainStatements
 
@@ -51,33 +51,32 @@ class Interpreter:
         self._deparser = PlainStatements(self.slots, "deparser").body(program.deparser.body)
         self._emitted = [self.slots.headers[name] for name in program.deparser.order]
         self._serialised = [gather(header_pieces(held)) for held in self._emitted]
-        self._verified = [
-            self._checksum(checksum) for checksum in program.checksums if checksum.verify
-        ]
-        updated = [self._checksum(checksum) for checksum in program.checksums if checksum.update]
-        self._updated = [(slot.put(), condition, value) for slot, condition, value in updated]
+        self._verified: list[tuple[FieldSlot, Get, Get]] = []
+        self._updated: list[tuple[Put, Get, Get]] = []
+        for checksum in program.checksums:
+            target, condition, value = self._checksum(checksum)
+            if checksum.verify:
+                self._verified.append((target, condition, value))
+            if checksum.update:
+                self._updated.append((target.put(), condition, value))
         self._digests = [(digest, self._learnt(digest)) for digest in program.digests.values()]
-        self._lists = {
-            number: self._metadata(fields) for number, fields in program.field_lists.items()
-        }
+        self._lists: dict[int, list[int]] = {}
+        for number, fields in program.field_lists.items():
+            self._lists[number] = self._metadata(fields)
 
     def _checksum(self, checksum: ir.ChecksumSpec) -> tuple[FieldSlot, Get, Get]:
         """Return a checksum's target, and the functions for its condition and its value."""
         with placed(checksum.place):
             target = self.slots.number(checksum.target.header, checksum.target.field)
             condition = Expressions(self.slots).value(checksum.condition or ir.Const(1))
-        return (
-            target,
-            condition,
-            calculated(self.slots, self.program.calculations[checksum.calculation]),
-        )
+        calculation = self.program.calculations[checksum.calculation]
+        return target, condition, calculated(self.slots, calculation)
 
     def _learnt(self, digest: ir.FieldList) -> list[tuple[Get, int]]:
         """Return the functions and masks of what a digest reports."""
+        expressions = Expressions(self.slots)
         with placed(f"learn list '{digest.name}'"):
-            return [
-                (Expressions(self.slots).value(item), self._mask(item)) for item in digest.items
-            ]
+            return [(expressions.value(item), self._mask(item)) for item in digest.items]
 
     def _mask(self, item: ir.Expr) -> int:
         if isinstance(item, ir.FieldRef):
@@ -86,17 +85,21 @@ class Interpreter:
 
     def _metadata(self, fields: ir.FieldList) -> list[int]:
         """Return the places of the metadata in a list of fields that are preserved."""
-        slots = [
-            self.slots.field(item.header, item.field)
-            for item in fields.items
-            if isinstance(item, ir.FieldRef)
-        ]
-        return [slot.at for slot in slots if self.program.headers[slot.header].metadata]
+        places: list[int] = []
+        for item in fields.items:
+            if isinstance(item, ir.FieldRef) and self.program.headers[item.header].metadata:
+                places.append(self.slots.field(item.header, item.field).index)
+        return places
 
     # -- ingress -----------------------------------------------------------------------------------
 
     def ingress(
-        self, switch: Any, tell: Tracer | None, port: int, data: bytes, now_ns: int
+        self,
+        switch: Any,
+        tell: Tracer | None,
+        port: int,
+        data: bytes,
+        now_ns: int,
     ) -> list[Queued]:
         """Parse a packet, run ingress, and return what is to be queued."""
         return self._enter(switch, tell, port, data, now_ns, 0, ())
@@ -105,12 +108,14 @@ class Interpreter:
         self, switch: Any, tell: Tracer | None, port: int, data: bytes, now_ns: int,
         kind: int, kept: Kept,
     ) -> list[Queued]:  # fmt: skip
-        """Run ingress for a new packet (``kind`` 0), or for one that comes back with the values
-        that were kept.
+        """Run ingress for a new packet (``kind`` 0), or for one that comes back.
+
+        ``kept`` are the values that it brings back.
         """
         out: list[Queued] = []
         for _ in range(RESUBMIT_LIMIT + 1):
-            p = PacketState(switch, tell, data, now_ns, self.slots.blank[:])
+            values = self.slots.blank[:]
+            p = PacketState(switch, tell, data, now_ns, values)
             if tell is not None:
                 tell(events.Received(now_ns, port, data, _AGAIN.get(kind)))
             try:
@@ -125,25 +130,32 @@ class Interpreter:
                 if p.clone:
                     out += self._ingress_clones(p, port)
                 self._learn(p)
-                if not p.again:
+                if not p.resend_list:
                     return out + self._distribute(p)
             except PacketDropped:
                 return out
             kind = RESUBMITTED
-            kept = self._preserved(p, p.again)
+            kept = self._preserved(p, p.resend_list)
         p.discard("resubmitted too often")
         return out
 
     def _learn(self, p: PacketState) -> None:
         """Report the digest that the packet generated, if it did."""
         for digest, values in self._digests:
-            if p.digest == digest.id:
-                learnt = tuple(get(p) & mask for get, mask in values)
-                if p.tell is not None:
-                    p.tell(events.Digested(digest.name, learnt))
-                p.switch.learn(p.now_ns, digest.name, digest.id, learnt)
+            if p.digest != digest.id:
+                continue
+            learnt = tuple(get(p) & mask for get, mask in values)
+            if p.tell is not None:
+                p.tell(events.Digested(digest.name, learnt))
+            p.switch.learn(p.now_ns, digest.name, digest.id, learnt)
 
-    def _begin(self, p: PacketState, port: int, kind: int, kept: Kept) -> None:
+    def _begin(
+        self,
+        p: PacketState,
+        port: int,
+        kind: int,
+        kept: Kept,
+    ) -> None:
         """Set what the switch knows of a packet at the begin of ingress."""
         if kind:
             self.slots.set(p, "instance_type", kind)
@@ -157,11 +169,14 @@ class Interpreter:
     def _verify(self, p: PacketState) -> None:
         """Note whether a checksum is wrong."""
         for target, condition, value in self._verified:
-            is_there = p.values[self.slots.headers[target.header].start] and condition(p)
-            actual = p.values[target.at] & target.mask
-            wanted = value(p) if is_there else None
+            header = self.slots.headers[target.header]
+            actual = p.values[target.index] & target.mask
+            wanted = None
+            if p.values[header.start] and condition(p):
+                wanted = value(p)
             if p.tell is not None:
-                p.tell(events.Checksum(f"{target.header}.{target.field.name}", wanted, actual))
+                name = f"{target.header}.{target.field.name}"
+                p.tell(events.Checksum(name, wanted, actual))
             if wanted is not None and wanted != actual:
                 self.slots.set(p, "checksum_error", 1)
 
@@ -169,11 +184,12 @@ class Interpreter:
         """Return what becomes of a packet at the end of ingress."""
         switch = p.switch
         slots = self.slots
-        queue, group, port = (
-            slots.get(p, name) for name in ("priority", "mcast_grp", "egress_spec")
-        )
+        queue = slots.get(p, "priority")
+        group = slots.get(p, "mcast_grp")
+        port = slots.get(p, "egress_spec")
         if queue > 7:
             p.drop("priority out of range")
+
         if group:
             replicas = switch.multicast_groups.get(group)
             if not replicas:
@@ -183,6 +199,7 @@ class Interpreter:
             if p.tell is not None:
                 p.tell(events.Replicated(group, tuple(replicas), queue))
             return self._replicas(p, replicas, queue, self._length(p))
+
         if port == switch.drop_port:
             p.drop("ingress")
         slots.set(p, "instance_type", 0)
@@ -192,58 +209,68 @@ class Interpreter:
         return [Queued(port, queue, length, p)]
 
     def _ingress_clones(self, original: PacketState, port: int) -> list[Queued]:
-        """Return the copies made at the end of ingress: the received packet, parsed again; only
-        listed metadata is kept."""
+        """Return the copies of a packet at the end of ingress.
+
+        They are parsed from the received packet; only listed metadata is kept.
+        """
         session = original.switch.clone_sessions.get(original.clone & 0x7FFF)
         if session is None:
             original.discard("clone session not configured")
             return []
         # It is parsed as its original was, so that need not be reported again.
-        p = PacketState(original.switch, None, original.data, original.now_ns, self.slots.blank[:])
+        values = self.slots.blank[:]
+        p = PacketState(original.switch, None, original.data, original.now_ns, values)
         self.slots.set(p, "ingress_port", port)
         try:
             self._parser.parse(p, original=False)
         except PacketDropped:
             return []
         p.tell = original.tell
-        return self._clones(
-            p,
-            self._preserved(original, original.clone_list),
-            session,
-            INGRESS_CLONE,
-            original.clone,
-        )
+        kept = self._preserved(original, original.clone_list)
+        return self._clones(p, kept, session, INGRESS_CLONE, original.clone)
 
     def _clones(
-        self, p: PacketState, kept: Kept, session: CloneSession, kind: int, number: int
+        self,
+        p: PacketState,
+        kept: Kept,
+        session: CloneSession,
+        kind: int,
+        number: int,
     ) -> list[Queued]:
         """Return the copies of a clone session, whose metadata is zero but for what is kept."""
-        p.values[: self.slots.metadata_end] = self.slots.blank[: self.slots.metadata_end]
+        end = self.slots.metadata_end
+        p.values[:end] = self.slots.blank[:end]
         _restore(p, kept)
         self.slots.set(p, "instance_type", kind)
         p.truncated = session.truncate_bytes or NEVER_TRUNCATED
-        made = self._replicas(p, session.replicas, session.queue, self._length(p))
+        copies = self._replicas(p, session.replicas, session.queue, self._length(p))
         if p.tell is not None:
-            p.tell(events.Cloned(number & 0x7FFF, tuple((copy.port, copy.queue) for copy in made)))
-        return made
+            sent_to = tuple((copy.port, copy.queue) for copy in copies)
+            p.tell(events.Cloned(number & 0x7FFF, sent_to))
+        return copies
 
     def _replicas(
-        self, p: PacketState, replicas: Sequence[tuple[int, int]], queue: int, length: int
+        self,
+        p: PacketState,
+        replicas: Sequence[tuple[int, int]],
+        queue: int,
+        length: int,
     ) -> list[Queued]:
-        made = []
+        copies = []
         for port, replication in replicas:
             replica = p.copied()
             self.slots.set(replica, "egress_rid", replication)
-            made.append(Queued(port, queue, length, replica))
-        return made
+            copies.append(Queued(port, queue, length, replica))
+        return copies
 
     def _length(self, p: PacketState) -> int:
         """Return the length in bytes that the packet would have if it were deparsed now."""
         headers = sum(held.size(p) for held in self._emitted if p.values[held.start])
-        return min(len(p.data) - p.offset + headers, p.truncated)
+        payload = len(p.data) - p.offset
+        return min(headers + payload, p.truncated)
 
     def _preserved(self, p: PacketState, number: int) -> Kept:
-        return [(at, p.values[at]) for at in self._lists.get(number, ())]
+        return [(index, p.values[index]) for index in self._lists.get(number, ())]
 
     # -- egress ------------------------------------------------------------------------------------
 
@@ -255,24 +282,24 @@ class Interpreter:
         p: PacketState = queued.context
         p.now_ns = now_ns
         if tell is not None:
-            tell(
-                events.Departing(
-                    queued.port, queued.queue, now_ns - enqueued_ns, enq_depth, deq_depth
-                )
-            )
-        for name, value in (
-            ("egress_port", queued.port),
-            ("egress_global_timestamp", now_ns // 1000),
-            ("packet_length", len(p.data) + p.grown),
-            ("enq_timestamp", enqueued_ns // 1000),
-            ("enq_qdepth", enq_depth),
-            ("deq_timedelta", now_ns // 1000 - enqueued_ns // 1000),
-            ("deq_qdepth", deq_depth),
-            ("qid", queued.queue),
-            ("egress_spec", switch.drop_port + 1),  # one that does not drop
-        ):
+            waited_ns = now_ns - enqueued_ns
+            tell(events.Departing(queued.port, queued.queue, waited_ns, enq_depth, deq_depth))
+        now_us = now_ns // 1000
+        enqueued_us = enqueued_ns // 1000
+        intrinsics = {
+            "egress_port": queued.port,
+            "egress_global_timestamp": now_us,
+            "packet_length": len(p.data) + p.grown,
+            "enq_timestamp": enqueued_us,
+            "enq_qdepth": enq_depth,
+            "deq_timedelta": now_us - enqueued_us,
+            "deq_qdepth": deq_depth,
+            "qid": queued.queue,
+            "egress_spec": switch.drop_port + 1,  # a port that does not drop
+        }
+        for name, value in intrinsics.items():
             self.slots.set(p, name, value)
-        p.clone = p.clone_list = p.again = 0
+        p.clone = p.clone_list = p.resend_list = 0
         requeue: list[Queued] = []
         try:
             self._egress.run(p)
@@ -286,12 +313,14 @@ class Interpreter:
             packet = self._deparse(p)
         except PacketDropped:
             return []
-        if p.again:
+
+        if p.resend_list:
             if tell is not None:
                 tell(events.Recirculated(packet))
-            kept = self._preserved(p, p.again)
-            requeue = [*requeue, *self._enter(switch, tell, 0, packet, now_ns, RECIRCULATED, kept)]
+            kept = self._preserved(p, p.resend_list)
+            requeue += self._enter(switch, tell, 0, packet, now_ns, RECIRCULATED, kept)
             return [Departure(queued.port, None, requeue)]
+
         packet = packet[: p.truncated]
         if tell is not None:
             emitted = tuple(held.header.name for held in self._emitted if p.values[held.start])
@@ -304,9 +333,8 @@ class Interpreter:
         if session is None:
             p.discard("clone session not configured")
             return []
-        return self._clones(
-            p.copied(), self._preserved(p, p.clone_list), session, EGRESS_CLONE, p.clone
-        )
+        kept = self._preserved(p, p.clone_list)
+        return self._clones(p.copied(), kept, session, EGRESS_CLONE, p.clone)
 
     def _deparse(self, p: PacketState) -> bytes:
         """Return the packet's bytes."""
@@ -314,14 +342,14 @@ class Interpreter:
             if condition(p):
                 put(p, value(p))
         self._deparser(p)
-        parts = [
-            part(p)
-            for held, part in zip(self._emitted, self._serialised, strict=True)
-            if p.values[held.start]
-        ]
-        return b"".join([*parts, p.data[p.offset :]])
+        parts: list[bytes] = []
+        for held, serialise in zip(self._emitted, self._serialised, strict=True):
+            if p.values[held.start]:
+                parts.append(serialise(p))
+        payload = p.data[p.offset :]
+        return b"".join(parts) + payload
 
 
 def _restore(p: PacketState, kept: Kept) -> None:
-    for at, value in kept:
-        p.values[at] = value
+    for index, value in kept:
+        p.values[index] = value

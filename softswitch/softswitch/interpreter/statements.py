@@ -10,7 +10,7 @@ from softswitch.v1model import LOOP_LIMIT, OPERATORS, check_jumps, check_primiti
 
 from .calculations import calculated
 from .expressions import Expressions, OneHeader, unmasked
-from .packet import Done, HeaderSlots, PacketState, Slots, Unfit, placed
+from .packet import Done, HeaderSlots, PacketState, Put, Slots, Unfit, placed
 
 _WORD = (1 << 64) - 1
 
@@ -39,41 +39,46 @@ class PlainStatements:
         Raises :class:`~softswitch.errors.ProgramError`.
         """
         jumps = check_jumps(body)
-        steps = [
-            self._jump(x, jumps[at]) if at in jumps else self.primitive(x)
-            for at, x in enumerate(body)
-        ]
-        told = [_statement(primitive) for primitive in body]
+        steps: list[Done] = []
+        for position, primitive in enumerate(body):
+            if position in jumps:
+                steps.append(self._jump(primitive, jumps[position]))
+            else:
+                steps.append(self.primitive(primitive))
+        reports = [_statement(primitive) for primitive in body]
 
         def run(p: PacketState) -> None:
             if p.tell is None:
                 for step in steps:
                     step(p)
             else:
-                for step, what in zip(steps, told, strict=True):
-                    p.tell(what)
+                for step, report in zip(steps, reports, strict=True):
+                    p.tell(report)
                     step(p)
 
         def run_with_jumps(p: PacketState) -> None:
-            at = back = 0
-            while at < len(steps):
-                if p.tell is not None and at not in jumps:
-                    p.tell(told[at])
-                to = steps[at](p)
-                if to is not None and to <= at:
+            position = back = 0
+            while position < len(steps):
+                if p.tell is not None and position not in jumps:
+                    p.tell(reports[position])
+                destination = steps[position](p)
+                if destination is not None and destination <= position:
                     back += 1
                     if back > LOOP_LIMIT:
                         p.drop("endless loop")
-                at = at + 1 if to is None else to
+                if destination is None:
+                    position += 1
+                else:
+                    position = destination
 
         return run_with_jumps if jumps else run
 
-    def _jump(self, jump: ir.Primitive, to: int) -> Done:
+    def _jump(self, jump: ir.Primitive, destination: int) -> Done:
         if jump.op == "_jump":
-            return lambda p: to
+            return lambda p: destination
         with placed(jump.place):
             condition = self.value(jump.args[0])
-        return lambda p: None if condition(p) else to
+        return lambda p: None if condition(p) else destination
 
     def primitive(self, primitive: ir.Primitive) -> Done:
         """Return the function for one statement.
@@ -97,7 +102,7 @@ class PlainStatements:
             value = self.value(expr)
             return lambda p: put(p, value(p))
         slot = self.slots.field(target.header, target.field)
-        at = slot.at
+        index = slot.index
         mask = slot.mask
         half = slot.half
         value = self.value(unmasked(expr, slot.mask))
@@ -106,70 +111,80 @@ class PlainStatements:
             new = value(p)
             if p.tell is not None:
                 put(p, new)
-            p.values[at] = (new + half & mask) - half
+            p.values[index] = (new + half & mask) - half
 
         return assign
 
     _modify_field = _assign
 
     def _assign_VL(self, target: ir.Expr, source: ir.Expr) -> Done:  # noqa: N802
-        to = self.expressions.varying(target)
-        of = self.expressions.varying(source)
-        if to is None or of is None:
+        copied = self.expressions.varying(target)
+        copied_from = self.expressions.varying(source)
+        if copied is None or copied_from is None:
             raise Unfit("both arguments must be variable-length fields")
-        put = to.put()
-        value = of.get()
+        put = copied.put()
+        value = copied_from.get()
         return lambda p: put(p, value(p))
 
     def _assign_header(self, target: ir.Expr, source: ir.Expr) -> Done:
-        to, of = (self.expressions.header(expr, metadata=True) for expr in (target, source))
+        choose_target = self.expressions.header(target, metadata=True)
+        choose_source = self.expressions.header(source, metadata=True)
         targets = self.expressions.alternatives(target)
         sources = self.expressions.alternatives(source)
         if any(held.header.metadata for held in (*targets, *sources)):
-            return self._copy_fields(to, of, targets, sources)
+            return self._copy_fields(choose_target, choose_source, targets, sources)
 
         def copy(p: PacketState) -> None:
-            destination = to(p)
-            origin = of(p)
-            if destination is not None and origin is not None and destination is not origin:
-                if p.values[origin.start] and origin not in destination.union:
-                    destination.end_others(p)
-                destination.copy_from(p, origin)
+            destination = choose_target(p)
+            origin = choose_source(p)
+            if destination is None or origin is None or destination is origin:
+                return
+            if p.values[origin.start] and origin not in destination.union:
+                destination.end_others(p)
+            destination.copy_from(p, origin)
 
         return copy
 
     _copy_header = _assign_header
 
     def _copy_fields(
-        self, to: OneHeader, of: OneHeader, targets: list[HeaderSlots], sources: list[HeaderSlots]
+        self,
+        choose_target: OneHeader,
+        choose_source: OneHeader,
+        targets: list[HeaderSlots],
+        sources: list[HeaderSlots],
     ) -> Done:
         """Copy fields where one of the two is metadata, which is always valid."""
         for held in (*targets, *sources):
-            if [slot.field.width for slot in held.fields] != [
-                slot.field.width for slot in sources[0].fields
-            ]:
+            if _widths(held) != _widths(sources[0]):
                 raise Unfit(
                     f"'{held.header.name}' and '{sources[0].header.name}' have different fields"
                 )
-        puts = {held.header.name: [slot.put() for slot in held.fields] for held in targets}
+        puts: dict[str, list[Put]] = {}
+        for held in targets:
+            puts[held.header.name] = [slot.put() for slot in held.fields]
 
         def copy(p: PacketState) -> None:
-            destination = to(p)
-            origin = of(p)
-            if destination is not None and origin is not None:
-                if not p.values[destination.start]:
-                    destination.validate(p)
-                for put, slot in zip(puts[destination.header.name], origin.fields, strict=True):
-                    put(p, p.values[slot.at])
+            destination = choose_target(p)
+            origin = choose_source(p)
+            if destination is None or origin is None:
+                return
+            if not p.values[destination.start]:
+                destination.validate(p)
+            stores = puts[destination.header.name]
+            for put, slot in zip(stores, origin.fields, strict=True):
+                put(p, p.values[slot.index])
 
         return copy
 
     def _assign_union(self, target: ir.Expr, source: ir.Expr) -> Done:
-        to = self.expressions.headers(target)
-        of = self.expressions.headers(source)
+        choose_target = self.expressions.headers(target)
+        choose_source = self.expressions.headers(source)
 
         def copy(p: PacketState) -> None:
-            for destination, origin in zip(to(p) or (), of(p) or (), strict=False):
+            targets = choose_target(p) or ()
+            sources = choose_source(p) or ()
+            for destination, origin in zip(targets, sources, strict=False):
                 if destination is not origin:
                     destination.copy_from(p, origin)
 
@@ -206,11 +221,11 @@ class PlainStatements:
 
     def _assign_header_stack(self, target: ir.Expr, source: ir.Expr) -> Done:
         copy = self._assign_union(target, source)
-        to = self._index(target)
-        of = self._index(source)
+        target_index = self._index(target)
+        source_index = self._index(source)
 
         def copy_all(p: PacketState) -> None:
-            p.values[to] = p.values[of]
+            p.values[target_index] = p.values[source_index]
             copy(p)
 
         return copy_all
@@ -223,24 +238,32 @@ class PlainStatements:
             raise Unfit("a header stack is expected")
         return self.slots.next_index[stack.name]
 
-    def _push(self, stack: ir.Expr, count: ir.Expr, direction: int = 1) -> Done:
+    def _push(
+        self,
+        stack: ir.Expr,
+        count: ir.Expr,
+        direction: int = 1,
+    ) -> Done:
         index = self._index(stack)
         elements = self.slots.elements(getattr(stack, "name", ""))
         if not isinstance(count, ir.Const) or count.value < 0:
             raise Unfit("a constant number of elements is expected")
         size = len(elements)
-        by = direction * count.value
+        distance = direction * count.value
 
         def shift(p: PacketState) -> None:
-            p.values[index] = min(max(p.values[index] + by, 0), size)
-            for at in range(size)[::-direction]:
-                for member, held in enumerate(elements[at]):
-                    if 0 <= at - by < size:
-                        held.copy_from(p, elements[at - by][member])
+            moved = p.values[index] + distance
+            p.values[index] = min(max(moved, 0), size)
+            # An element is overwritten only after it has been copied.
+            for position in range(size)[::-direction]:
+                origin = position - distance
+                for member, held in enumerate(elements[position]):
+                    if 0 <= origin < size:
+                        held.copy_from(p, elements[origin][member])
                     else:
                         held.invalidate(p)
 
-        return shift if by else lambda p: None
+        return shift if distance else lambda p: None
 
     def _pop(self, stack: ir.Expr, count: ir.Expr) -> Done:
         return self._push(stack, count, -1)
@@ -248,30 +271,28 @@ class PlainStatements:
     # -- what becomes of the packet ----------------------------------------------------------------
 
     def _drop(self) -> Done:
-        return self._mark(
-            self.program.intrinsics["egress_spec"], self.program.intrinsics.get("mcast_grp")
-        )
+        intrinsics = self.program.intrinsics
+        return self._mark(intrinsics["egress_spec"], intrinsics.get("mcast_grp"))
 
     def _mark_to_drop(self, header: ir.Expr) -> Done:
         """Mark the packet to be dropped. The argument may be p4c's copy of standard_metadata."""
-        if isinstance(header, ir.HeaderRef):
-            known = self.program.headers[header.name]
-        else:
-            known = None
-        if known is None or not known.metadata or known.type.field("egress_spec") is None:
+        if not isinstance(header, ir.HeaderRef):
             raise Unfit("standard_metadata is expected")
-        if known.type.field("mcast_grp") is None:
-            group = None
-        else:
-            group = ir.FieldRef(known.name, "mcast_grp")
-        return self._mark(ir.FieldRef(known.name, "egress_spec"), group)
+        standard = self.program.headers[header.name]
+        if not standard.metadata or standard.type.field("egress_spec") is None:
+            raise Unfit("standard_metadata is expected")
+
+        port = ir.FieldRef(standard.name, "egress_spec")
+        group = None
+        if standard.type.field("mcast_grp") is not None:
+            group = ir.FieldRef(standard.name, "mcast_grp")
+        return self._mark(port, group)
 
     def _mark(self, spec: ir.FieldRef, group: ir.FieldRef | None) -> Done:
-        port = self.slots.field(spec.header, spec.field).at
-        if group is None:
-            replicas = None
-        else:
-            replicas = self.slots.field(group.header, group.field).at
+        port = self.slots.field(spec.header, spec.field).index
+        replicas = None
+        if group is not None:
+            replicas = self.slots.field(group.header, group.field).index
 
         def mark(p: PacketState) -> None:
             p.values[port] = p.switch.drop_port
@@ -283,11 +304,12 @@ class PlainStatements:
         return mark
 
     @staticmethod
-    def _list(number: ir.Expr, known: Container[int]) -> int:
+    def _list(number: ir.Expr, numbers: Container[int]) -> int:
         """Return the number of a list of fields."""
-        if not isinstance(number, ir.Const) or (number.value != 0 and number.value not in known):
-            raise Unfit(f"there is no list of fields with id {getattr(number, 'value', None)}")
-        return number.value
+        # 0 stands for no list.
+        if isinstance(number, ir.Const) and (number.value == 0 or number.value in numbers):
+            return number.value
+        raise Unfit(f"there is no list of fields with id {getattr(number, 'value', None)}")
 
     @staticmethod
     def _note(name: str, value: int) -> Done:
@@ -297,7 +319,7 @@ class PlainStatements:
         return self._note("digest", self._list(number, self.program.digests))
 
     def _resubmit(self, number: ir.Expr) -> Done:
-        return self._note("again", self._list(number, self.program.field_lists))
+        return self._note("resend_list", self._list(number, self.program.field_lists))
 
     _recirculate = _resubmit
 
@@ -353,31 +375,44 @@ class PlainStatements:
 
         def count(p: PacketState) -> None:
             counter = p.switch.counters[name]
-            at = chosen(p)
-            if _in_range(p, at, counter.size, f"counter {name}"):
-                counter.packet_counts[at] += 1
-                counter.byte_counts[at] += len(p.data)
-                if p.tell is not None:
-                    p.tell(events.Counted(name, at))
+            position = chosen(p)
+            if not _in_range(p, position, counter.size, f"counter {name}"):
+                return
+            counter.packet_counts[position] += 1
+            counter.byte_counts[position] += len(p.data)
+            if p.tell is not None:
+                p.tell(events.Counted(name, position))
 
         return count
 
-    def _register_read(self, target: ir.Expr, array: ir.Expr, index: ir.Expr) -> Done:
+    def _register_read(
+        self,
+        target: ir.Expr,
+        array: ir.Expr,
+        index: ir.Expr,
+    ) -> Done:
         put = self.target(target)
         name = self._object(array, "register_array")
         chosen = self.value(index)
 
         def read(p: PacketState) -> None:
             register = p.switch.registers[name]
-            at = chosen(p)
-            if _in_range(p, at, register.size, f"register {name}"):
-                if p.tell is not None:
-                    p.tell(events.RegisterRead(name, at, register.cells[at]))
-                put(p, register.cells[at])
+            position = chosen(p)
+            if not _in_range(p, position, register.size, f"register {name}"):
+                return
+            cell = register.cells[position]
+            if p.tell is not None:
+                p.tell(events.RegisterRead(name, position, cell))
+            put(p, cell)
 
         return read
 
-    def _register_write(self, array: ir.Expr, index: ir.Expr, expr: ir.Expr) -> Done:
+    def _register_write(
+        self,
+        array: ir.Expr,
+        index: ir.Expr,
+        expr: ir.Expr,
+    ) -> Done:
         name = self._object(array, "register_array")
         chosen = self.value(index)
         value = self.value(expr)
@@ -385,16 +420,23 @@ class PlainStatements:
 
         def write(p: PacketState) -> None:
             register = p.switch.registers[name]
-            at = chosen(p)
-            if _in_range(p, at, register.size, f"register {name}"):
-                new = value(p) & mask
-                if p.tell is not None:
-                    p.tell(events.RegisterWritten(name, at, register.cells[at], new))
-                register.cells[at] = new
+            position = chosen(p)
+            if not _in_range(p, position, register.size, f"register {name}"):
+                return
+            new = value(p) & mask
+            if p.tell is not None:
+                old = register.cells[position]
+                p.tell(events.RegisterWritten(name, position, old, new))
+            register.cells[position] = new
 
         return write
 
-    def _execute_meter(self, array: ir.Expr, index: ir.Expr, target: ir.Expr) -> Done:
+    def _execute_meter(
+        self,
+        array: ir.Expr,
+        index: ir.Expr,
+        target: ir.Expr,
+    ) -> Done:
         name = self._object(array, "meter_array")
         chosen = self.value(index)
         put = self.target(target)
@@ -403,27 +445,41 @@ class PlainStatements:
 
         def execute(p: PacketState) -> None:
             meter = p.switch.meters[name]
-            at = chosen(p)
-            if _in_range(p, at, meter.size, f"meter {name}"):
-                put(p, meter.execute(at, len(p.data), p.now_ns))
+            position = chosen(p)
+            if _in_range(p, position, meter.size, f"meter {name}"):
+                put(p, meter.execute(position, len(p.data), p.now_ns))
 
         return execute
 
     # -- hashes, chance and messages ---------------------------------------------------------------
 
     def _modify_field_with_hash_based_offset(
-        self, target: ir.Expr, base: ir.Expr, calculation: ir.Expr, size: ir.Expr
+        self,
+        target: ir.Expr,
+        base: ir.Expr,
+        calculation: ir.Expr,
+        size: ir.Expr,
     ) -> Done:
         """Base, size and sum are taken modulo 2**64, as simple_switch does."""
         put = self.target(target)
         first = self.value(base)
         limit = self.value(size)
-        value = calculated(
-            self.slots, self.program.calculations[self._object(calculation, "calculation")]
-        )
-        return lambda p: put(p, (first(p) & _WORD) + value(p) % (limit(p) & _WORD or 1) & _WORD)
+        name = self._object(calculation, "calculation")
+        value = calculated(self.slots, self.program.calculations[name])
 
-    def _modify_field_rng_uniform(self, target: ir.Expr, least: ir.Expr, most: ir.Expr) -> Done:
+        def choose(p: PacketState) -> None:
+            start = first(p) & _WORD
+            count = limit(p) & _WORD or 1
+            put(p, start + value(p) % count & _WORD)
+
+        return choose
+
+    def _modify_field_rng_uniform(
+        self,
+        target: ir.Expr,
+        least: ir.Expr,
+        most: ir.Expr,
+    ) -> Done:
         put = self.target(target)
         low = self.value(least)
         high = self.value(most)
@@ -443,10 +499,10 @@ class PlainStatements:
         items = [self.value(item) for item in values.items]
 
         def log(p: PacketState) -> None:
-            given = [int(item(p)) for item in items]
+            numbers = [int(item(p)) for item in items]
             if p.tell is not None:
-                p.tell(events.Logged(p.switch.filled(message, given)))
-            p.switch.log(message, *given)
+                p.tell(events.Logged(p.switch.filled(message, numbers)))
+            p.switch.log(message, *numbers)
 
         return log
 
@@ -458,11 +514,20 @@ def _statement(primitive: ir.Primitive) -> events.Statement:
     return events.Statement(origin.text or primitive.op, str(origin))
 
 
-def _in_range(p: PacketState, at: int, size: int, what: str) -> bool:
+def _widths(held: HeaderSlots) -> list[int]:
+    return [slot.field.width for slot in held.fields]
+
+
+def _in_range(
+    p: PacketState,
+    position: int,
+    size: int,
+    name: str,
+) -> bool:
     """Return whether an index is in range. One that is not is counted, and nothing else happens."""
-    if 0 <= at < size:
+    if 0 <= position < size:
         return True
     if p.tell is not None:
-        p.tell(events.Overrun(what))
-    p.switch.overrun(what)
+        p.tell(events.Overrun(name))
+    p.switch.overrun(name)
     return False

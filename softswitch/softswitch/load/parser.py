@@ -20,98 +20,96 @@ class ParserReader:
     def parser(self, name: str, reader: Reader) -> ir.Parser:
         initial = reader.optional_text("init_state")
         states: dict[str, ir.ParserState] = {}
-        for item in reader.get("parse_states").elements():
-            state_name = item.get("name").text()
+        for item in reader.elements_of("parse_states"):
+            state_name = item.text_of("name")
             if state_name in states:
                 raise item.fail(f"state '{state_name}' is defined twice")
-            states[state_name] = self._state(
-                state_name, item.at(f"parser '{name}' state '{state_name}'")
-            )
+            placed = item.with_place(f"parser '{name}' state '{state_name}'")
+            states[state_name] = self._state(state_name, placed)
+        # A state may lead to one that is read later.
         for state in states.values():
             for transition in state.transitions:
-                if transition.next_state is not None and transition.next_state not in states:
-                    raise ProgramError(state.place, f"there is no state '{transition.next_state}'")
+                following = transition.next_state
+                if following is not None and following not in states:
+                    raise ProgramError(state.place, f"there is no state '{following}'")
         if initial is not None and initial not in states:
             raise reader.fail(f"there is no state '{initial}'")
         return ir.Parser(name, initial, states)
 
     def _state(self, name: str, reader: Reader) -> ir.ParserState:
-        ops = tuple(
-            self._parser_op(item.at(f"{reader.place} op {i}"))
-            for i, item in enumerate(reader.members("parser_ops"))
-        )
+        items = reader.numbered(reader.members("parser_ops"), "op")
+        ops = tuple(map(self._parser_op, items))
         key: list[ir.KeyPart] = []
         for item in reader.members("transition_key"):
             value = self.scope.expr(item)
             key.append(ir.KeyPart(value, self.scope.width(value, item)))
-        transitions = tuple(self._transition(item, key) for item in reader.members("transitions"))
-        return ir.ParserState(name, ops, tuple(key), transitions, reader.place)
+        transitions = [self._transition(item, key) for item in reader.members("transitions")]
+        return ir.ParserState(name, ops, tuple(key), tuple(transitions), reader.place)
 
     def _parser_op(self, reader: Reader) -> ir.ParserOp:
-        op = reader.get("op").text()
-        params = reader.get("parameters").elements()
+        op = reader.text_of("op")
+        params = reader.elements_of("parameters")
 
         def expect(count: int) -> None:
             if len(params) != count:
                 raise reader.fail(f"'{op}' takes {count} parameters, has {len(params)}")
 
         place = reader.place
+
+        def operand(number: int) -> ir.Expr:
+            return self.scope.expr(params[number].with_place(place))
+
         match op:
             case "extract":
                 expect(1)
-                return self._extract(params[0].at(place), None)
+                return self._extract(params[0].with_place(place), None)
             case "extract_VL":
                 expect(2)
-                return self._extract(params[0].at(place), self.scope.expr(params[1].at(place)))
+                return self._extract(params[0].with_place(place), operand(1))
             case "set":
                 expect(2)
-                target = self.scope.expr(params[0].at(place))
+                target = operand(0)
                 if not isinstance(target, ir.FieldRef):
                     raise reader.fail("'set' must assign to a field")
-                return ir.Assign(target, self.scope.expr(params[1].at(place)), place)
+                return ir.Assign(target, operand(1), place)
             case "verify":
                 expect(2)
-                return ir.Verify(
-                    self.scope.expr(params[0].at(place)),
-                    self.scope.expr(params[1].at(place)),
-                    place,
-                )
+                return ir.Verify(operand(0), operand(1), place)
             case "advance":
                 expect(1)
-                return ir.Advance(self.scope.expr(params[0].at(place)), place)
+                return ir.Advance(operand(0), place)
             case "shift":
                 expect(1)
                 return ir.Advance(ir.Const(8 * params[0].integer()), place)
             case "primitive":
                 expect(1)
-                return self.scope.primitive(params[0].at(place), None)
+                return self.scope.primitive(params[0].with_place(place), None)
             case _:
                 raise reader.fail(f"parser operation '{op}' is not supported")
 
     def _extract(self, reader: Reader, length: ir.Expr | None) -> ir.Extract:
-        kind = reader.get("type").text()
-        value = reader.get("value").at(reader.place)
+        scope = self.scope
+        kind = reader.text_of("type")
+        value = reader.get("value").with_place(reader.place)
         member = 0
         target: ir.HeaderRef | ir.StackRef | ir.UnionStackRef
         match kind:
             case "regular":
-                target = ir.HeaderRef(self.scope.known(value, self.scope.headers, "header"))
+                target = ir.HeaderRef(scope.existing(value, scope.headers, "header"))
                 sample = target.name
             case "stack":
-                target = ir.StackRef(self.scope.known(value, self.scope.stacks, "header stack"))
-                sample = self.scope.stacks[target.name].headers[0]
+                target = ir.StackRef(scope.existing(value, scope.stacks, "header stack"))
+                sample = scope.stacks[target.name].headers[0]
             case "union_stack":
                 first, second = value.pair()
-                target = ir.UnionStackRef(
-                    self.scope.known(first, self.scope.union_stacks, "header union stack")
-                )
-                member = self.scope.member(target.name, second)
-                sample = self.scope.unions[self.scope.union_stacks[target.name].unions[0]].headers[
-                    member
-                ]
+                stack = scope.existing(first, scope.union_stacks, "header union stack")
+                target = ir.UnionStackRef(stack)
+                member = scope.member(stack, second)
+                union = scope.unions[scope.union_stacks[stack].unions[0]]
+                sample = union.headers[member]
             case _:
                 raise reader.fail(f"cannot extract to '{kind}'")
-        header = self.scope.headers[sample]
+        header = scope.headers[sample]
         if header.metadata:
             raise reader.fail(f"cannot extract to metadata '{sample}'")
         if length is not None and not any(f.varbit for f in header.type.fields):
@@ -122,49 +120,55 @@ class ParserReader:
         kind = reader.optional_text("type") or "hexstr"
         next_state = reader.optional_text("next_state")
         # Old programs have no type, and name the default by its value, as BMv2 still allows.
-        if kind == "default" or (kind == "hexstr" and reader.get("value").value == "default"):
+        is_default = kind == "default"
+        if kind == "hexstr" and reader.get("value").value == "default":
+            is_default = True
+        if is_default:
             return ir.Transition((), None, next_state)
         full = [(1 << part.width) - 1 for part in key]
-        found = reader.find("mask")
-        if found is None:
+        mask_reader = reader.find("mask")
+        if mask_reader is None:
             masks = full
         else:
-            masks = _unpadded(found.hexadecimal(), key, found)
+            masks = _unpadded(mask_reader.hexadecimal(), key, mask_reader)
         if kind == "parse_vset":
-            name = self.scope.known(reader.get("value"), self.scope.value_sets, "value set")
-            if self.scope.value_sets[name].width != sum(part.width for part in key):
+            name = self.scope.existing(reader.get("value"), self.scope.value_sets, "value set")
+            width = sum(part.width for part in key)
+            if self.scope.value_sets[name].width != width:
                 raise reader.fail(f"value set '{name}' does not have the width of the select's key")
-            return ir.Transition(tuple((0, mask) for mask in masks), name, next_state)
+            members = tuple((0, mask) for mask in masks)
+            return ir.Transition(members, name, next_state)
         if kind != "hexstr":
             raise reader.fail(f"transition of type '{kind}' is not supported")
         if not key:
             raise reader.fail("a value is compared but the state has no key")
-        values = _unpadded(reader.get("value").hexadecimal(), key, reader)
-        return ir.Transition(
-            tuple((v & m, m) for v, m in zip(values, masks, strict=True)), None, next_state
-        )
+        values = _unpadded(reader.hexadecimal_of("value"), key, reader)
+        matches = [(value & mask, mask) for value, mask in zip(values, masks, strict=True)]
+        return ir.Transition(tuple(matches), None, next_state)
 
     def deparser(self, name: str, reader: Reader) -> ir.Deparser:
-        order = tuple(
-            self.scope.known(item, self.scope.headers, "header")
-            for item in reader.get("order").elements()
-        )
+        headers = self.scope.headers
+        items = reader.elements_of("order")
+        order = [self.scope.existing(item, headers, "header") for item in items]
         for header in order:
-            if self.scope.headers[header].metadata:
+            if headers[header].metadata:
                 raise reader.fail(f"'{header}' is metadata, a header is expected")
-        body = tuple(
-            self.scope.primitive(p.at(f"deparser '{name}' primitive {i}"), None)
-            for i, p in enumerate(reader.members("primitives"))
-        )
-        return ir.Deparser(order, body)
+        primitives = reader.numbered(reader.members("primitives"), "primitive")
+        body = tuple(self.scope.primitive(primitive, None) for primitive in primitives)
+        return ir.Deparser(tuple(order), body)
 
 
-def _unpadded(value: int, key: list[ir.KeyPart], reader: Reader) -> list[int]:
+def _unpadded(
+    value: int,
+    key: list[ir.KeyPart],
+    reader: Reader,
+) -> list[int]:
     """Split a concatenation of byte-padded components."""
     parts: list[int] = []
     for part in reversed(key):
         size = (part.width + 7) // 8 * 8
-        parts.append(value & ((1 << size) - 1))
+        mask = (1 << size) - 1
+        parts.append(value & mask)
         value >>= size
     if value:
         raise reader.fail("value is wider than the select's key")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from softswitch import ir
 from softswitch.errors import ProgramError
 
 from .reader import Reader
 from .scope import Scope, algorithm
+
+_MATCH_TYPES = ("exact", "lpm", "ternary", "range")
+"""From the most special to the most general."""
+_DEFAULT_SIZE = 1024
+"""The entries of a table whose size p4c has not written."""
 
 
 class PipelineReader:
@@ -22,12 +27,8 @@ class PipelineReader:
     ) -> None:
         self.scope = scope
         self.profiles: dict[str, ir.ActionProfileSpec] = {}
-        self._counters = {
-            array.table: array.name for array in counters.values() if array.table is not None
-        }
-        self._meters = {
-            array.table: array.name for array in meters.values() if array.table is not None
-        }
+        self._counters = _by_table(counters.values())
+        self._meters = _by_table(meters.values())
 
     def pipelines(self) -> dict[str, ir.PipelineSpec]:
         """Return ``ingress`` and ``egress``. The action profiles are found on the way."""
@@ -36,22 +37,19 @@ class PipelineReader:
             for reader in item.members("action_profiles"):
                 profile = self._profile(reader)
                 self.profiles[profile.name] = profile
-        found = self.scope.named("pipelines", "pipeline", self._pipeline)
+        pipelines = self.scope.named("pipelines", "pipeline", self._pipeline)
         for needed in ("ingress", "egress"):
-            if needed not in found:
+            if needed not in pipelines:
                 raise root.fail(f"has no pipeline '{needed}'")
-        tables = [
-            n.name for p in found.values() for n in p.nodes.values() if isinstance(n, ir.TableSpec)
-        ]
+        tables: list[str] = []
+        for pipeline in pipelines.values():
+            nodes = pipeline.nodes.values()
+            tables += [node.name for node in nodes if isinstance(node, ir.TableSpec)]
         if len(set(tables)) != len(tables):
             raise root.fail("two pipelines have a table of the same name")
-        for kind, bound in (("counter array", self._counters), ("meter array", self._meters)):
-            for table, array in bound.items():
-                if table not in tables:
-                    raise ProgramError(
-                        f"{kind} '{array}': 'binding'", f"there is no table '{table}'"
-                    )
-        return found
+        _check_bindings("counter array", self._counters, tables)
+        _check_bindings("meter array", self._meters, tables)
+        return pipelines
 
     def _pipeline(self, name: str, reader: Reader) -> ir.PipelineSpec:
         nodes: dict[str, ir.Node] = {}
@@ -73,22 +71,18 @@ class PipelineReader:
             yield self._table(item)
         for item in reader.members("conditionals"):
             name, node = item.named("condition")
-            yield ir.Conditional(
-                name,
-                self.scope.expr(node.get("expression").at(node.place)),
-                node.optional_text("true_next"),
-                node.optional_text("false_next"),
-                node.place,
-                node.origin(),
-            )
+            expression = node.get("expression").with_place(node.place)
+            condition = self.scope.expr(expression)
+            if_true = node.optional_text("true_next")
+            if_false = node.optional_text("false_next")
+            yield ir.Conditional(name, condition, if_true, if_false, node.place, node.origin())
         for item in reader.members("action_calls"):
             name, node = item.named("action call")
             action = self.scope.action_id(node.get("action_id"))
             if action.params:
                 raise node.fail(f"action '{action.name}' has parameters")
-            yield ir.DirectCall(
-                name, action.id, node.optional_text("next_node"), node.place, node.origin()
-            )
+            following = node.optional_text("next_node")
+            yield ir.DirectCall(name, action.id, following, node.place, node.origin())
 
     def _call(self, reader: Reader, allowed: tuple[int, ...]) -> ir.ActionCall:
         action = self.scope.action_id(reader.get("action_id"))
@@ -99,55 +93,56 @@ class PipelineReader:
             raise reader.fail(
                 f"action '{action.name}' takes {len(action.params)} arguments, has {len(args)}"
             )
-        return ir.ActionCall(
-            action.id,
-            tuple(a & ((1 << p.width) - 1) for a, p in zip(args, action.params, strict=True)),
-        )
+        values = []
+        for argument, param in zip(args, action.params, strict=True):
+            values.append(argument & ((1 << param.width) - 1))
+        return ir.ActionCall(action.id, tuple(values))
 
     def _table(self, item: Reader) -> ir.TableSpec:
         name, reader = item.named("table")
-        match = reader.get("match_type").text()
-        if match not in ("exact", "lpm", "ternary", "range"):
+        match = reader.text_of("match_type")
+        if match not in _MATCH_TYPES:
             raise reader.fail(f"match type '{match}' is not supported")
-        keys = tuple(
-            self._key(k.at(f"{reader.place} key {i}"))
-            for i, k in enumerate(reader.get("key").elements())
-        )
+        fields = reader.numbered(reader.elements_of("key"), "key")
+        keys = tuple(map(self._key, fields))
         _check_match(reader, match, keys)
-        actions = tuple(self.scope.action_id(a).id for a in reader.get("action_ids").elements())
-        names = {self.scope.actions[a].name: a for a in actions}
+        action_ids = reader.elements_of("action_ids")
+        actions = tuple(self.scope.action_id(action).id for action in action_ids)
+        names: dict[str, int] = {}
+        for action in actions:
+            names[self.scope.actions[action].name] = action
         if len(names) != len(set(actions)):
             raise reader.fail("two of its actions have the same name")
-        kind = reader.get("type").text()
-        if kind not in ("simple", "indirect", "indirect_ws"):
-            raise reader.fail(f"implementation '{kind}' is not supported")
-        profile = None
-        if kind != "simple":
-            profile = self.scope.known(
-                reader.get("action_profile"), self.profiles, "action profile"
-            )
-            if (self.profiles[profile].selector is None) != (kind == "indirect"):
-                raise reader.fail(f"type '{kind}' does not fit action profile '{profile}'")
-        default = reader.find("default_entry")
+        profile = self._profile_of_table(reader)
+        default = None
+        is_const = has_const_action = False
+        default_entry = reader.find("default_entry")
+        if default_entry is not None:
+            default = self._call(default_entry, actions)
+            is_const = default_entry.flag("action_entry_const")
+            has_const_action = default_entry.flag("action_const")
         entries = None
         if reader.find("entries") is not None:
             entries = self._entries(reader, keys, actions, match)
+        max_size = _DEFAULT_SIZE
         size = reader.find("max_size")
+        if size is not None:
+            max_size = size.integer()
         by_hit, hit, miss, by_action = self._next_tables(reader, names)
         return ir.TableSpec(
             name=name,
-            id=reader.get("id").integer(),
+            id=reader.integer_of("id"),
             match=match,
             keys=keys,
             actions=actions,
             profile=profile,
-            max_size=1024 if size is None else size.integer(),
+            max_size=max_size,
             counters=self._counters.get(name),
             meter=self._meters.get(name),
             timeout=reader.flag("support_timeout"),
-            default=None if default is None else self._call(default, actions),
-            default_const=default is not None and default.flag("action_entry_const"),
-            default_action_const=default is not None and default.flag("action_const"),
+            default=default,
+            default_const=is_const,
+            default_action_const=has_const_action,
             entries=entries,
             by_hit=by_hit,
             next_on_hit=hit,
@@ -158,94 +153,123 @@ class PipelineReader:
             origin=reader.origin(),
         )
 
+    def _profile_of_table(self, reader: Reader) -> str | None:
+        kind = reader.text_of("type")
+        if kind not in ("simple", "indirect", "indirect_ws"):
+            raise reader.fail(f"implementation '{kind}' is not supported")
+        if kind == "simple":
+            return None
+        profile = self.scope.existing(reader.get("action_profile"), self.profiles, "action profile")
+        has_selector = self.profiles[profile].selector is not None
+        if has_selector == (kind == "indirect"):
+            raise reader.fail(f"type '{kind}' does not fit action profile '{profile}'")
+        return profile
+
     def _next_tables(
         self, reader: Reader, names: Mapping[str, int]
     ) -> tuple[bool, str | None, str | None, dict[int, str | None]]:
-        found = reader.get("next_tables")
-        if not isinstance(found.value, dict):
-            raise found.fail("must be an object")
-        by_hit = "__HIT__" in found.value or "__MISS__" in found.value
+        successors = reader.get("next_tables")
+        if not isinstance(successors.value, dict):
+            raise successors.fail("must be an object")
+        by_hit = "__HIT__" in successors.value or "__MISS__" in successors.value
         base = reader.optional_text("base_default_next")
-        if "__HIT__" in found.value:
-            hit = found.optional_text("__HIT__")
-        else:
-            hit = base
-        if "__MISS__" in found.value:
-            miss = found.optional_text("__MISS__")
-        else:
-            miss = base
+        hit = miss = base
+        if "__HIT__" in successors.value:
+            hit = successors.optional_text("__HIT__")
+        if "__MISS__" in successors.value:
+            miss = successors.optional_text("__MISS__")
         by_action: dict[int, str | None] = {}
-        for action in found.value:
+        for action in successors.value:
             if action in ("__HIT__", "__MISS__"):
                 continue
             if action not in names:
-                raise found.fail(f"action '{action}' is not one of the table's")
-            by_action[names[action]] = found.optional_text(action)
+                raise successors.fail(f"action '{action}' is not one of the table's")
+            by_action[names[action]] = successors.optional_text(action)
         return by_hit, hit, miss, by_action
 
     def _key(self, reader: Reader) -> ir.Key:
-        match = reader.get("match_type").text()
-        target = reader.get("target").at(reader.place)
+        match = reader.text_of("match_type")
+        target = reader.get("target").with_place(reader.place)
         value: ir.Expr
         if match == "valid":
-            value = ir.ValidRef(self.scope.known(target, self.scope.headers, "header"))
+            value = ir.ValidRef(self.scope.existing(target, self.scope.headers, "header"))
             match = "exact"
-        elif match in ("exact", "lpm", "ternary", "range", "optional"):
+        elif match in (*_MATCH_TYPES, "optional"):
             # A field of a stack element that the packet selects is an expression.
-            selected = isinstance(target.value, dict)
-            if selected:
+            if isinstance(target.value, dict):
                 value = self.scope.operation(target, None)
             else:
                 value = self.scope.field_or_valid(target)
-            match = "ternary" if match == "optional" else match
+            if match == "optional":
+                match = "ternary"
         else:
             raise reader.fail(f"match type '{match}' is not supported")
         width = self.scope.width(value, reader)
-        found = reader.find("mask")
-        if found is None:
-            mask = None
-        else:
-            mask = found.hexadecimal() & ((1 << width) - 1)
-        return ir.Key(reader.optional_text("name") or _spoken(value), match, value, width, mask)
+        mask = None
+        mask_reader = reader.find("mask")
+        if mask_reader is not None:
+            mask = mask_reader.hexadecimal() & ((1 << width) - 1)
+        name = reader.optional_text("name") or _spoken(value)
+        return ir.Key(name, match, value, width, mask)
 
     def _entries(
-        self, table: Reader, keys: tuple[ir.Key, ...], actions: tuple[int, ...], match: str
+        self,
+        table: Reader,
+        keys: tuple[ir.Key, ...],
+        actions: tuple[int, ...],
+        match: str,
     ) -> tuple[ir.ConstEntry, ...]:
         read: list[tuple[tuple[int | tuple[int, int], ...], int, ir.ActionCall]] = []
-        for i, item in enumerate(table.get("entries").elements()):
-            reader = item.at(f"{table.place} entry {i}")
-            parts = reader.get("match_key").elements()
+        for i, reader in enumerate(table.numbered(table.elements_of("entries"), "entry")):
+            parts = reader.elements_of("match_key")
             if len(parts) != len(keys):
                 raise reader.fail(f"must have {len(keys)} key elements, has {len(parts)}")
-            elements = tuple(
-                _key_element(p.at(f"{reader.place} key {j}"), k)
-                for j, (p, k) in enumerate(zip(parts, keys, strict=True))
-            )
+            elements = tuple(map(_key_element, reader.numbered(parts, "key"), keys))
+            rank = i
             priority = reader.find("priority")
-            if priority is None or match in ("exact", "lpm"):
-                rank = i
-            else:
+            if priority is not None and match not in ("exact", "lpm"):
                 rank = priority.integer()
-            read.append((elements, rank, self._call(reader.get("action_entry"), actions)))
-        worst = max((rank for _, rank, _ in read), default=0)
+            call = self._call(reader.get("action_entry"), actions)
+            read.append((elements, rank, call))
         # In BMv2 the lowest priority number wins, in P4Runtime the highest.
-        return tuple(
-            ir.ConstEntry(elements, worst - rank + 1, call) for elements, rank, call in read
-        )
+        worst = max((rank for _, rank, _ in read), default=0)
+        entries: list[ir.ConstEntry] = []
+        for elements, rank, call in read:
+            entries.append(ir.ConstEntry(elements, worst - rank + 1, call))
+        return tuple(entries)
 
     def _profile(self, item: Reader) -> ir.ActionProfileSpec:
         name, reader = item.named("action profile")
-        found = reader.find("selector")
+        selection = reader.find("selector")
         selector = None
-        if found is not None:
+        if selection is not None:
             inputs: list[tuple[ir.FieldRef, int]] = []
-            for part in found.get("input").elements():
+            for part in selection.elements_of("input"):
                 value = self.scope.expr(part)
                 if not isinstance(value, ir.FieldRef):
                     raise part.fail("a selector hashes fields")
                 inputs.append((value, self.scope.width(value, part)))
-            selector = ir.Selector(algorithm(found.at(reader.place)), tuple(inputs))
-        return ir.ActionProfileSpec(name, reader.get("max_size").integer(), selector, reader.place)
+            hashed_by = algorithm(selection.with_place(reader.place))
+            selector = ir.Selector(hashed_by, tuple(inputs))
+        size = reader.integer_of("max_size")
+        return ir.ActionProfileSpec(name, size, selector, reader.place)
+
+
+def _by_table(
+    arrays: Iterable[ir.CounterArray] | Iterable[ir.MeterArray],
+) -> dict[str, str]:
+    """Return the names of the arrays that belong to tables, by table."""
+    return {array.table: array.name for array in arrays if array.table is not None}
+
+
+def _check_bindings(
+    kind: str,
+    arrays: Mapping[str, str],
+    tables: Sequence[str],
+) -> None:
+    for table, array in arrays.items():
+        if table not in tables:
+            raise ProgramError(f"{kind} '{array}': 'binding'", f"there is no table '{table}'")
 
 
 def _spoken(key: ir.Expr) -> str:
@@ -259,43 +283,41 @@ def _spoken(key: ir.Expr) -> str:
 
 
 def _key_element(reader: Reader, key: ir.Key) -> int | tuple[int, int]:
-    kind = reader.get("match_type").text()
+    kind = reader.text_of("match_type")
     if kind == "valid":
         return int(reader.get("key").truth())
     if kind != key.match:
         raise reader.fail(f"match type is '{kind}', the table's is '{key.match}'")
     full = (1 << key.width) - 1
     if kind == "range":
-        low = reader.get("start").hexadecimal() & full
-        high = reader.get("end").hexadecimal() & full
+        low = reader.hexadecimal_of("start") & full
+        high = reader.hexadecimal_of("end") & full
         if low > high:
             raise reader.fail(f"range {low}..{high} is empty")
         return low, high
-    value = reader.get("key").hexadecimal() & full
+    value = reader.hexadecimal_of("key") & full
     if kind == "exact":
         return value
     if kind == "lpm":
-        length = reader.get("prefix_length").integer(0, key.width)
+        length = reader.integer_of("prefix_length", 0, key.width)
         return value & (full ^ (full >> length)), length
-    mask = reader.get("mask").hexadecimal() & full
+    mask = reader.hexadecimal_of("mask") & full
     return value & mask, mask
 
 
-def _check_match(reader: Reader, match: str, keys: tuple[ir.Key, ...]) -> None:
+def _check_match(
+    reader: Reader,
+    match: str,
+    keys: tuple[ir.Key, ...],
+) -> None:
     kinds = [key.match for key in keys]
     if kinds.count("lpm") > 1:
         raise reader.fail("a table can have only one lpm field")
-    allowed = {
-        "exact": {"exact"},
-        "lpm": {"exact", "lpm"},
-        "ternary": {"exact", "lpm", "ternary"},
-        "range": {"exact", "lpm", "ternary", "range"},
-    }[match]
-    if not set(kinds) <= allowed:
-        raise reader.fail(
-            f"a table of match type '{match}' cannot have the key kinds"
-            f" {sorted(set(kinds) - allowed)}"
-        )
+    # A table's match type is the most general one of its keys.
+    allowed = _MATCH_TYPES[: _MATCH_TYPES.index(match) + 1]
+    refused = sorted(set(kinds).difference(allowed))
+    if refused:
+        raise reader.fail(f"a table of match type '{match}' cannot have the key kinds {refused}")
 
 
 def _edges(nodes: Mapping[str, ir.Node]) -> Iterator[tuple[str, str | None]]:
@@ -304,13 +326,16 @@ def _edges(nodes: Mapping[str, ir.Node]) -> Iterator[tuple[str, str | None]]:
             yield node.place, target
 
 
-def _refuse_cycles(pipeline: str, nodes: Mapping[str, ir.Node], initial: str | None) -> None:
+def _refuse_cycles(
+    pipeline: str,
+    nodes: Mapping[str, ir.Node],
+    initial: str | None,
+) -> None:
     done: set[str] = set()
     path: set[str] = set()
-    if initial is None:
-        stack: list[tuple[str, bool]] = []
-    else:
-        stack = [(initial, False)]
+    stack: list[tuple[str, bool]] = []
+    if initial is not None:
+        stack.append((initial, False))
     while stack:
         name, leaving = stack.pop()
         if leaving:

@@ -67,10 +67,10 @@ def _program(root: Reader) -> ir.ProgramIR:
         )
     scope = Scope(root)
     read_headers(scope)
-    errors = {
-        name.text(): code.integer()
-        for name, code in (item.pair() for item in root.members("errors"))
-    }
+    errors: dict[str, int] = {}
+    for item in root.members("errors"):
+        error, code = item.pair()
+        errors[error.text()] = code.integer()
     counters = scope.named("counter_arrays", "counter array", read_counter)
     registers = scope.named("register_arrays", "register array", read_register)
     meters = scope.named(
@@ -88,7 +88,7 @@ def _program(root: Reader) -> ir.ProgramIR:
             raise item.fail(f"action id {action.id} is used twice")
         scope.actions[action.id] = action
     parsers = ParserReader(scope)
-    parser = scope.one("parsers", "parser", parsers.parser)
+    parser = scope.only("parsers", "parser", parsers.parser)
     flow = PipelineReader(scope, counters, meters)
     pipelines = flow.pipelines()
     return ir.ProgramIR(
@@ -104,7 +104,7 @@ def _program(root: Reader) -> ir.ProgramIR:
         profiles=flow.profiles,
         ingress=pipelines["ingress"],
         egress=pipelines["egress"],
-        deparser=scope.one("deparsers", "deparser", parsers.deparser),
+        deparser=scope.only("deparsers", "deparser", parsers.deparser),
         calculations=calculations,
         checksums=tuple(read_checksum(scope, item) for item in root.members("checksums")),
         counters=counters,

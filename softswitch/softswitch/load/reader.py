@@ -20,17 +20,19 @@ class Reader:
         self.value = value
         self.place = place
 
-    def fail(self, what: str) -> ProgramError:
+    def fail(self, fault: str) -> ProgramError:
         """Return the error to raise about this value."""
-        return ProgramError(self.place, what)
+        return ProgramError(self.place, fault)
 
-    def at(self, place: str) -> Reader:
+    def with_place(self, place: str) -> Reader:
         """Return the same value under another name of its place."""
         return Reader(self.value, place)
 
     def _typed(self, kind: type[_T], name: str) -> _T:
-        if not isinstance(self.value, kind) or (isinstance(self.value, bool) and kind is not bool):
-            raise self.fail(f"must be {name}, is {shown(self.value)}")
+        # In Python a truth value is an integer, too.
+        is_other_truth = isinstance(self.value, bool) and kind is not bool
+        if not isinstance(self.value, kind) or is_other_truth:
+            raise self.fail(f"must be {name}, is {abbreviated(self.value)}")
         return self.value
 
     def text(self) -> str:
@@ -41,8 +43,10 @@ class Reader:
 
     def integer(self, low: int = 0, high: int | None = None) -> int:
         value = self._typed(int, "an integer")
-        if value < low or (high is not None and value > high):
-            raise self.fail(f"must be in {low}..{'' if high is None else high}, is {value}")
+        too_large = high is not None and value > high
+        if value < low or too_large:
+            limit = "" if high is None else high
+            raise self.fail(f"must be in {low}..{limit}, is {value}")
         return value
 
     def hexadecimal(self) -> int:
@@ -50,7 +54,7 @@ class Reader:
         try:
             return int(text, 16)
         except ValueError:
-            raise self.fail(f"must be a hexadecimal string, is {shown(text)}") from None
+            raise self.fail(f"must be a hexadecimal string, is {abbreviated(text)}") from None
 
     def elements(self) -> list[Reader]:
         items = self._typed(list, "a list")
@@ -69,6 +73,27 @@ class Reader:
             raise self.fail(f"has no '{key}'")
         return Reader(mapping[key], f"{self.place}: '{key}'")
 
+    def text_of(self, key: str) -> str:
+        """Return the member ``key``, which must be a string."""
+        return self.get(key).text()
+
+    def integer_of(
+        self,
+        key: str,
+        low: int = 0,
+        high: int | None = None,
+    ) -> int:
+        """Return the member ``key``, which must be an integer in a range."""
+        return self.get(key).integer(low, high)
+
+    def hexadecimal_of(self, key: str) -> int:
+        """Return the member ``key``, which must be a number in hexadecimal digits."""
+        return self.get(key).hexadecimal()
+
+    def elements_of(self, key: str) -> list[Reader]:
+        """Return the elements of the member ``key``, which must be a list."""
+        return self.get(key).elements()
+
     def find(self, key: str) -> Reader | None:
         """Return the member, None where it is absent or null."""
         mapping: dict[str, Any] = self._typed(dict, "an object")
@@ -78,37 +103,47 @@ class Reader:
 
     def members(self, key: str) -> list[Reader]:
         """Return the elements of list ``key``, none if it is absent."""
-        found = self.find(key)
-        return [] if found is None else found.elements()
+        member = self.find(key)
+        return [] if member is None else member.elements()
+
+    def numbered(self, elements: list[Reader], kind: str) -> list[Reader]:
+        """Return elements of this object under places that count them: "PLACE KIND NUMBER"."""
+        return [
+            element.with_place(f"{self.place} {kind} {number}")
+            for number, element in enumerate(elements)
+        ]
 
     def flag(self, key: str, default: bool = False) -> bool:
-        found = self.find(key)
-        return default if found is None else found.truth()
+        member = self.find(key)
+        if member is None:
+            return default
+        return member.truth()
 
     def optional_text(self, key: str) -> str | None:
-        found = self.find(key)
-        return None if found is None else found.text()
+        member = self.find(key)
+        return None if member is None else member.text()
 
     def origin(self) -> ir.Origin | None:
         """Return the source position that p4c recorded for this object, if it is meaningful."""
-        if isinstance(self.value, dict):
-            found = self.value.get("source_info")
-        else:
-            found = None
-        if not isinstance(found, dict):
+        if not isinstance(self.value, dict):
             return None
-        file, line, text = (found.get(key) for key in ("filename", "line", "source_fragment"))
+        source = self.value.get("source_info")
+        if not isinstance(source, dict):
+            return None
+        file = source.get("filename")
+        line = source.get("line")
+        text = source.get("source_fragment")
         if not isinstance(file, str) or not isinstance(line, int) or not isinstance(text, str):
             return None
         return ir.Origin(file, line, " ".join(text.split()))
 
     def named(self, kind: str) -> tuple[str, Reader]:
         """Return the value of ``name``, and the same object under the place "``kind`` 'name'"."""
-        name = self.get("name").text()
-        return name, self.at(f"{kind} '{name}'")
+        name = self.text_of("name")
+        return name, self.with_place(f"{kind} '{name}'")
 
 
-def shown(value: object) -> str:
+def abbreviated(value: object) -> str:
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     text = json.dumps(value)

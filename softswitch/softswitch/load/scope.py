@@ -16,33 +16,13 @@ _T = TypeVar("_T")
 _UNARY = frozenset(
     {"not", "~", "valid", "valid_union", "d2b", "b2d", "last_stack_index", "size_stack"}
 )
-_BINARY = frozenset(
-    {
-        *(
-            "+",
-            "-",
-            "*",
-            "/",
-            "%",
-            "<<",
-            ">>",
-            "&",
-            "|",
-            "^",
-            "==",
-            "!=",
-            "<",
-            "<=",
-            ">",
-            ">=",
-            "and",
-            "or",
-        ),
-        *("==h", "!=h", "==u", "!=u", "==b", "!=b", "two_comp_mod", "sat_cast", "usat_cast"),
-        *("dereference_header_stack", "dereference_stack", "dereference_union_stack"),
-        *("access_field", "access_union_header"),
-    }
-)
+_ARITHMETIC = ("+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^")
+_COMPARING = ("==", "!=", "<", "<=", ">", ">=", "==h", "!=h", "==u", "!=u", "==b", "!=b")
+_CASTS = ("two_comp_mod", "sat_cast", "usat_cast")
+_SELECTING = ("dereference_header_stack", "dereference_stack", "dereference_union_stack")
+_BINARY = frozenset((*_ARITHMETIC, *_COMPARING, *_CASTS, *_SELECTING, "and", "or"))
+_OF_MEMBERS = ("access_field", "access_union_header")
+"""Operators whose right side is the number of a member."""
 
 
 class Scope:
@@ -61,24 +41,34 @@ class Scope:
         self.actions: dict[int, ir.Action] = {}
         self.union_members: dict[str, tuple[str, ...]] = {}
 
-    def named(self, key: str, kind: str, read: Callable[[str, Reader], _T]) -> dict[str, _T]:
+    def named(
+        self,
+        key: str,
+        kind: str,
+        read: Callable[[str, Reader], _T],
+    ) -> dict[str, _T]:
         """Read the objects of the list ``key``, each with a name of its own; ``kind`` is their name
         in messages.
         """
-        found: dict[str, _T] = {}
+        read_items: dict[str, _T] = {}
         for item in self.root.members(key):
             name, reader = item.named(kind)
-            if name in found:
+            if name in read_items:
                 raise reader.fail("is defined twice")
-            found[name] = read(name, reader)
-        return found
+            read_items[name] = read(name, reader)
+        return read_items
 
-    def one(self, key: str, kind: str, read: Callable[[str, Reader], _T]) -> _T:
+    def only(
+        self,
+        key: str,
+        kind: str,
+        read: Callable[[str, Reader], _T],
+    ) -> _T:
         """Read the objects as :meth:`named` does, where there must be exactly one."""
-        found = self.named(key, kind, read)
-        if len(found) != 1:
-            raise self.root.fail(f"must have one {kind}, has {len(found)}")
-        return next(iter(found.values()))
+        items = self.named(key, kind, read)
+        if len(items) != 1:
+            raise self.root.fail(f"must have one {kind}, has {len(items)}")
+        return next(iter(items.values()))
 
     def field(self, reader: Reader) -> ir.FieldRef:
         """Read a [header, field] pair."""
@@ -89,7 +79,9 @@ class Scope:
 
     def field_or_valid(self, reader: Reader) -> ir.FieldRef | ir.ValidRef:
         """Read a field as :meth:`field` does, or the validity of the header."""
-        header, field = (part.text() for part in reader.pair())
+        first, second = reader.pair()
+        header = first.text()
+        field = second.text()
         if header not in self.headers:
             raise reader.fail(f"there is no header '{header}'")
         if field == "$valid$":
@@ -104,27 +96,38 @@ class Scope:
             return 1
         if isinstance(ref, ir.Lookahead):
             return ref.width
-        found: ir.Field | None = None
         if isinstance(ref, ir.Op) and ref.op == "valid":
             return 1
-        if isinstance(ref, ir.Op) and ref.op == "access_field" and ref.left is not None:
-            assert isinstance(ref.right, ir.Const)
-            headers = header_alternatives(self, ref.left)
-            if headers:
-                fields = self.headers[headers[0]].type.fields
-            else:
-                fields = ()
-            if ref.right.value < len(fields):
-                found = fields[ref.right.value]
-            else:
-                found = None
+        member: ir.Field | None = None
+        if isinstance(ref, ir.Op) and ref.op == "access_field":
+            member = self._accessed_field(ref)
         elif isinstance(ref, ir.FieldRef):
-            found = self.headers[ref.header].type.field(ref.field)
-        if found is None or found.varbit:
+            member = self.headers[ref.header].type.field(ref.field)
+        if member is None or member.varbit:
             raise reader.fail("must be a field of fixed width")
-        return found.width
+        return member.width
 
-    def known(self, reader: Reader, names: Mapping[str, object], kind: str) -> str:
+    def _accessed_field(self, access: ir.Op) -> ir.Field | None:
+        """Return the field of a header that the packet selects."""
+        if access.left is None:
+            return None
+        headers = header_alternatives(self, access.left)
+        if not headers:
+            return None
+        fields = self.headers[headers[0]].type.fields
+        assert isinstance(access.right, ir.Const)
+        number = access.right.value
+        return fields[number] if number < len(fields) else None
+
+    def _field_names(self, header: str) -> list[str]:
+        return [field.name for field in self.headers[header].type.fields]
+
+    def existing(
+        self,
+        reader: Reader,
+        names: Mapping[str, object],
+        kind: str,
+    ) -> str:
         """Read a name that must be one of ``names``."""
         name = reader.text()
         if name not in names:
@@ -134,8 +137,8 @@ class Scope:
     def expr(self, reader: Reader, params: int | None = None) -> ir.Expr:
         """Read a type-value object; ``params`` is the number of parameters of the enclosing action,
         None outside one."""
-        kind = reader.get("type").text()
-        value = reader.get("value").at(reader.place)
+        kind = reader.text_of("type")
+        value = reader.get("value").with_place(reader.place)
         match kind:
             case "field":
                 if isinstance(value.pair()[0].value, dict):
@@ -155,19 +158,20 @@ class Scope:
                     )
                 return ir.ParamRef(index)
             case "header":
-                return ir.HeaderRef(self.known(value, self.headers, "header"))
+                return ir.HeaderRef(self.existing(value, self.headers, "header"))
             case "header_stack":
-                return ir.StackRef(self.known(value, self.stacks, "header stack"))
+                return ir.StackRef(self.existing(value, self.stacks, "header stack"))
             case "header_union":
-                return ir.UnionRef(self.known(value, self.unions, "header union"))
+                return ir.UnionRef(self.existing(value, self.unions, "header union"))
             case "header_union_stack":
-                return ir.UnionStackRef(self.known(value, self.union_stacks, "header union stack"))
+                stack = self.existing(value, self.union_stacks, "header union stack")
+                return ir.UnionStackRef(stack)
             case "stack_field":
                 first, second = value.pair()
-                stack = self.known(first, self.stacks, "header stack")
+                stack = self.existing(first, self.stacks, "header stack")
                 field = second.text()
                 last = _last(ir.StackRef(stack))
-                names = [f.name for f in self.headers[self.stacks[stack].headers[0]].type.fields]
+                names = self._field_names(self.stacks[stack].headers[0])
                 if field not in names and field == "last":
                     return last
                 if field not in names:
@@ -180,21 +184,21 @@ class Scope:
                 return ir.Lookahead(offset.integer(), width.integer(1, 1 << 20))
             case "register":
                 register, index_expr = value.pair()
-                name = self.known(register, self.objects["register_array"], "register array")
+                name = self.existing(register, self.objects["register_array"], "register array")
                 return ir.RegisterRef(name, self.expr(index_expr, params))
             case "calculation" | "counter_array" | "meter_array" | "register_array":
-                return ir.ObjectRef(
-                    kind, self.known(value, self.objects[kind], kind.replace("_", " "))
-                )
+                spoken = kind.replace("_", " ")
+                return ir.ObjectRef(kind, self.existing(value, self.objects[kind], spoken))
             case "string":
                 return ir.Text(value.text())
             case "parameters_vector":
                 # p4c writes an empty object if there are no values.
                 if value.value == {}:
                     return ir.Vector(())
-                return ir.Vector(
-                    tuple(self.expr(item.at(reader.place), params) for item in value.elements())
-                )
+                items: list[ir.Expr] = []
+                for item in value.elements():
+                    items.append(self.expr(item.with_place(reader.place), params))
+                return ir.Vector(tuple(items))
             case "expression":
                 return self.operation(value, params)
             case _:
@@ -203,29 +207,32 @@ class Scope:
     def _field_of_element(self, reader: Reader, params: int | None) -> ir.Expr:
         """Read a field, or the validity, of a stack element that the packet selects."""
         first, second = reader.pair()
-        header = self.operation(first.at(reader.place), params)
+        header = self.operation(first.with_place(reader.place), params)
         if second.text() == "$valid$":
             return ir.Op("valid", None, header)
         if not isinstance(header, ir.Op) or not isinstance(header.left, ir.StackRef):
             raise reader.fail("an element of a header stack is expected")
-        fields = self.headers[self.stacks[header.left.name].headers[0]].type.fields
-        names = [field.name for field in fields]
-        if second.text() not in names:
-            raise reader.fail(f"header stack '{header.left.name}' has no field '{second.text()}'")
-        return ir.Op("access_field", header, ir.Const(names.index(second.text())))
+        stack = header.left.name
+        names = self._field_names(self.stacks[stack].headers[0])
+        field = second.text()
+        if field not in names:
+            raise reader.fail(f"header stack '{stack}' has no field '{field}'")
+        return ir.Op("access_field", header, ir.Const(names.index(field)))
 
     def union_last_field(self, reader: Reader) -> ir.Op:
         parts = reader.elements()
         if len(parts) != 3:
             raise reader.fail("must be [union stack, member, field]")
-        stack = self.known(parts[0], self.union_stacks, "header union stack")
+        stack = self.existing(parts[0], self.union_stacks, "header union stack")
         member = self.member(stack, parts[1])
-        header = self.unions[self.union_stacks[stack].unions[0]].headers[member]
-        names = [f.name for f in self.headers[header].type.fields]
+        union = self.unions[self.union_stacks[stack].unions[0]]
+        header = union.headers[member]
+        names = self._field_names(header)
         field = parts[2].text()
         if field not in names:
             raise reader.fail(f"header '{header}' has no field '{field}'")
-        last = ir.Op("access_union_header", _last(ir.UnionStackRef(stack)), ir.Const(member))
+        element = _last(ir.UnionStackRef(stack))
+        last = ir.Op("access_union_header", element, ir.Const(member))
         return ir.Op("access_field", last, ir.Const(names.index(field)))
 
     def member(self, stack: str, reader: Reader) -> int:
@@ -238,15 +245,16 @@ class Scope:
     def operation(self, reader: Reader, params: int | None) -> ir.Expr:
         if reader.find("type") is not None:
             return self.expr(reader, params)
-        op = reader.get("op").text()
+        op = reader.text_of("op")
 
         def operand(key: str) -> ir.Expr:
-            return self.expr(reader.get(key).at(reader.place), params)
+            return self.expr(reader.get(key).with_place(reader.place), params)
 
         if op in _UNARY:
             return ir.Op(op, None, operand("right"))
-        if op in ("access_field", "access_union_header"):
-            return ir.Op(op, operand("left"), ir.Const(reader.get("right").integer()))
+        if op in _OF_MEMBERS:
+            member = reader.integer_of("right")
+            return ir.Op(op, operand("left"), ir.Const(member))
         if op == "?":
             return ir.Op(op, operand("left"), operand("right"), operand("cond"))
         if op in _BINARY:
@@ -260,28 +268,31 @@ class Scope:
         raise reader.fail(f"operator '{op}' is not supported")
 
     def optional_expr(self, reader: Reader, key: str) -> ir.Expr | None:
-        found = reader.find(key)
-        return None if found is None else self.expr(found)
+        member = reader.find(key)
+        return None if member is None else self.expr(member)
 
     def primitive(self, reader: Reader, params: int | None) -> ir.Primitive:
-        op = reader.get("op").text()
+        op = reader.text_of("op")
         place = f"{reader.place} '{op}'"
-        args = tuple(
-            self.expr(arg.at(f"{place} argument {i}"), params)
-            for i, arg in enumerate(reader.members("parameters"))
-        )
+        placed = reader.with_place(place)
+        arguments = placed.numbered(reader.members("parameters"), "argument")
+        args = tuple(self.expr(argument, params) for argument in arguments)
         if op.startswith("assign_") or op == "copy_header":
-            self._check_alike(args, reader.at(place))
+            self._check_alike(args, placed)
         return ir.Primitive(op, args, place, reader.origin())
 
     def _check_alike(self, exprs: tuple[ir.Expr, ...], reader: Reader) -> None:
         """Refuse headers, unions or stacks that are assigned or compared to each other but have
         different fields.
         """
-        names = [group for expr in exprs for group in self._groups(expr)]
-        if any(self.headers[name].metadata for group in names for name in group):
-            return  # metadata is copied field by field
-        if len({tuple(self.headers[name].type.fields for name in group) for group in names}) > 1:
+        shapes = set()
+        for expr in exprs:
+            for group in self._groups(expr):
+                headers = [self.headers[name] for name in group]
+                if any(header.metadata for header in headers):
+                    return  # metadata is copied field by field
+                shapes.add(tuple(header.type.fields for header in headers))
+        if len(shapes) > 1:
             raise reader.fail(
                 "headers are assigned or compared to each other but have different fields"
             )
@@ -291,15 +302,14 @@ class Scope:
         if isinstance(expr, ir.StackRef):
             return [self.stacks[expr.name].headers]
         if isinstance(expr, ir.UnionStackRef):
-            return [
-                tuple(
-                    h for u in self.union_stacks[expr.name].unions for h in self.unions[u].headers
-                )
-            ]
+            headers: list[str] = []
+            for union in self.union_stacks[expr.name].unions:
+                headers += self.unions[union].headers
+            return [tuple(headers)]
         unions = ir.union_alternatives(self, expr)
-        return [self.unions[u].headers for u in unions] or [
-            (name,) for name in header_alternatives(self, expr)
-        ]
+        if unions:
+            return [self.unions[union].headers for union in unions]
+        return [(header,) for header in header_alternatives(self, expr)]
 
     def action_id(self, reader: Reader) -> ir.Action:
         number = reader.integer()
@@ -310,14 +320,14 @@ class Scope:
 
 def algorithm(reader: Reader) -> str:
     """Read the name of a calculation."""
-    name = reader.get("algo").text()
+    name = reader.text_of("algo")
     if name not in ALGORITHMS:
-        raise reader.fail(
-            f"algorithm '{name}' is not supported; supported are {', '.join(sorted(ALGORITHMS))}"
-        )
+        supported = ", ".join(sorted(ALGORITHMS))
+        raise reader.fail(f"algorithm '{name}' is not supported; supported are {supported}")
     return name
 
 
 def _last(stack: ir.StackRef | ir.UnionStackRef) -> ir.Op:
     """Return the element of a stack that was extracted last."""
-    return ir.Op("dereference_stack", stack, ir.Op("last_stack_index", None, stack))
+    index = ir.Op("last_stack_index", None, stack)
+    return ir.Op("dereference_stack", stack, index)

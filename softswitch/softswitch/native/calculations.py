@@ -8,6 +8,7 @@ from softswitch import hashes, ir
 from softswitch.errors import ProgramError
 
 from .expressions import CExpressions
+from .keys import joined
 from .layout import CLayout, FieldPlace
 from .text import CText, array, literal, words
 
@@ -41,7 +42,10 @@ class Calculations:
         """The calculations that count their calls."""
 
     def value(
-        self, calculation: ir.Calculation, out: CText, known_valid: frozenset[str] = frozenset()
+        self,
+        calculation: ir.Calculation,
+        out: CText,
+        known_valid: frozenset[str] = frozenset(),
     ) -> str:
         """Return the word that a calculation yields over the packet's present state."""
         pieces: list[_Piece] = []
@@ -53,9 +57,8 @@ class Calculations:
                 assert isinstance(item.value, ir.HeaderRef)
                 name = item.value.name
                 fields = self.program.headers[name].type.fields
-                pieces += [
-                    self._field(ir.FieldRef(name, field.name), known_valid) for field in fields
-                ]
+                refs = [ir.FieldRef(name, field.name) for field in fields]
+                pieces += [self._field(ref, known_valid) for ref in refs]
             elif isinstance(item.value, ir.FieldRef):
                 pieces.append(self._field(item.value, known_valid))
             else:
@@ -65,62 +68,73 @@ class Calculations:
             calculation.algorithm, calculation.name, pieces, payload, calculation.place, out
         )
 
-    def selected(self, name: str, selector: ir.Selector, place: str, out: CText) -> str:
+    def selected(
+        self,
+        name: str,
+        selector: ir.Selector,
+        place: str,
+        out: CText,
+    ) -> str:
         """Return the word that selects a member of a group."""
         pieces = []
         for value, width in selector.inputs:
-            known = not self.program.headers[value.header].metadata
-            if known:
-                valid = f"{self.layout.headers[value.header].code}.valid"
-            else:
-                valid = None
-            pieces.append(_Piece(width, valid, value))
+            pieces.append(_Piece(width, self._valid(value.header, frozenset()), value))
         return self._hashed(selector.algorithm, f"selector {name}", pieces, False, place, out)
 
     def _field(self, ref: ir.FieldRef, known_valid: frozenset[str]) -> _Piece:
-        header = self.program.headers[ref.header]
-        field = header.type.field(ref.field)
-        assert field is not None
-        always = header.metadata or ref.header in known_valid
-        if always:
-            valid = None
-        else:
-            valid = f"{self.layout.headers[ref.header].code}.valid"
+        field = self.layout.spec(ref.header, ref.field)
+        valid = self._valid(ref.header, known_valid)
         if field.varbit:
             held = self.layout.varbits[ref.header, ref.field]
             return _Piece(0, valid, None, f"{held}.from", f"{held}.length")
         return _Piece(field.width, valid, ref)
 
+    def _valid(self, header: str, known_valid: frozenset[str]) -> str | None:
+        """Return the condition for a header to be valid, None if it always is."""
+        if self.program.headers[header].metadata or header in known_valid:
+            return None
+        return f"{self.layout.headers[header].code}.valid"
+
     def _whole_bytes(self, pieces: list[_Piece]) -> list[_Piece]:
         """Join neighbouring fields of a header into runs of whole bytes where they are some."""
-        joined: list[_Piece] = []
+        runs: list[_Piece] = []
         i = 0
         while i < len(pieces):
-            place = self._place(pieces[i])
-            end = i
-            if place is not None and place.bit is not None and place.bit % 8 == 0:
-                at = place.bit
-                last = i
-                while last < len(pieces):
-                    other = self._place(pieces[last])
-                    if other is None or (other.code, other.bit) != (place.code, at):
-                        break
-                    if pieces[last].valid != pieces[i].valid or pieces[last].width != other.width:
-                        break
-                    at += other.width
-                    last += 1
-                    if at % 8 == 0:
-                        end = last
-            if end > i and place is not None and place.bit is not None:
-                width = sum(piece.width for piece in pieces[i:end])
-                joined.append(
-                    _Piece(width, pieces[i].valid, None, f"{place.code} + {place.bit // 8}")
-                )
-                i = end
-            else:
-                joined.append(pieces[i])
+            piece = pieces[i]
+            place = self._place(piece)
+            end = self._end_of_bytes(pieces, i)
+            if end == i:
+                runs.append(piece)
                 i += 1
-        return joined
+                continue
+            assert place is not None
+            assert place.bit is not None
+            width = sum(part.width for part in pieces[i:end])
+            base = f"{place.code} + {place.bit // 8}"
+            runs.append(_Piece(width, piece.valid, None, base))
+            i = end
+        return runs
+
+    def _end_of_bytes(self, pieces: list[_Piece], start: int) -> int:
+        """Return the end of the longest run of neighbours from `start` on that are whole bytes;
+        `start` if there is none.
+        """
+        first = self._place(pieces[start])
+        if first is None or first.bit is None or first.bit % 8:
+            return start
+        end = start
+        next_bit = first.bit
+        for index in range(start, len(pieces)):
+            piece = pieces[index]
+            place = self._place(piece)
+            if place is None or (place.code, place.bit) != (first.code, next_bit):
+                break
+            if piece.valid != pieces[start].valid or piece.width != place.width:
+                break
+            next_bit += place.width
+            if next_bit % 8 == 0:
+                end = index + 1
+        return end
 
     def _place(self, piece: _Piece) -> FieldPlace | None:
         if not isinstance(piece.expr, ir.FieldRef):
@@ -128,12 +142,17 @@ class Calculations:
         return self.layout.fields.get((piece.expr.header, piece.expr.field))
 
     def _hashed(
-        self, algorithm: str, name: str, pieces: list[_Piece], payload: bool, place: str, out: CText
+        self,
+        algorithm: str,
+        name: str,
+        pieces: list[_Piece],
+        payload: bool,
+        place: str,
+        out: CText,
     ) -> str:
         if algorithm == "round_robin_consistent":
-            raise ProgramError(
-                place, f"algorithm '{algorithm}' is not one that the native engine has"
-            )
+            fault = f"algorithm '{algorithm}' is not one that the native engine has"
+            raise ProgramError(place, fault)
         if algorithm == "round_robin":
             if name not in self.counters:
                 self.counters.append(name)
@@ -148,13 +167,16 @@ class Calculations:
 
     @staticmethod
     def _even(piece: _Piece) -> bool:
-        return (
-            piece.length is None
-            and piece.width % 16 == 0
-            and (piece.base is not None or piece.width <= 64)
-        )
+        if piece.length is not None or piece.width % 16:
+            return False
+        return piece.base is not None or piece.width <= 64
 
-    def _summed(self, pieces: list[_Piece], payload: bool, out: CText) -> str:
+    def _summed(
+        self,
+        pieces: list[_Piece],
+        payload: bool,
+        out: CText,
+    ) -> str:
         """Return an Internet checksum over pieces of whole 16-bit words, which need not be put
         together.
         """
@@ -174,15 +196,21 @@ class Calculations:
         return f"sum_finish({name})"
 
     def _gathered(
-        self, pieces: list[_Piece], payload: bool, place: str, out: CText
+        self,
+        pieces: list[_Piece],
+        payload: bool,
+        place: str,
+        out: CText,
     ) -> tuple[str, str]:
         """Put pieces one behind the other; return the buffer and its length in bytes."""
         fixed = sum(piece.width for piece in pieces) // 8 + 16
         more = [piece.length for piece in pieces if piece.length is not None]
-        more += ["c->size"] if payload else []
+        if payload:
+            more.append("c->size")
         name = out.temporary()
         if more:
-            out(f"bit_string {name} = {{scratch(s, {' + '.join([str(fixed), *more])}), 0}};")
+            room = " + ".join([str(fixed), *more])
+            out(f"bit_string {name} = {{scratch(s, {room}), 0}};")
         else:
             out(f"uint8_t {name}_bytes[{fixed}];", f"bit_string {name} = {{{name}_bytes, 0}};")
         for piece in pieces:
@@ -207,26 +235,32 @@ class Calculations:
             out(f"add_bytes(&{name}, p->data + c->off, c->size - c->off);")
         return f"{name}.p", f"({name}.bit + 7) / 8"
 
-    def _function(self, algorithm: str, buffer: str, size: str) -> str:
+    def _function(
+        self,
+        algorithm: str,
+        buffer: str,
+        size: str,
+    ) -> str:
         crc = _CRCS.get(algorithm)
         if crc is not None:
             table = self._crc_table(crc)
+            last = literal(crc.final)
             if crc.reflected:
                 first = literal(hashes.reverse(crc.initial, crc.width))
-                return f"crc_reflected({table}, {first}, {literal(crc.final)}, {buffer}, {size})"
+                return f"crc_reflected({table}, {first}, {last}, {buffer}, {size})"
             first = literal(crc.initial)
-            return (
-                f"crc_plain({table}, {crc.width}, {first}, {literal(crc.final)}, {buffer}, {size})"
-            )
+            return f"crc_plain({table}, {crc.width}, {first}, {last}, {buffer}, {size})"
         if algorithm in ("csum16", "cksum16"):
             return f"sum_finish(sum_words(0, {buffer}, {size}))"
         if algorithm in ("xor16", "xor32"):
             return f"xor_words({buffer}, {size}, {int(algorithm[3:]) // 8})"
-        return f"{'xxh64' if algorithm == 'xxh64' else 'first_bytes'}({buffer}, {size})"
+        if algorithm == "xxh64":
+            return f"xxh64({buffer}, {size})"
+        return f"first_bytes({buffer}, {size})"
 
     def _crc_table(self, crc: hashes.Crc) -> str:
         kind = "reflected" if crc.reflected else "plain"
         name = f"crc_{kind}_{crc.width}_{crc.polynomial:x}"
-        entries = sum(value << 64 * i for i, value in enumerate(hashes.crc_table(crc)))
+        entries = joined(hashes.crc_table(crc))
         self.tables[name] = f"static const uint64_t {name}[256] = {array(entries, 256)};"
         return name

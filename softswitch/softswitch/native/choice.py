@@ -22,20 +22,23 @@ ENGINES = ("auto", "native", "python")
 
 IN_PYTHON = "packets run in Python, which is the reference and 500 to 1,000 times slower than C"
 
-_known: WeakKeyDictionary[Program, NativeProgram | NativeError] = WeakKeyDictionary()
+_compiled: WeakKeyDictionary[Program, NativeProgram | NativeError] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
 class Choice:
-    """An engine as it is asked for. ``said`` is the line about the engine of the last program,
-    which ``tell`` passes to ``on_said`` if it is new."""
+    """An engine as somebody wants it: one of `ENGINES`."""
 
     wanted: str = "auto"
-    given: Sequence[Compiler] | None = None
+    compilers: Sequence[Compiler] | None = None
     """The compilers to try, those of the machine by default."""
-    said: str = field(default="", init=False)
-    on_said: Callable[[str], object] | None = field(default=None, init=False)
-    _told: str = field(default="", init=False)
+    option: str = "--engine "
+    """How the engine is asked for, up to its name."""
+    line: str = field(default="", init=False)
+    """The line about the engine of the last program."""
+    on_line: Callable[[str], object] | None = field(default=None, init=False)
+    """Called by `tell` with a new line."""
+    _last_line: str = field(default="", init=False)
 
     def load(self, source: bytes, name: str) -> Program:
         """Load what ``p4c-bm2-ss`` wrote, as `load_program` does, or what is kept of it."""
@@ -46,37 +49,44 @@ class Choice:
         return load_kept(source, name)
 
     def tell(self) -> None:
-        if self.on_said is not None and self.said != self._told:
-            self._told = self.said
-            self.on_said(self.said)
+        """Pass the line on, unless it was the last one that was passed on."""
+        if self.on_line is not None and self.line != self._last_line:
+            self._last_line = self.line
+            self.on_line(self.line)
 
     def __call__(self, program: Program) -> NativeProgram | None:
         """Return what runs a program natively, None for Python. Raises :class:`ProgramError` if it
         must run natively and cannot."""
         if self.wanted == "python":
-            self.said = f"{IN_PYTHON}, as asked (--engine python)"
+            self.line = f"{IN_PYTHON}, as asked ({self.option}python)"
             return None
-        found = _native(program, self.given)
-        if isinstance(found, NativeProgram):
-            if found.later is not None:
-                later = f" until {found.later} has done it"
-            else:
-                later = ""
-            self.said = f"packets run in C, compiled by {found.by}{later}"
-            return found
+        native = _native(program, self.compilers)
+        if isinstance(native, NativeProgram):
+            self.line = f"packets run in C, compiled by {native.compiler_name}"
+            if native.later is not None:
+                self.line += f" until {native.later} has done it"
+            return native
         if self.wanted == "native":
-            raise ProgramError("--engine native", f"{found}; --engine auto lets Python run it")
-        self.said = f"{IN_PYTHON}, because {found}"
+            reason = f"{native}; {self.option}auto lets Python run it"
+            raise ProgramError(f"{self.option}native", reason)
+        self.line = f"{IN_PYTHON}, because {native}"
         return None
 
 
-def _native(program: Program, given: Sequence[Compiler] | None) -> NativeProgram | NativeError:
+def _native(program: Program, compilers: Sequence[Compiler] | None) -> NativeProgram | NativeError:
     """Return a program's C, or why there is none. Switches that share the program share it."""
-    if program not in _known:
+    if program not in _compiled:
         try:
-            _known[program] = compile_native(program.ir, given, at_once=True, unit=unit_of(program))
+            native = compile_native(
+                program.ir,
+                compilers,
+                at_once=True,
+                unit=unit_of(program),
+            )
         except ProgramError as error:
-            _known[program] = NativeError(str(error))
+            _compiled[program] = NativeError(str(error))
         except NativeError as error:
-            _known[program] = error
-    return _known[program]
+            _compiled[program] = error
+        else:
+            _compiled[program] = native
+    return _compiled[program]

@@ -23,7 +23,12 @@ def parameter_words(action: ir.Action) -> int:
 class ControlWriter:
     """A writer of one pipeline's functions."""
 
-    def __init__(self, unit: Unit, out: CText, kind: str) -> None:
+    def __init__(
+        self,
+        unit: Unit,
+        out: CText,
+        kind: str,
+    ) -> None:
         self.unit = unit
         self.program = unit.program
         self.layout = unit.layout
@@ -110,20 +115,19 @@ class ControlWriter:
         elif isinstance(node, ir.DirectCall):
             self._call(node.action, "0")
             self._follow(node.next)
-        elif not node.keys and node.default is not None and node.default_const and not node.entries:
+        elif node.default is None or not node.default_const or node.keys or node.entries:
+            self._table(node)
+        else:
             # p4c makes these tables of plain statements.
             action = self.program.actions[node.default.action]
             size = parameter_words(action)
             if size:
                 out(f"static const uint64_t fixed[] = {_arguments(action, node.default.args)};")
             self._call(action.id, "fixed" if size else "0")
-            self._follow(
-                node.next_on_miss
-                if node.by_hit
-                else node.next_by_action.get(action.id, node.next_base)
-            )
-        else:
-            self._table(node)
+            if node.by_hit:
+                self._follow(node.next_on_miss)
+            else:
+                self._follow(node.next_by_action.get(action.id, node.next_base))
 
     def _table(self, table: ir.TableSpec) -> None:
         out = self.out
@@ -140,9 +144,8 @@ class ControlWriter:
         if table.profile is None:
             with out.block("else"):
                 out("e = t->fallback;")
-                if table.default is not None and (
-                    table.counters is not None or table.meter is not None
-                ):
+                is_counted = table.counters is not None or table.meter is not None
+                if is_counted and table.default is not None:
                     self._entry_state(table, fallback=True)
             out(f"const uint64_t *arg = e ? e->word + {keys.size + 2 * len(keys.ranges)} : 0;")
         else:
@@ -155,10 +158,9 @@ class ControlWriter:
         values = []
         for i, key in enumerate(table.keys):
             expressions = CExpressions(self.layout, out, f"{table.place} key {i}")
-            if key.mask is None:
-                expr = key.value
-            else:
-                expr = ir.Op("&", key.value, ir.Const(key.mask))
+            expr = key.value
+            if key.mask is not None:
+                expr = ir.Op("&", expr, ir.Const(key.mask))
             code = expressions.cut(expr, key.width)
             values.append((code, self._known_zero(key.value)))
         out(f"uint64_t key[{max(size, 1)}] = {{0}};")
@@ -172,7 +174,10 @@ class ControlWriter:
             else:
                 out(f"{before}key[{word}] |= {code}{f' << {shift}' if shift else ''};")
         if keys.kind == "best":
-            ranges = [(f"({v} ? {c} : 0)" if v else c) for c, v in (values[i] for i in keys.ranges)]
+            ranges = []
+            for i in keys.ranges:
+                code, valid = values[i]
+                ranges.append(f"({valid} ? {code} : 0)" if valid else code)
             out(f"const uint64_t value[] = {{{', '.join(ranges) or '0'}}};")
             out(f"e = find_best(t, key, {size}, value, {len(ranges)}, s->seed);")
         else:
@@ -249,12 +254,12 @@ class ControlWriter:
     def _choices(self, table: ir.TableSpec) -> list[tuple[int, ir.Action]]:
         if table.profile is None:
             return [(i, self.program.actions[a]) for i, a in enumerate(table.actions)]
-        own = {self.program.actions[a].name: self.program.actions[a] for a in table.actions}
-        return [
-            (i, own[name])
-            for i, name in enumerate(ir.profile_actions(self.program, table.profile))
-            if name in own
-        ]
+        actions: dict[str, ir.Action] = {}
+        for number in table.actions:
+            action = self.program.actions[number]
+            actions[action.name] = action
+        callees = enumerate(ir.profile_actions(self.program, table.profile))
+        return [(i, actions[name]) for i, name in callees if name in actions]
 
 
 def _actions(node: ir.Node) -> tuple[int, ...]:

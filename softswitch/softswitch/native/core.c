@@ -1,4 +1,9 @@
-/* The switch of softswitch/realtime/core.py, step for step: packets in, batches of packets to send out. */
+/* The switch between its ports: packets in, batches of packets to send out. softswitch/realtime/core.py says what an
+   account holds.
+
+   In real time no call comes at exactly the right instant. Therefore a port with a rate lives on its own time: before
+   anything is queued, and whenever the switch is called, every step that was due on the port is done as of the instant
+   at which it was due. Waking late delays packets but costs no rate and changes no order. */
 
 enum { TURN = 128, DEPARTURES = 64, MOST_FRAME_BYTES = 1 << 18 };
 
@@ -36,7 +41,7 @@ static int has_room(const core_outlet *outlet) {
 
 static int append(core_batch *batch, const uint8_t *data, uint32_t length) {
     if (batch->count == BATCH_PACKETS || length > BATCH_BYTES - batch->bytes) return 0;
-    batch->at[batch->count] = batch->bytes;
+    batch->start[batch->count] = batch->bytes;
     batch->length[batch->count++] = length;
     memcpy(batch->data + batch->bytes, data, length);
     batch->bytes += length;

@@ -10,10 +10,10 @@ import select
 import threading
 from collections.abc import Callable
 
-from softswitch.native.scheduler import NativeScheduler
+from softswitch.native.polling import Controllers
+from softswitch.native.scheduler import PortScheduler
 from softswitch.native.wires import Wires
 from softswitch.realtime.core import Account
-from softswitch.realtime.dataplane import Controllers
 from softswitch.realtime.links import LinkNews
 from softswitch.realtime.lock import HandoverLock
 from softswitch.realtime.packet_socket import PacketSocketPort, Ring
@@ -35,7 +35,7 @@ lost.
 
 
 class NativeDataPlane:
-    """Interfaces around a switch in C, with the methods of `softswitch.realtime.DataPlane`.
+    """Interfaces around a switch in C, with the methods of `softswitch.native.polling.DataPlane`.
 
     The holder of `lock` has the control plane to itself, but not the packets: those are moved by
     threads that know neither this lock nor the interpreter's.
@@ -67,18 +67,30 @@ class NativeDataPlane:
         self._links = LinkNews()
         self._stopping = self._sleeping = False
         self._failure: BaseException | None = None
-        self._threads = [threading.Thread(target=self._look_after, name="softswitch-dataplane")]
-        self._threads += [
+        self._threads = [
             threading.Thread(
-                target=self._move_packets, args=(group,), name=f"softswitch-wires-{group}"
+                target=self._look_after,
+                name="softswitch-dataplane",
             )
-            for group in range(core.groups)
         ]
+        for group in range(core.groups):
+            name = f"softswitch-wires-{group}"
+            thread = threading.Thread(
+                target=self._move_packets,
+                args=(group,),
+                name=name,
+            )
+            self._threads.append(thread)
         lock.on_return = self._on_return
 
     # -- before it starts --------------------------------------------------------------------------
 
-    def add(self, number: int, port: PacketSocketPort, scheduler: NativeScheduler) -> None:
+    def add(
+        self,
+        number: int,
+        port: PacketSocketPort,
+        scheduler: PortScheduler,
+    ) -> None:
         """Add a port. Raise ValueError if there is already one of that number."""
         outlet = self.core.add(number, scheduler, group=len(self._ports))
         self._ports[number] = port
@@ -166,11 +178,8 @@ class NativeDataPlane:
         thread = threading.get_native_id()
         with contextlib.suppress(PermissionError):
             # Packets do not wait for the writes of controllers. Linux keeps niceness by thread.
-            os.setpriority(
-                os.PRIO_PROCESS,
-                thread,
-                os.getpriority(os.PRIO_PROCESS, thread) - _AHEAD_OF_CONTROLLERS,
-            )
+            niceness = os.getpriority(os.PRIO_PROCESS, thread)
+            os.setpriority(os.PRIO_PROCESS, thread, niceness - _AHEAD_OF_CONTROLLERS)
         number = self.core.library.wires_run(self.core.wires, group)
         if number:
             self._fail(OSError(number, os.strerror(number)))
@@ -203,21 +212,22 @@ class NativeDataPlane:
             or not all(self._up.values())
         ):
             self._reopen()
-        due_ns = self._controllers.next_tick_ns()
         if all(self._up.values()):
             pause_ns = _IDLE_LOOK_NS
         else:
             pause_ns = _REOPEN_NS
-        return now_ns + (
-            pause_ns if due_ns is None else max(_LOOK_NS, min(due_ns - now_ns, pause_ns))
-        )
+        due_ns = self._controllers.next_tick_ns()
+        if due_ns is not None:
+            pause_ns = max(_LOOK_NS, min(due_ns - now_ns, pause_ns))
+        return now_ns + pause_ns
 
     def _sleep(self, poll: select.poll, wake_ns: int) -> None:
         """Wait, without the lock, until it is time or there is news."""
         self._sleeping = True
         self._lock.release()
         try:
-            ready = poll.poll(max(0, -(-(wake_ns - self._clock()) // 10**6)))
+            pause_ns = max(0, wake_ns - self._clock())
+            ready = poll.poll(-(-pause_ns // 10**6))
         finally:
             self._sleeping = False
             self._lock.acquire()
@@ -236,12 +246,14 @@ class NativeDataPlane:
     def _to_controllers(self, outlet: object) -> None:
         library = self.core.library
         ffi = self.core.ffi
-        while (batch := library.wires_take(self.core.wires, outlet)) != ffi.NULL:
-            data = memoryview(ffi.buffer(batch.data))
-            for at in range(batch.count):
-                self._controllers.packet_in(
-                    bytes(data[batch.at[at] : batch.at[at] + batch.length[at]])
-                )
+        while True:
+            batch = library.wires_take(self.core.wires, outlet)
+            if batch == ffi.NULL:
+                return
+            data = ffi.buffer(batch.data)
+            for index in range(batch.count):
+                start = batch.start[index]
+                self._controllers.packet_in(data[start : start + batch.length[index]])
 
     # -- other threads -----------------------------------------------------------------------------
 

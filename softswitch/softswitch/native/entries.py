@@ -33,18 +33,31 @@ class NativeMeterCell(MeterCell):
 
     def configure(self, config: MeterConfig | None) -> None:
         super().configure(config)
-        values = [0] * 5
-        if config is not None and config.excess_burst is None:
-            values = [
-                1,
-                config.committed_rate,
-                config.committed_burst,
-                config.peak_rate,
-                config.peak_burst,
-            ]
-        elif config is not None:
-            values = [2, config.committed_rate, config.committed_burst, 0, config.excess_burst or 0]
-        self._memory.send(METER, *self._place, *values)
+        self._memory.send(METER, *self._place, *_meter_words(config))
+
+
+def _meter_words(config: MeterConfig | None) -> Sequence[int]:
+    """Return the kind of a meter (0: none), its committed and its other rate and burst."""
+    if config is None:
+        return (0, 0, 0, 0, 0)
+    rate = config.committed_rate
+    burst = config.committed_burst
+    if config.excess_burst is None:
+        return (1, rate, burst, config.peak_rate, config.peak_burst)
+    return (2, rate, burst, 0, config.excess_burst)
+
+
+def _state_member(name: str) -> Any:
+    """Return a property of an entry that lives in native memory, and is 0 while it is not there."""
+
+    def read(entry: NativeEntry) -> int:
+        return 0 if entry.state is None else int(getattr(entry.state, name))
+
+    def write(entry: NativeEntry, value: int) -> None:
+        if entry.state is not None:
+            setattr(entry.state, name, value)
+
+    return property(read, write)
 
 
 class NativeEntry(Entry):
@@ -59,22 +72,9 @@ class NativeEntry(Entry):
         self.number = 0
         super().__init__(*args)
 
-    def _get(self, name: str) -> int:
-        if self.state is None:
-            return 0
-        return int(getattr(self.state, name))
-
-    def _set(self, name: str, value: int) -> None:
-        if self.state is not None:
-            setattr(self.state, name, value)
-
-    packets = property(
-        lambda self: self._get("packets"), lambda self, value: self._set("packets", value)
-    )
-    bytes = property(lambda self: self._get("bytes"), lambda self, value: self._set("bytes", value))
-    hit_ns = property(
-        lambda self: self._get("hit_ns"), lambda self, value: self._set("hit_ns", value)
-    )
+    packets = _state_member("packets")
+    bytes = _state_member("bytes")
+    hit_ns = _state_member("hit_ns")
 
 
 class _Numbers:
@@ -107,14 +107,16 @@ class Choices:
     """
 
     def __init__(
-        self, memory: Memory, number: int, spec: ir.ProgramIR, profile: ActionProfile
+        self,
+        memory: Memory,
+        number: int,
+        spec: ir.ProgramIR,
+        profile: ActionProfile,
     ) -> None:
         self._memory = memory
         self._number = number
-        self._widths = [
-            [words(param.width) for param in params]
-            for params in ir.profile_actions(spec, profile.name).values()
-        ]
+        actions = ir.profile_actions(spec, profile.name).values()
+        self._widths = [[words(param.width) for param in params] for params in actions]
         self._calls: dict[int, list[Any]] = {}
         """[cell, number, uses], by the identity of the cell."""
         self._plain = [all(count == 1 for count in counts) for counts in self._widths]
@@ -126,12 +128,12 @@ class Choices:
 
     def use(self, cells: list[Any]) -> int:
         """Return the number of a list of cells, which one more entry refers to."""
-        known = self._lists.get(id(cells))
-        if known is None:
-            known = self._lists[id(cells)] = [cells, self._list_numbers.take(), 0, []]
-            self._choose(known)
-        known[2] += 1
-        return int(known[1])
+        choice = self._lists.get(id(cells))
+        if choice is None:
+            choice = self._lists[id(cells)] = [cells, self._list_numbers.take(), 0, []]
+            self._choose(choice)
+        choice[2] += 1
+        return int(choice[1])
 
     def use_set(self, group: Group, commands: list[int]) -> tuple[int, ...]:
         """Append the commands that make an entry's own set; return its number, and those of its
@@ -143,12 +145,12 @@ class Choices:
         chosen: list[int] = []
         number = self._list_numbers.take()
         numbers = self._call_numbers.take_all(len(calls))
-        for call, at, weight in zip(calls, numbers, group.weights, strict=True):
+        for call, place, weight in zip(calls, numbers, group.weights, strict=True):
             if plain[call[0]]:
-                commands += (CALL, 2 + len(call), profile, at, *call)
+                commands += (CALL, 2 + len(call), profile, place, *call)
             else:
-                commands += self._command(([call], at))
-            chosen += (at,) * weight
+                commands += self._command(([call], place))
+            chosen += (place,) * weight
         commands += (CHOOSE, 2 + len(chosen), profile, number, *chosen)
         return (number, *numbers)
 
@@ -162,36 +164,37 @@ class Choices:
                 self._memory.send(UNCALL, self._number, call)
             self._call_numbers.free += calls
             return
-        known = self._lists[id(cells)]
-        known[2] -= 1
-        if not known[2]:
-            self._memory.send(UNCHOOSE, self._number, known[1])
+        choice = self._lists[id(cells)]
+        choice[2] -= 1
+        if not choice[2]:
+            self._memory.send(UNCHOOSE, self._number, choice[1])
             del self._lists[id(cells)]
-            self._list_numbers.free.append(known[1])
-            self._leave_calls(known[3])
+            self._list_numbers.free.append(choice[1])
+            self._leave_calls(choice[3])
 
-    def changed(self, what: list[Any]) -> None:
+    def changed(self, cells: list[Any]) -> None:
         """Take note of a new call in a cell, or of new cells in a list."""
-        if id(what) in self._calls:
-            self._memory.send_packed(array("Q", self._command(self._calls[id(what)])).tobytes())
-        elif id(what) in self._lists:
-            known = self._lists[id(what)]
-            old = known[3]
-            self._choose(known)
+        if id(cells) in self._calls:
+            command = self._command(self._calls[id(cells)])
+            self._memory.send_packed(array("Q", command).tobytes())
+        elif id(cells) in self._lists:
+            choice = self._lists[id(cells)]
+            old = choice[3]
+            self._choose(choice)
             self._leave_calls(old)
 
-    def _choose(self, known: list[Any]) -> None:
-        known[3] = list(known[0])
+    def _choose(self, choice: list[Any]) -> None:
+        choice[3] = list(choice[0])
         numbers: list[int] = []
         commands: list[int] = []
-        for cell in known[3]:
+        for cell in choice[3]:
             call = self._calls.get(id(cell))
             if call is None:
                 call = self._calls[id(cell)] = [cell, self._call_numbers.take(), 0]
                 commands += self._command(call)
             call[2] += 1
             numbers.append(call[1])
-        commands += (CHOOSE, 2 + len(numbers), self._number, known[1], *numbers)
+        commands += (CHOOSE, 2 + len(numbers), self._number, choice[1], *numbers)
         self._memory.send_packed(array("Q", commands).tobytes())
 
     def _leave_calls(self, cells: list[Any]) -> None:
@@ -206,10 +209,10 @@ class Choices:
     def _command(self, call: Sequence[Any]) -> Sequence[int]:
         action, *args = call[0][0]
         if self._plain[action]:
-            given = args
+            arguments = args
         else:
-            given = in_words(self._widths[action], args)
-        return (CALL, 3 + len(given), self._number, call[1], action, *given)
+            arguments = in_words(self._widths[action], args)
+        return (CALL, 3 + len(arguments), self._number, call[1], action, *arguments)
 
 
 _WRITERS = """
@@ -258,13 +261,19 @@ class NativeIndex:
     """
 
     def __init__(
-        self, memory: Memory, number: int, spec: ir.TableSpec, program: ir.ProgramIR, table: Table
+        self,
+        memory: Memory,
+        number: int,
+        spec: ir.TableSpec,
+        program: ir.ProgramIR,
+        table: Table,
     ) -> None:
         self._memory = memory
         self._number = number
         self._table = table
         self._layout = key_layout(spec)
-        self._widths = [[words(p.width) for p in program.actions[a].params] for a in spec.actions]
+        actions = [program.actions[action] for action in spec.actions]
+        self._widths = [[words(param.width) for param in action.params] for action in actions]
         self._plain = [all(count == 1 for count in counts) for counts in self._widths]
         self._spec = spec
         self._chosen: dict[int, Any] = {}
@@ -284,22 +293,18 @@ class NativeIndex:
             "widths": self._widths,
             "in_words": in_words,
         }
-        put = ", ".join(
-            (
-                (
-                    f"{PUT}, {5 + len(code.mask) + len(code.value) + len(code.ranges)} + len(args),"
-                    f" {self._number}, handle"
-                ),
-                "priority" if table.by_priority else "0",
-                *("action", "state", *code.mask, *code.value, *code.ranges, "*args"),
-            )
+        key_words = (*code.mask, *code.value, *code.ranges)
+        length = f"{5 + len(key_words)} + len(args)"
+        priority = "priority" if table.by_priority else "0"
+        head = (str(PUT), length, str(self._number), "handle", priority, "action", "state")
+        writers = _WRITERS.format(
+            key=code.target,
+            mask=_listed(code.mask),
+            value=_listed(code.value),
+            ranges=_listed(code.ranges),
+            put=", ".join((*head, *key_words, "*args")),
         )
-        mask, value, ranges = (
-            "".join(f"{word}, " for word in part) for part in (code.mask, code.value, code.ranges)
-        )
-        exec(
-            _WRITERS.format(key=code.target, mask=mask, value=value, ranges=ranges, put=put), scope
-        )
+        exec(writers, scope)
         return _Writers(scope["key"], scope["put"], scope["put_rows"], scope["put_sets"])
 
     def prepare(self, entry: Entry, number: int | None = None) -> None:
@@ -312,29 +317,27 @@ class NativeIndex:
             else:
                 number = self._states
                 self._states += 1
-        entry.state = state = self._memory.state(self._number, number)
-        self._memory.ffi.memmove(
-            state, bytes(self._memory.ffi.sizeof("ss_state")), self._memory.ffi.sizeof("ss_state")
-        )
+        entry.state = self._memory.state(self._number, number)
+        ffi = self._memory.ffi
+        size = ffi.sizeof("ss_state")
+        ffi.memmove(entry.state, bytes(size), size)
         entry.number = number
         if self._table.meter_unit is not None:
             entry.meter = NativeMeterCell(self._memory, self._number + 1, 0, number)
 
     def _command(self, entry: Entry) -> Sequence[int]:
-        if isinstance(entry, NativeEntry):
-            number = entry.number + 1
-        else:
-            number = 0
+        action = 0
+        arguments: Sequence[int]
         if self.choices is not None:
-            given: Sequence[int] = (self._refer(entry, entry.result[0]),)
-            return self._write.put(entry.handle, entry.priority, 0, number, entry.key, given)
-        if self._table.stateful:
-            action, *given = entry.result[:-1]
+            arguments = (self._refer(entry, entry.result[0]),)
         else:
-            action, *given = entry.result
-        if not self._plain[action]:
-            given = in_words(self._widths[action], given)
-        return self._write.put(entry.handle, entry.priority, action, number, entry.key, given)
+            action, *arguments = entry.result
+            if self._table.stateful:
+                del arguments[-1]
+            if not self._plain[action]:
+                arguments = in_words(self._widths[action], arguments)
+        state = _state_number(entry)
+        return self._write.put(entry.handle, entry.priority, action, state, entry.key, arguments)
 
     def _refer(self, entry: Entry, cells: list[Any]) -> int:
         assert self.choices is not None
@@ -391,15 +394,26 @@ class NativeIndex:
         if call is None:
             self._memory.send(DEFAULT, self._number, NONE, 0)
             return
-        args = call[1:-1] if self._table.stateful else call[1:]
-        if isinstance(entry, NativeEntry):
-            number = entry.number + 1
-        else:
-            number = 0
-        prefix = [0] * (self._layout.size + 2 * len(self._layout.ranges))
-        self._memory.send(
-            DEFAULT, self._number, call[0], number, *prefix, *in_words(self._widths[call[0]], args)
-        )
+        action, *args = call
+        if self._table.stateful:
+            del args[-1]
+        arguments = in_words(self._widths[action], args)
+        # In the places of the words of a key and of the ends of its ranges.
+        padding = [0] * (self._layout.size + 2 * len(self._layout.ranges))
+        state = _state_number(entry)
+        self._memory.send(DEFAULT, self._number, action, state, *padding, *arguments)
+
+
+def _state_number(entry: Entry) -> int:
+    """Return the number of an entry's counters and meter, from 1 on; 0: it has none."""
+    if isinstance(entry, NativeEntry):
+        return entry.number + 1
+    return 0
+
+
+def _listed(codes: Iterable[str]) -> str:
+    """Return codes as the elements of a tuple."""
+    return "".join(f"{code}, " for code in codes)
 
 
 class NativeDefault(list[Any]):
@@ -410,21 +424,28 @@ class NativeDefault(list[Any]):
         self._index = index
         self._table = table
 
-    def __setitem__(self, at: Any, call: Any) -> None:
-        super().__setitem__(at, call)
+    def __setitem__(self, index: Any, call: Any) -> None:
+        super().__setitem__(index, call)
         self._index.send_default(call, self._table.default_entry)
 
 
 def in_words(widths: Sequence[int], values: Sequence[int]) -> list[int]:
     """Return the words of numbers that have as many of them as ``widths`` says."""
-    found: list[int] = []
+    numbers: list[int] = []
     for count, value in zip(widths, values, strict=True):
-        found += [value] if count == 1 else split(value, count)
-    return found
+        if count == 1:
+            numbers.append(value)
+        else:
+            numbers += split(value, count)
+    return numbers
 
 
 def attach(
-    memory: Memory, number: int, spec: ir.TableSpec, program: ir.ProgramIR, table: Table
+    memory: Memory,
+    number: int,
+    spec: ir.TableSpec,
+    program: ir.ProgramIR,
+    table: Table,
 ) -> NativeIndex:
     """Let a table that has only the program's own entries live in native memory."""
     index = NativeIndex(memory, number, spec, program, table)

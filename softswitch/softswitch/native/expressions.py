@@ -22,6 +22,7 @@ from .text import CText, array, literal, words
 Bounds = tuple[int, int]
 
 _TRUTHS = frozenset({"not", "d2b", "valid", "valid_union", "and", "or", "<", "<=", ">", ">="})
+_DEREFERENCES = ("dereference_header_stack", "dereference_stack", "dereference_union_stack")
 _EQUALITIES = frozenset({"==", "!=", "==h", "!=h", "==u", "!=u", "==b", "!=b"})
 
 
@@ -57,8 +58,8 @@ class CExpressions:
         self.lookahead = lookahead
         self._bounds: dict[int, tuple[ir.Expr, Bounds]] = {}
 
-    def fail(self, what: str) -> ProgramError:
-        return ProgramError(self.place, what)
+    def fail(self, fault: str) -> ProgramError:
+        return ProgramError(self.place, fault)
 
     # -- bounds ------------------------------------------------------------------------------------
 
@@ -96,13 +97,12 @@ class CExpressions:
         raise self.fail("a number or truth value is expected")
 
     def _field_bounds(self, header: str, field: str) -> Bounds:
-        found = self.program.headers[header].type.field(field)
-        assert found is not None
-        if found.varbit:
+        spec = self.layout.spec(header, field)
+        if spec.varbit:
             raise self.fail(f"variable-length field '{header}.{field}' is not a number")
-        if found.signed:
-            return -(1 << (found.width - 1)), (1 << (found.width - 1)) - 1
-        return 0, (1 << found.width) - 1
+        if spec.signed:
+            return _signed_bounds(spec.width)
+        return 0, (1 << spec.width) - 1
 
     def _op_bounds(self, expr: ir.Op) -> Bounds:
         op = expr.op
@@ -112,9 +112,9 @@ class CExpressions:
             return 0, 1
         if op == "?":
             assert left is not None
-            one = self.bounds(left)
-            other = self.bounds(right)
-            return min(one[0], other[0]), max(one[1], other[1])
+            low, high = self.bounds(left)
+            least, most = self.bounds(right)
+            return min(low, least), max(high, most)
         if left is None:
             if op == "b2d":
                 return 0, 1
@@ -136,15 +136,18 @@ class CExpressions:
             width = self.constant(right)
             if width is None or not 1 <= width <= MAX_WIDTH:
                 raise self.fail(f"operator '{op}' needs a constant width in 1..{MAX_WIDTH}")
+            least, most = _signed_bounds(width)
             if op == "usat_cast":
-                limits = (0, (1 << width) - 1)
-            else:
-                limits = (-(1 << width - 1), (1 << width - 1) - 1)
+                least = 0
+                most = (1 << width) - 1
+            low, high = a
             if op == "two_comp_mod":
-                if limits[0] <= a[0] and a[1] <= limits[1]:
-                    return a
-                return limits
-            return min(max(a[0], limits[0]), limits[1]), min(max(a[1], limits[0]), limits[1])
+                # A value that does not fit can become any other.
+                fits = least <= low and high <= most
+                return a if fits else (least, most)
+            low = min(max(low, least), most)
+            high = min(max(high, least), most)
+            return low, high
         return _arithmetic_bounds(op, a, b, self.fail)
 
     # -- values ------------------------------------------------------------------------------------
@@ -158,17 +161,22 @@ class CExpressions:
         count = needed(*self.bounds(expr))
         return self.modular(expr, count), count
 
-    def cut(self, expr: ir.Expr, width: int, signed: bool = False) -> str:
+    def cut(
+        self,
+        expr: ir.Expr,
+        width: int,
+        signed: bool = False,
+    ) -> str:
         """Return a value cut to a field of ``width`` bits, in as many words as the field has."""
         low, high = self.bounds(expr)
         count = words(width)
         if signed:
-            limits = (-(1 << width - 1), (1 << width - 1) - 1)
+            least, most = _signed_bounds(width)
         else:
-            limits = (0, (1 << width) - 1)
-        if limits[0] <= low and high <= limits[1]:
-            return self.modular(expr, count)
+            least, most = 0, (1 << width) - 1
         code = self.modular(expr, count)
+        if least <= low and high <= most:
+            return code
         if count == 1:
             return cut_word(code, width, signed)
         name = self.out.temporary()
@@ -192,8 +200,8 @@ class CExpressions:
             case ir.ValidRef(header):
                 return f"{self.layout.headers[header].code}.valid"
             case ir.ParamRef(index):
-                at = sum(words(p.width) for p in self.params[:index])
-                return f"arg[{at}]" if count == 1 else f"(arg + {at})"
+                start = sum(words(p.width) for p in self.params[:index])
+                return f"arg[{start}]" if count == 1 else f"(arg + {start})"
             case ir.Lookahead():
                 if self.lookahead is None:
                     raise self.fail("lookahead outside a parser")
@@ -211,28 +219,43 @@ class CExpressions:
         self.out(f"static const uint64_t {name}[{count}] = {array(value, count)};")
         return name
 
-    def _extended(self, code: str, have: int, count: int, signed: bool) -> str:
+    def _extended(
+        self,
+        code: str,
+        have: int,
+        count: int,
+        signed: bool,
+    ) -> str:
+        name = self.out.temporary()
         if have == 1:
-            name = self.out.temporary()
             fill = f"{name}[0] >> 63 ? ~0ull : 0" if signed else "0"
             self.out(f"uint64_t {name}[{count}] = {{{code}}};")
             if signed:
                 self.out(f"for (int i = 1; i < {count}; i++)", f"    {name}[i] = {fill};")
             return name
-        name = self.out.temporary()
         self.out(
             f"uint64_t {name}[{count}];",
             f"wide_extend({name}, {count}, {code}, {have}, {int(signed)});",
         )
         return name
 
-    def field(self, header: str, field: str, count: int) -> str:
+    def field(
+        self,
+        header: str,
+        field: str,
+        count: int,
+    ) -> str:
         place = self.layout.fields.get((header, field))
         if place is None:
             raise self.fail(f"'{header}.{field}' cannot be read")
         return self.layout.loaded(place, self.out, count)
 
-    def _chosen(self, index: str, values: Sequence[str], count: int) -> str:
+    def _chosen(
+        self,
+        index: str,
+        values: Sequence[str],
+        count: int,
+    ) -> str:
         """Return the value at ``index``, 0 if there is none."""
         name = self.out.temporary()
         self.out(f"uint64_t {name} = {index};")
@@ -241,17 +264,22 @@ class CExpressions:
         none = self._constant(0, count)
         return f"({''.join(f'{name} == {i} ? {v} : ' for i, v in enumerate(values))}{none})"
 
-    def _register(self, register: str, index: ir.Expr, count: int) -> str:
+    def _register(
+        self,
+        register: str,
+        index: ir.Expr,
+        count: int,
+    ) -> str:
         array = self.program.registers[register]
         number = list(self.program.registers).index(register)
         size = words(array.width)
-        at = self.index(index, array.size)
-        cell = f"s->registers[{number}] + {size} * {at[1]}"
-        if at[0] == "1":
+        in_range, position = self.index(index, array.size)
+        cell = f"s->registers[{number}] + {size} * {position}"
+        if in_range == "1":
             return f"(*({cell}))" if count == 1 else f"({cell})"
         if count == 1:
-            return f"({at[0]} ? *({cell}) : 0)"
-        return f"({at[0]} ? {cell} : {self._constant(0, count)})"
+            return f"({in_range} ? *({cell}) : 0)"
+        return f"({in_range} ? {cell} : {self._constant(0, count)})"
 
     def index(self, expr: ir.Expr, size: int) -> tuple[str, str]:
         """Return (a condition for a value to be below ``size``, the value as a word)."""
@@ -259,15 +287,14 @@ class CExpressions:
         code, count = self.exact(expr)
         if low >= 0 and high < size:
             return "1", code
+        name = self.out.temporary()
         if count > 1:
-            name = self.out.temporary()
             self.out(
                 f"int {name} = 1;",
                 f"for (int i = 1; i < {count}; i++)",
                 f"    {name} &= !{code}[i];",
             )
             return f"({name} && {code}[0] < {size})", f"{code}[0]"
-        name = self.out.temporary()
         self.out(f"uint64_t {name} = {code};")
         return f"({name} < {size})", name
 
@@ -282,10 +309,10 @@ class CExpressions:
         if op == "?":
             assert left is not None
             assert expr.cond is not None
-            return (
-                f"({self.truth(expr.cond)} ? {self.modular(left, count)} :"
-                f" {self.modular(right, count)})"
-            )
+            condition = self.truth(expr.cond)
+            if_true = self.modular(left, count)
+            if_false = self.modular(right, count)
+            return f"({condition} ? {if_true} : {if_false})"
         if left is None:
             if op == "b2d":
                 return f"(uint64_t)({self.truth(right)})"
@@ -331,7 +358,13 @@ class CExpressions:
                 return self._quotient(op, left, right, count)
         raise self.fail(f"operator '{op}' is not supported here")
 
-    def _wide(self, function: str, left: ir.Expr, right: ir.Expr, count: int) -> str:
+    def _wide(
+        self,
+        function: str,
+        left: ir.Expr,
+        right: ir.Expr,
+        count: int,
+    ) -> str:
         a = self.modular(left, count)
         b = self.modular(right, count)
         name = self.out.temporary()
@@ -345,19 +378,29 @@ class CExpressions:
             return value
         return f"({condition} ? {value} : ~0ull)"
 
-    def _left(self, left: ir.Expr, right: ir.Expr, count: int) -> str:
+    def _left(
+        self,
+        left: ir.Expr,
+        right: ir.Expr,
+        count: int,
+    ) -> str:
         low, high = self.bounds(right)
         if count == 1:
             if low == high and 0 <= low < 64:
                 return f"({self.word(left)} << {low})"
             return f"shift_left({self.word(left)}, {self._count(right)})"
         a = self.modular(left, count)
-        by = self._count(right)
+        distance = self._count(right)
         name = self.out.temporary()
-        self.out(f"uint64_t {name}[{count}];", f"wide_left({name}, {a}, {by}, {count});")
+        self.out(f"uint64_t {name}[{count}];", f"wide_left({name}, {a}, {distance}, {count});")
         return name
 
-    def _right(self, left: ir.Expr, right: ir.Expr, count: int) -> str:
+    def _right(
+        self,
+        left: ir.Expr,
+        right: ir.Expr,
+        count: int,
+    ) -> str:
         code, have = self.exact(left)
         signed = self.bounds(left)[0] < 0
         low, high = self.bounds(right)
@@ -367,51 +410,69 @@ class CExpressions:
             return self._constant(0, count)
         # Beyond SHIFT_LIMIT, a shift to the right still leaves the sign.
         if low < 0 or needed(low, high) > 1:
-            by, size = self.exact(right)
+            distance, size = self.exact(right)
             if size > 1:
                 raise self.fail(
                     "the distance of a shift has more than 64 bits, which the native engine does"
                     " not have"
                 )
-            zero = f"(int64_t){by} < 0"
+            zero = f"(int64_t){distance} < 0"
         else:
-            by = self.word(right)
+            distance = self.word(right)
             zero = ""
         if have == 1:
-            shifted = f"shift_{'signed' if signed else 'right'}({code}, {by})"
+            shifted = f"shift_{'signed' if signed else 'right'}({code}, {distance})"
             shifted = f"({zero} ? 0 : {shifted})" if zero else shifted
             if count == 1:
                 return shifted
             return self._extended(shifted, 1, count, signed)
         name = self.out.temporary()
         self.out(
-            f"uint64_t {name}[{have}];", f"wide_right({name}, {code}, {by}, {have}, {int(signed)});"
+            f"uint64_t {name}[{have}];",
+            f"wide_right({name}, {code}, {distance}, {have}, {int(signed)});",
         )
         if zero:
             self.out(f"if ({zero})", f"    memset({name}, 0, sizeof {name});")
         return f"{name}[0]" if count == 1 else name
 
-    def _quotient(self, op: str, left: ir.Expr, right: ir.Expr, count: int) -> str:
-        (a, b), (c, d) = self.bounds(left), self.bounds(right)
-        size = needed(min(a, c, -1), max(b, d))
-        if a >= 0 and c >= 0 and max(b, d) < 1 << 64:
+    def _quotient(
+        self,
+        op: str,
+        left: ir.Expr,
+        right: ir.Expr,
+        count: int,
+    ) -> str:
+        low, high = self.bounds(left)
+        least, most = self.bounds(right)
+        size = needed(min(low, least, -1), max(high, most))
+        if low >= 0 and least >= 0 and max(high, most) < 1 << 64:
             x = self.word(left)
             y = self.word(right)
-            by = self.constant(right)
-            if by:
+            divisor = self.constant(right)
+            if divisor:
                 return f"({x} {op} {y})"
             return f"{'divide' if op == '/' else 'modulo'}({x}, {y})"
         x = self.modular(left, size)
         y = self.modular(right, size)
-        x, y = (self._extended(v, 1, 2, True) if size == 1 else v for v in (x, y))
-        size = max(size, 2)
-        names = self.out.temporary(), self.out.temporary()
-        self.out(*(f"uint64_t {name}[{size}];" for name in names))
-        self.out(f"wide_divide({names[0]}, {names[1]}, {x}, {y}, {size});")
-        name = names[op == "%"]
+        if size == 1:
+            x = self._extended(x, 1, 2, True)
+            y = self._extended(y, 1, 2, True)
+            size = 2
+        quotient = self.out.temporary()
+        rest = self.out.temporary()
+        self.out(f"uint64_t {quotient}[{size}];", f"uint64_t {rest}[{size}];")
+        self.out(f"wide_divide({quotient}, {rest}, {x}, {y}, {size});")
+        name = quotient if op == "/" else rest
         return f"{name}[0]" if count == 1 else name
 
-    def _cast(self, expr: ir.Op, op: str, operand: ir.Expr, width: int, count: int) -> str:
+    def _cast(
+        self,
+        expr: ir.Op,
+        op: str,
+        operand: ir.Expr,
+        width: int,
+        count: int,
+    ) -> str:
         if op == "two_comp_mod":
             code = self.cut(operand, width, True)
             have = words(width)
@@ -421,14 +482,13 @@ class CExpressions:
             least = 0
             most = (1 << width) - 1
         else:
-            least = -(1 << width - 1)
-            most = (1 << width - 1) - 1
+            least, most = _signed_bounds(width)
         if least <= low and high <= most:
             return self.modular(operand, count)
         size = max(needed(min(low, least, -1), max(high, most)), 2)
-        code, lower, upper = (
-            self._array(e, size) for e in (operand, ir.Const(least), ir.Const(most))
-        )
+        code = self._array(operand, size)
+        lower = self._array(ir.Const(least), size)
+        upper = self._array(ir.Const(most), size)
         name = self.out.temporary()
         self.out(
             f"const uint64_t *{name} = wide_compare({code}, {lower}, {size}) < 0 ? {lower} : "
@@ -455,7 +515,7 @@ class CExpressions:
                     return self.truth(right)
                 if op == "valid":
                     headers, index = self.alternatives(right)
-                    codes = [f"{self.layout.headers[h].code}.valid" for h in headers]
+                    codes = [f"{self.layout.headers[name].code}.valid" for name in headers]
                     if index is None:
                         return codes[0]
                     return self._chosen(index, codes, 1)
@@ -466,7 +526,8 @@ class CExpressions:
                         return tests[0]
                     return self._chosen(index, tests, 1)
             elif op in ("and", "or"):
-                return f"({self.truth(left)} {'&&' if op == 'and' else '||'} {self.truth(right)})"
+                operator = "&&" if op == "and" else "||"
+                return f"({self.truth(left)} {operator} {self.truth(right)})"
             elif op in ("<", "<=", ">", ">="):
                 return self._compared(op, left, right)
             elif op in _EQUALITIES:
@@ -485,9 +546,16 @@ class CExpressions:
         return f"({name} != 0)"
 
     def _union_valid(self, union: str) -> str:
-        return f"({' || '.join(f'{self.layout.headers[h].code}.valid' for h in self.program.unions[union].headers)})"
+        headers = [self.layout.headers[name] for name in self.program.unions[union].headers]
+        tests = " || ".join(f"{header.code}.valid" for header in headers)
+        return f"({tests})"
 
-    def _compared(self, op: str, left: ir.Expr, right: ir.Expr) -> str:
+    def _compared(
+        self,
+        op: str,
+        left: ir.Expr,
+        right: ir.Expr,
+    ) -> str:
         (a, b), (c, d) = self.bounds(left), self.bounds(right)
         low = min(a, c)
         high = max(b, d)
@@ -501,7 +569,12 @@ class CExpressions:
             f" {op} 0)"
         )
 
-    def _equality(self, op: str, left: ir.Expr, right: ir.Expr) -> str:
+    def _equality(
+        self,
+        op: str,
+        left: ir.Expr,
+        right: ir.Expr,
+    ) -> str:
         negated = "!" if op[0] == "!" else ""
         if header_alternatives(self.program, left):
             return f"{negated}{self._same_header(left, right)}"
@@ -509,13 +582,13 @@ class CExpressions:
             return f"{negated}{self._same_union(left, right)}"
         if isinstance(left, (ir.StackRef, ir.UnionStackRef)):
             raise self.fail("header stacks cannot be compared")
-        first = self._varbit(left)
-        second = self._varbit(right)
+        first = self.varbit(left)
+        second = self.varbit(right)
         if first is not None and second is not None:
             return f"{negated}{_same_bytes(first, second)}"
         return self._compared(op[:2], left, right)
 
-    def _varbit(self, expr: ir.Expr) -> str | None:
+    def varbit(self, expr: ir.Expr) -> str | None:
         """Return what holds a variable-length field."""
         if isinstance(expr, ir.FieldRef):
             return self.layout.varbits.get((expr.header, expr.field))
@@ -530,27 +603,22 @@ class CExpressions:
     def _same(self, first: str, second: str) -> str:
         a = self.layout.headers[first]
         b = self.layout.headers[second]
+        parts = []
         if a.size:
-            parts = [f"!memcmp({a.code}.bytes, {b.code}.bytes, {a.size})"]
-        else:
-            parts = []
+            parts.append(f"!memcmp({a.code}.bytes, {b.code}.bytes, {a.size})")
         if a.split is not None:
             parts.append(_same_bytes(a.code, b.code))
-        return (
-            f"({a.code}.valid == {b.code}.valid && (!{a.code}.valid ||"
-            f" ({' && '.join(parts) or '1'})))"
-        )
+        alike = " && ".join(parts) or "1"
+        return f"({a.code}.valid == {b.code}.valid && (!{a.code}.valid || ({alike})))"
 
     def _same_union(self, left: ir.Expr, right: ir.Expr) -> str:
         (first, i), (second, j) = self.union_alternatives(left), self.union_alternatives(right)
         if i is not None or j is not None:
             raise self.fail("header unions selected by a variable index cannot be compared")
-        pairs = zip(
-            self.program.unions[first[0]].headers,
-            self.program.unions[second[0]].headers,
-            strict=True,
-        )
-        return f"({' && '.join(self._same(a, b) for a, b in pairs)})"
+        unions = self.program.unions
+        pairs = zip(unions[first[0]].headers, unions[second[0]].headers, strict=True)
+        tests = " && ".join(self._same(a, b) for a, b in pairs)
+        return f"({tests})"
 
     # -- headers and targets -----------------------------------------------------------------------
 
@@ -578,22 +646,19 @@ class CExpressions:
     def _selected(
         self, expr: ir.Expr, names: tuple[str, ...]
     ) -> tuple[tuple[str, ...], str | None]:
-        while (
-            isinstance(expr, ir.Op) and expr.op == "access_union_header" and expr.left is not None
-        ):
+        while isinstance(expr, ir.Op) and expr.op == "access_union_header":
+            assert expr.left is not None
             expr = expr.left
         if not isinstance(expr, ir.Op):
             return names, None
-        if expr.op not in (
-            "dereference_header_stack",
-            "dereference_stack",
-            "dereference_union_stack",
-        ):
+        if expr.op not in _DEREFERENCES:
             raise self.fail(f"operator '{expr.op}' on headers is not supported")
         fixed = self.constant(expr.right)
         if fixed is None:
             condition, value = self.index(expr.right, len(names))
-            return names, value if condition == "1" else f"({condition} ? {value} : ~0ull)"
+            if condition != "1":
+                value = f"({condition} ? {value} : ~0ull)"
+            return names, value
         if not 0 <= fixed < len(names):
             raise self.fail(f"index {fixed} is out of range, there are {len(names)} elements")
         return (names[fixed],), None
@@ -606,7 +671,8 @@ class CExpressions:
             return [(expr.header, expr.field)], None
         if isinstance(expr, ir.Op) and expr.op == "access_field" and expr.left is not None:
             headers, index = self.alternatives(expr.left)
-            return [(h, self._numbered(h, expr.right)) for h in headers], index
+            fields = [(header, self._numbered(header, expr.right)) for header in headers]
+            return fields, index
         raise self.fail("a field is expected as the target")
 
     def _numbered(self, header: str, number: ir.Expr) -> str:
@@ -616,60 +682,83 @@ class CExpressions:
         return fields[number.value].name
 
 
-def cut_word(code: str, width: int, signed: bool = False) -> str:
+def _signed_bounds(width: int) -> Bounds:
+    half = 1 << (width - 1)
+    return -half, half - 1
+
+
+def cut_word(
+    code: str,
+    width: int,
+    signed: bool = False,
+) -> str:
     """Return a word cut to a field of ``width`` bits."""
     if width == 64:
         return code
-    masked = f"({code} & {(1 << width) - 1:#x}ull)"
-    half = f"{1 << (width - 1):#x}ull"
-    return f"(({masked} ^ {half}) - {half})" if signed else masked
+    mask = (1 << width) - 1
+    masked = f"({code} & {mask:#x}ull)"
+    if not signed:
+        return masked
+    sign = 1 << (width - 1)
+    half = f"{sign:#x}ull"
+    return f"(({masked} ^ {half}) - {half})"
 
 
 def _same_bytes(a: str, b: str) -> str:
     """Return the condition for the variable-length fields of two headers to be equal."""
-    return (
-        f"({a}.length == {b}.length && !memcmp(p->data + {a}.from, p->data + {b}.from, {a}.length))"
-    )
+    first = f"p->data + {a}.from"
+    second = f"p->data + {b}.from"
+    return f"({a}.length == {b}.length && !memcmp({first}, {second}, {a}.length))"
 
 
 def _arithmetic_bounds(
-    op: str, a: Bounds, b: Bounds, fail: Callable[[str], ProgramError]
+    op: str,
+    a: Bounds,
+    b: Bounds,
+    fail: Callable[[str], ProgramError],
 ) -> Bounds:
     """Return the bounds of ``a op b``."""
+    low, high = a
+    least, most = b
+    is_constant = low == high and least == most
     match op:
         case "+":
-            return a[0] + b[0], a[1] + b[1]
+            return low + least, high + most
         case "-":
-            return a[0] - b[1], a[1] - b[0]
+            return low - most, high - least
         case "*":
             corners = [x * y for x in a for y in b]
             return min(corners), max(corners)
         case "&":
-            if a[0] == a[1] and b[0] == b[1]:
-                return a[0] & b[0], a[0] & b[0]
-            highs = [high for low, high in (a, b) if low >= 0]
-            if highs:
-                return 0, min(highs)
-            return -(1 << max((~a[0]).bit_length(), (~b[0]).bit_length())), max(a[1], b[1], 0)
+            if is_constant:
+                return low & least, low & least
+            natural = [end for begin, end in (a, b) if begin >= 0]
+            if natural:
+                return 0, min(natural)
+            bits = max((~low).bit_length(), (~least).bit_length())
+            return -(1 << bits), max(high, most, 0)
         case "|" | "^":
-            if a[0] == a[1] and b[0] == b[1]:
-                value = a[0] | b[0] if op == "|" else a[0] ^ b[0]
+            if is_constant:
+                value = low | least if op == "|" else low ^ least
                 return value, value
             bits = max(x.bit_length() for x in (*a, *b))
-            return (0 if a[0] >= 0 and b[0] >= 0 else -(1 << bits)), (1 << bits) - 1
+            if low >= 0 and least >= 0:
+                return 0, (1 << bits) - 1
+            return -(1 << bits), (1 << bits) - 1
         case "<<":
-            least, most = (min(max(x, 0), SHIFT_LIMIT) for x in b)
-            corners = [x << y for x in a for y in (least, most)]
-            return min(*corners, *((0,) if b[0] < 0 or b[1] > SHIFT_LIMIT else ())), max(
-                *corners, 0
-            )
+            distances = [min(max(x, 0), SHIFT_LIMIT) for x in b]
+            corners = [x << y for x in a for y in distances]
+            # Other distances leave nothing.
+            if least < 0 or most > SHIFT_LIMIT:
+                corners.append(0)
+            return min(corners), max(*corners, 0)
         case ">>":
-            if b[0] == b[1] and b[0] >= 0:
-                by = min(b[0], SHIFT_LIMIT * 2)
-                return a[0] >> by, a[1] >> by
-            return min(a[0], 0), max(a[1], 0)
+            if least == most and least >= 0:
+                distance = min(least, SHIFT_LIMIT * 2)
+                return low >> distance, high >> distance
+            return min(low, 0), max(high, 0)
         case "/":
-            return 0, max(a[1], 0)
+            return 0, max(high, 0)
         case "%":
-            return 0, max(min(a[1], b[1] - 1), 0)
+            return 0, max(min(high, most - 1), 0)
     raise fail(f"operator '{op}' is not supported here")

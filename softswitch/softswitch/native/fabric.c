@@ -1,4 +1,4 @@
-/* Virtual time: softswitch/virtual, event for event. Names and comments there explain it.
+/* Virtual time: events in order of time and, at equal times, of scheduling.
 
    No lock of a program is taken: whoever runs the fabric keeps other threads from its switches. A packet's holder has
    what tm.c puts there, and its program. */

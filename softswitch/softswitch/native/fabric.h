@@ -1,4 +1,4 @@
-/* Switches and hosts joined by links, in virtual time: what softswitch/virtual is in Python. */
+/* Switches and hosts joined by links, in virtual time. */
 
 enum { FABRIC_PORTS = 512, FABRIC_DEPARTURES = 64 };
 /* Why fabric_run returns: nothing is left to do, it has done as much as it was to, a call of Python's is due, a frame

@@ -1,4 +1,4 @@
-"""Virtual time in C (fabric.c): what `softswitch.virtual` is in Python, event for event."""
+"""Virtual time in C (fabric.c): an event loop, and switches and hosts joined by links."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from functools import cache
 from itertools import count
 from typing import Any, cast
 
-from ctoolchain import Loaded, load_or_not
+from ctoolchain import Loaded, load
 from softswitch.native.programs import CProgram, PythonProgram, functions_of
-from softswitch.native.scheduler import NativeScheduler, c_source
-from softswitch.tm import PortScheduler
+from softswitch.native.scheduler import PortScheduler, c_source
+from softswitch.tm import PortQueues, check_number
 from softswitch.virtual.eventloop import check_time
-from softswitch.virtual.fabric import HostNode, SwitchNode, VirtualFabric, WireLine
-from softswitch.virtual.host import Urgency
+from softswitch.virtual.fabric import FabricOfNodes, HostNode, Node, SwitchNode, Urgency, WireLine
 from softswitch.virtual.switch import Pipelines, VirtualDrop
-from softswitch.virtual.wire import Node
 
-__all__ = ["NativeFabric", "NativeHost", "NativeLoop", "NativeSwitch", "load_fabric"]
+__all__ = ["EventLoop", "VirtualFabric", "VirtualHost", "VirtualSwitch", "load_fabric"]
 
 _FOREVER_NS = (1 << 63) - 1
 _MOST_RATE_BPS = 1 << 62
@@ -33,23 +31,25 @@ _DROPS = (
 
 
 @cache
-def load_fabric(wanted: str = "auto") -> Loaded | None:
-    """Return the library of fabric.c; None: Python is wanted, or has to do. Raise `ToolchainError`
-    if there is none and "native" is wanted."""
+def load_fabric() -> Loaded:
+    """Return the library of fabric.c. Raise `ToolchainError` if there is none."""
     source, declared = c_source("fabric", "fabric.h")
-    instead = "virtual time passes in Python, many times as slowly"
-    return load_or_not(source, declared + source.includes["fabric.h"], wanted, instead)
+    return load(source, declared + source.includes["fabric.h"])
 
 
-class NativeLoop:
-    """The clock and the events of a fabric in C."""
+class EventLoop:
+    """A clock that jumps from event to event.
+
+    Callbacks come in order of time and, at equal times, of scheduling. Threads that share a loop
+    hold a lock around `run`. Raise `ToolchainError` if there is no library of fabric.c.
+    """
 
     __slots__ = (
         "_calls",
+        "_notices",
         "_numbers",
         "_running",
         "_state",
-        "_told",
         "error",
         "fabric",
         "ffi",
@@ -58,20 +58,18 @@ class NativeLoop:
         "native",
     )
 
-    def __init__(self, native: Loaded, now_ns: int = 0) -> None:
-        self.native = native
-        self.ffi, self.library, _ = native
-        made = self.library.fabric_new(now_ns)
-        if made == self.ffi.NULL:
-            raise MemoryError
-        self.fabric = self.ffi.gc(made, self.library.fabric_free)
+    def __init__(self, now_ns: int = 0) -> None:
+        self.native = load_fabric()
+        self.ffi, self.library, _ = self.native
+        fabric = _allocated(self.library.fabric_new(now_ns))
+        self.fabric = self.ffi.gc(fabric, self.library.fabric_free)
         """The structure in C."""
         self._state = self.library.fabric_state_of(self.fabric)
         self._calls: dict[int, tuple[Callable[..., object], tuple[object, ...]]] = {}
-        self._told: dict[int, tuple[Callable[[], object], bool]] = {}
+        self._notices: dict[int, tuple[Callable[[], object], bool]] = {}
         self._numbers = count(1)
         self._running = False
-        self.hosts: list[NativeHost] = []
+        self.hosts: list[VirtualHost] = []
         self.error: BaseException | None = None
         """The error of a program in Python."""
 
@@ -85,23 +83,34 @@ class NativeLoop:
         """Return the number of events still to come."""
         return int(self._state.pending)
 
-    def at(self, time_ns: int, callback: Callable[..., object], *args: object) -> None:
-        """Call `callback(*args)` at `time_ns`, as `EventLoop.at` does."""
+    def call_at(
+        self,
+        time_ns: int,
+        callback: Callable[..., object],
+        *args: object,
+    ) -> None:
+        """Call `callback(*args)` at `time_ns`. Raise ValueError for a time in the past, TypeError
+        for anything but an integer."""
         check_time(time_ns, self.now_ns)
         number = next(self._numbers)
         self._calls[number] = callback, args
         self.library.fabric_at(self.fabric, time_ns, number)
 
-    def after(self, delay_ns: int, callback: Callable[..., object], *args: object) -> None:
-        """Call `callback(*args)` in `delay_ns`. Raise as `at` does."""
-        self.at(self.now_ns + delay_ns, callback, *args)
+    def after(
+        self,
+        delay_ns: int,
+        callback: Callable[..., object],
+        *args: object,
+    ) -> None:
+        """Call `callback(*args)` in `delay_ns`. Raise as `call_at` does."""
+        self.call_at(self.now_ns + delay_ns, callback, *args)
 
     def when_told(self, callback: Callable[[], object], *, once: bool = True) -> int:
         """Return the number for `fabric_tell` that has this called after the event in which it is
         told.
         """
         number = next(self._numbers)
-        self._told[number] = callback, once
+        self._notices[number] = callback, once
         return number
 
     @property
@@ -126,10 +135,16 @@ class NativeLoop:
         self._state.stopped = self._running
 
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> int:
-        """Run events as `EventLoop.run` does."""
+        """Run the events due up to and including `until_ns`, at most `max_events`. Return how many
+        ran.
+
+        Afterwards `now_ns` is `until_ns`, unless `stop` or `max_events` ended the run first;
+        another call then continues. An exception in a callback ends the run, and its event is gone.
+        Raises RuntimeError inside a callback.
+        """
         if self._running:
             raise RuntimeError(
-                "the event loop is already running: a callback schedules with at() or after()"
+                "the event loop is already running: a callback schedules with call_at() or after()"
             )
         library = self.library
         fabric = self.fabric
@@ -139,6 +154,7 @@ class NativeLoop:
         state.ran = 0
         self._running = True
         try:
+            # C comes back for each event that is Python's, and goes on where it was.
             while True:
                 reason = library.fabric_run(fabric, last_ns, most)
                 if reason == library.RUN_CALL:
@@ -146,10 +162,10 @@ class NativeLoop:
                     callback(*args)
                 elif reason == library.RUN_TOLD:
                     number = state.value
-                    told, once = self._told[number]
+                    notify, once = self._notices[number]
                     if once:
-                        del self._told[number]
-                    told()
+                        del self._notices[number]
+                    notify()
                 elif reason == library.RUN_RECEIVED:
                     data = self.ffi.buffer(state.data, state.length)[:]
                     self.hosts[state.host.number].on_packet(state.now_ns, data)
@@ -177,14 +193,24 @@ class NativeLoop:
             self._running = False
             state.stopped = 0
 
-    def fail(self, _kind: object, error: BaseException, _traceback: object) -> None:
+    def fail(
+        self,
+        _kind: object,
+        error: BaseException,
+        _traceback: object,
+    ) -> None:
         """Let the run end with an error of a function that C has called."""
         self.error = self.error or error
         self._state.failed = self.library.RUN_FAILED
 
 
-class NativeHost:
-    """A host; see `softswitch.virtual.VirtualHost`."""
+class VirtualHost:
+    """A host: an interface that sends, with queues without bound, and a receiver of what arrives.
+
+    Packets with the same urgency function wait in one FIFO. The interface serves the most urgent of
+    these FIFOs. Packets without urgency wait in another FIFO, which takes turns with the most
+    urgent packets.
+    """
 
     __slots__ = (
         "_loop",
@@ -198,13 +224,16 @@ class NativeHost:
     )
 
     def __init__(
-        self, loop: NativeLoop, name: str, on_packet: Callable[[int, bytes], None]
+        self,
+        loop: EventLoop,
+        name: str,
+        on_packet: Callable[[int, bytes], None],
     ) -> None:
         self._loop = loop
         self.name = name
         self.on_packet = on_packet
-        self.wire: NativeWire | None = None
-        self.host = _made(loop.library.fabric_add_host(loop.fabric, len(loop.hosts)))
+        self.wire: Wire | None = None
+        self.host = _allocated(loop.library.fabric_add_host(loop.fabric, len(loop.hosts)))
         """The structure in C."""
         loop.hosts.append(self)
         self._numbers: dict[Urgency, int] = {}
@@ -236,7 +265,7 @@ class NativeHost:
         if self.wire is not None:
             raise ValueError(f"{self.name}: port 0 is already connected")
 
-    def attach(self, port: int, wire: NativeWire) -> None:
+    def attach(self, port: int, wire: Wire) -> None:
         """Connect the host to its outgoing wire. Raise as `check_free` does."""
         self.check_free(port)
         self.wire = wire
@@ -257,7 +286,12 @@ class NativeHost:
         """Return the address of the structure in C."""
         return int(self._loop.ffi.cast("uintptr_t", self.host))
 
-    def receive_in_c(self, receive: int, choose: int, receiver: int) -> None:
+    def receive_in_c(
+        self,
+        receive: int,
+        choose: int,
+        receiver: int,
+    ) -> None:
         """Give frames that arrive to a function in C first; `on_packet` gets those for which it
         returns 0. Another chooses which urgency goes first."""
         ffi = self._loop.ffi
@@ -276,33 +310,29 @@ class NativeHost:
             if len(self._numbers) > 2 * self.host.ranked_count + 16:
                 # Most flows have ended.
                 self._urgencies = {waiting: self._urgencies[waiting] for waiting in self._waiting()}
-                self._numbers = {of: waiting for waiting, of in self._urgencies.items()}
+                self._numbers = {key: waiting for waiting, key in self._urgencies.items()}
             number = self._numbers[urgency] = next(self._new_numbers)
             self._urgencies[number] = urgency
         return number
 
     def _waiting(self) -> list[int]:
         """Return the numbers of the urgencies of which packets wait."""
-        return [one.urgency for one in self.host.ranked[0 : self.host.ranked_count]]
+        return [queue.urgency for queue in self.host.ranked[0 : self.host.ranked_count]]
 
 
-class _Line:
-    """The rate of a wire."""
+class Wire:
+    """A sender of packets one after another at `rate_bps`; each arrives `delay_ns` after its last
+    bit left.
 
-    __slots__ = ("rate_bps",)
-
-    def __init__(self, rate_bps: int) -> None:
-        self.rate_bps = rate_bps
-
-
-class NativeWire:
-    """One direction of a link; see `softswitch.virtual.Wire`."""
+    It stores and forwards: a packet of L bytes occupies the wire for 8e9 L / rate_bps ns, rounded
+    as tm.c's pacer does. Raises ValueError for a rate below 1 or a negative delay.
+    """
 
     __slots__ = (
         "delay_ns",
         "destination",
         "destination_port",
-        "line",
+        "rate_bps",
         "source",
         "source_port",
         "wire",
@@ -310,7 +340,7 @@ class NativeWire:
 
     def __init__(
         self,
-        loop: NativeLoop,
+        loop: EventLoop,
         source: tuple[Node, int],
         destination: tuple[Node, int],
         rate_bps: int,
@@ -318,17 +348,18 @@ class NativeWire:
     ) -> None:
         if delay_ns < 0:
             raise ValueError(f"delay_ns: {delay_ns} is negative")
+        check_number("rate_bps", rate_bps, 1)
         self.source, self.source_port = source
         self.destination, self.destination_port = destination
-        self.line = _Line(PortScheduler(rate_bps).rate_bps or 0)
+        self.rate_bps = rate_bps
         self.delay_ns = delay_ns
-        made = loop.library.fabric_add_wire(loop.fabric, min(rate_bps, _MOST_RATE_BPS), delay_ns)
-        self.wire = _made(made)
+        counted_bps = min(rate_bps, _MOST_RATE_BPS)
+        self.wire = _allocated(loop.library.fabric_add_wire(loop.fabric, counted_bps, delay_ns))
         """The structure in C."""
-        if isinstance(self.destination, NativeHost):
+        if isinstance(self.destination, VirtualHost):
             self.wire.to_host = self.destination.host
         else:
-            self.wire.to_switch = cast("NativeSwitch", self.destination).node
+            self.wire.to_switch = cast("VirtualSwitch", self.destination).node
         self.wire.to_port = self.destination_port
 
     @property
@@ -352,18 +383,30 @@ class NativeWire:
         return int(self.wire.delivered_packets)
 
 
-class NativeSwitch:
-    """A switch; see `softswitch.virtual.VirtualSwitch`."""
+class VirtualSwitch:
+    """A switch that runs ingress when a packet has arrived and egress when its turn has come, both
+    in no time.
+
+    Packets in plus `replicated` always equals packets out plus dropped plus queued
+    (`VirtualFabric.check`).
+    """
 
     __slots__ = ("_loop", "_programs", "_switch", "name", "node", "packets_injected", "ports")
 
-    def __init__(self, loop: NativeLoop, name: str, switch: Pipelines) -> None:
+    def __init__(
+        self,
+        loop: EventLoop,
+        name: str,
+        switch: Pipelines,
+    ) -> None:
         self._loop = loop
         self.name = name
-        self.node = _made(loop.library.fabric_add_switch(loop.fabric))
+        self.node = _allocated(loop.library.fabric_add_switch(loop.fabric))
         """The structure in C."""
-        self.ports: dict[int, PortScheduler] = {}
+        self.ports: dict[int, PortQueues] = {}
+        """The queues of each connected port, which may be configured at any time."""
         self.packets_injected = 0
+        """The `packets_in` that no wire delivered."""
         self._programs: list[tuple[Any, CProgram | PythonProgram, Any]] = []
         """The structures in C of the program and of those before it of which packets wait, and what
         these refer to.
@@ -381,6 +424,7 @@ class NativeSwitch:
     @switch.setter
     def switch(self, switch: Pipelines) -> None:
         self._switch = switch
+        # Packets in queues still need the functions of the program that queued them.
         self._programs = [old for old in self._programs if old[0].waiting]
         ffi = self._loop.ffi
         in_c = getattr(switch, "native", None)
@@ -411,14 +455,20 @@ class NativeSwitch:
 
     @property
     def replicated(self) -> int:
-        """Packets that the switch made itself."""
+        """Packets that the switch made itself: each copy beyond the first of a multicast or a
+        clone.
+        """
         return int(self.node.replicated)
 
     @property
     def dropped(self) -> Counter[VirtualDrop]:
         """Return the packets that ended here, by reason."""
         return Counter(
-            {reason: made for reason, made in zip(_DROPS, self.node.dropped, strict=True) if made}
+            {
+                reason: count
+                for reason, count in zip(_DROPS, self.node.dropped, strict=True)
+                if count
+            }
         )
 
     @property
@@ -444,17 +494,17 @@ class NativeSwitch:
         if port in self.ports:
             raise ValueError(f"{self.name}: port {port} is already connected")
 
-    def attach(self, port: int, wire: NativeWire) -> None:
+    def attach(self, port: int, wire: Wire) -> None:
         """Connect a port to its outgoing wire, with queues of the wire's rate.
 
         Raise as `check_free` does.
         """
         self.check_free(port)
-        scheduler = NativeScheduler(self._loop.native, wire.line.rate_bps)
+        scheduler = PortScheduler(self._loop.native, wire.rate_bps)
         library = self._loop.library
-        outlet = _made(library.fabric_attach(self.node, port, scheduler.port, wire.wire))
+        outlet = _allocated(library.fabric_attach(self.node, port, scheduler.port, wire.wire))
         scheduler.on_reconfigured = lambda _now_ns: library.fabric_wake(outlet)
-        self.ports[port] = cast("PortScheduler", scheduler)
+        self.ports[port] = scheduler
 
     def inject(self, port: int, data: bytes) -> None:
         """Process a packet as if it had come in at `port`, now: a controller's packet-out, for
@@ -468,24 +518,31 @@ class NativeSwitch:
         self._loop.library.fabric_receive(self.node, port, data, len(data))
 
 
-class NativeFabric(VirtualFabric):
-    """Nodes and links in C, on an event loop in C."""
+class VirtualFabric(FabricOfNodes):
+    """Nodes and links on one event loop."""
 
-    def __init__(self, loop: NativeLoop) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         super().__init__(loop)
-        self._native = loop
+        self._loop = loop
 
     def _new_switch(self, name: str, switch: Pipelines) -> SwitchNode:
-        return NativeSwitch(self._native, name, switch)
+        return VirtualSwitch(self._loop, name, switch)
 
     def _new_host(self, name: str, on_packet: Callable[[int, bytes], None]) -> HostNode:
-        return NativeHost(self._native, name, on_packet)
+        return VirtualHost(self._loop, name, on_packet)
 
-    def _new_wire(self, source: Any, destination: Any, rate_bps: int, delay_ns: int) -> WireLine:
-        return NativeWire(self._native, source, destination, rate_bps, delay_ns)
+    def _new_wire(
+        self,
+        source: Any,
+        destination: Any,
+        rate_bps: int,
+        delay_ns: int,
+    ) -> WireLine:
+        return Wire(self._loop, source, destination, rate_bps, delay_ns)
 
 
-def _made(pointer: Any) -> Any:
+def _allocated(pointer: Any) -> Any:
+    """Return a structure that C has made. Raise `MemoryError` if it has not."""
     if not pointer:
         raise MemoryError
     return pointer

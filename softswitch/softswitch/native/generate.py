@@ -8,6 +8,7 @@ the program's text gets into it but names, cut to letters, digits and underscore
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -133,12 +134,12 @@ class _Generator:
             ]
         )
         return CUnit(
-            text,
-            tuple(shared.reasons),
-            tuple(shared.overruns),
-            tuple(shared.errors),
-            tuple((text, tuple(shapes)) for text, shapes in shared.messages),
-            self.digests,
+            text=text,
+            reasons=tuple(shared.reasons),
+            overruns=tuple(shared.overruns),
+            errors=tuple(shared.errors),
+            messages=tuple((message, tuple(shapes)) for message, shapes in shared.messages),
+            digests=self.digests,
         )
 
     # -- what is declared --------------------------------------------------------------------------
@@ -147,9 +148,11 @@ class _Generator:
         program = self.program
         shared = self.shared
         tables = ir.tables(program)
+        key_words = [key_layout(table).size for table in tables]
+        emitted_bytes = sum(self.layout.headers[name].size for name in self.emitted)
         numbers = {
-            "KEY_WORDS": max([1, *(key_layout(table).size for table in tables)]),
-            "HEADROOM": sum(self.layout.headers[name].size for name in self.emitted) // 8 * 8 + 8,
+            "KEY_WORDS": max(key_words, default=1) or 1,
+            "HEADROOM": emitted_bytes // 8 * 8 + 8,
             "REASONS": len(shared.reasons),
             "OVERRUNS": len(shared.overruns),
             "ERRORS": len(shared.errors),
@@ -204,55 +207,50 @@ class _Generator:
                 sizes = [1]
             else:
                 sizes = [parameter_words(program.actions[a]) for a in table.actions]
-            lines.append(
-                f"static const uint32_t table_arguments_{i}[] ="
-                f" {{{', '.join(map(str, sizes)) or '0'}}};"
-            )
+            lines.append(_constants("uint32_t", f"table_arguments_{i}", sizes))
+            profile = 0
             if table.profile:
                 profile = list(program.profiles).index(table.profile) + 1
-            else:
-                profile = 0
-            rows.append(
-                f"    {{{keys.size}, {len(keys.ranges)}, {int(keys.kind == 'longest')},"
-                f" {len(sizes)}, {profile}, table_arguments_{i}}},"
-            )
+            longest = int(keys.kind == "longest")
+            numbers = f"{keys.size}, {len(keys.ranges)}, {longest}, {len(sizes)}, {profile}"
+            rows.append(f"    {{{numbers}, table_arguments_{i}}},")
         lines += ["static const shape table_shapes[TABLES + 1] = {", *rows, "    {0}", "};"]
         rows = []
         for i, name in enumerate(program.profiles):
-            sizes = [
-                sum(words(p.width) for p in params)
-                for params in ir.profile_actions(program, name).values()
-            ]
-            lines.append(
-                f"static const uint32_t profile_arguments_{i}[] ="
-                f" {{{', '.join(map(str, sizes)) or '0'}}};"
-            )
+            actions = ir.profile_actions(program, name).values()
+            sizes = []
+            for params in actions:
+                sizes.append(sum(words(param.width) for param in params))
+            lines.append(_constants("uint32_t", f"profile_arguments_{i}", sizes))
             rows.append(f"    {{0, 0, 0, {len(sizes)}, 0, profile_arguments_{i}}},")
         lines += ["static const shape profile_shapes[PROFILES + 1] = {", *rows, "    {0}", "};"]
-        for what, found in (
-            (
-                "counter_sizes",
-                [c.size if c.table is None else 1 for c in program.counters.values()],
-            ),
-            ("register_words", [r.size * words(r.width) for r in program.registers.values()]),
-            ("meter_sizes", [m.size if m.table is None else 1 for m in program.meters.values()]),
-        ):
-            lines.append(
-                f"static const uint64_t {what}[] ="
-                f" {{{', '.join(str(max(1, n)) for n in found) or '0'}}};"
-            )
+        # Arrays of tables have no cells of their own (size 0), but C has no empty arrays.
+        counters = [max(1, counter.size) for counter in program.counters.values()]
+        registers: list[int] = []
+        for register in program.registers.values():
+            registers.append(register.size * words(register.width))
+        meters = [max(1, meter.size) for meter in program.meters.values()]
+        lines += [
+            _constants("uint64_t", "counter_sizes", counters),
+            _constants("uint64_t", "register_words", registers),
+            _constants("uint64_t", "meter_sizes", meters),
+        ]
         return [*lines, ""]
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    def _set(self, out: CText, intrinsic: str, code: str) -> None:
+    def _set(
+        self,
+        out: CText,
+        intrinsic: str,
+        code: str,
+    ) -> None:
         """Set a field that the switch provides, if the program reads it."""
         place = self.shared.intrinsic(intrinsic)
         if place is not None:
-            out(
-                f"{place} ="
-                f" {cut_word(f'({code})', min(64, self.shared.intrinsic_width(intrinsic)))};"
-            )
+            width = min(64, self.shared.intrinsic_width(intrinsic))
+            value = cut_word(f"({code})", width)
+            out(f"{place} = {value};")
 
     def _emitted_length(self, out: CText) -> None:
         out("/* The length in bytes that the packet would have if it were deparsed now. */")
@@ -275,30 +273,29 @@ class _Generator:
             for number, fields in self.program.field_lists.items():
                 out(f"case {number}:")
                 for item in fields.items:
-                    if (
-                        not isinstance(item, ir.FieldRef)
-                        or not self.program.headers[item.header].metadata
-                    ):
-                        continue
-                    place = self.layout.fields.get((item.header, item.field))
-                    code = None
-                    if (item.header, item.field) in self.layout.varbits:
-                        if "recirculate" in self.usage.primitives:
-                            what = (
-                                "varies in length and is kept in recirculation, which the native"
-                                " engine does not have"
-                            )
-                            raise ProgramError(f"'{item.header}.{item.field}'", what)
-                        code = self.layout.varbits[item.header, item.field]
-                    elif place is not None:
-                        code = place.code
+                    code = self._kept_place(item)
                     if code is not None:
-                        out(
-                            f"    memcpy(&{code}, &{code.replace('c->meta.', 'kept->')}, sizeof"
-                            f" {code});"
-                        )
+                        kept = code.replace("c->meta.", "kept->")
+                        out(f"    memcpy(&{code}, &{kept}, sizeof {code});")
                 out("    break;")
         out("")
+
+    def _kept_place(self, item: ir.Expr) -> str | None:
+        """Return where an item of a list is, None if it is not metadata that the program uses."""
+        if not isinstance(item, ir.FieldRef) or not self.program.headers[item.header].metadata:
+            return None
+        key = item.header, item.field
+        varbit = self.layout.varbits.get(key)
+        if varbit is None:
+            place = self.layout.fields.get(key)
+            return None if place is None else place.code
+        if "recirculate" in self.usage.primitives:
+            fault = (
+                "varies in length and is kept in recirculation, which the native engine does not"
+                " have"
+            )
+            raise ProgramError(f"'{item.header}.{item.field}'", fault)
+        return varbit
 
     # -- ingress -----------------------------------------------------------------------------------
 
@@ -312,23 +309,19 @@ class _Generator:
                     continue
                 header = checksum.target.header
                 with out.block(""):
-                    guards, known = self._guards(checksum, out)
-                    if not self.program.headers[header].metadata and header not in known:
+                    guards, valid = self._guards(checksum, out)
+                    if not self.program.headers[header].metadata and header not in valid:
                         guards.insert(0, f"{self.layout.headers[header].code}.valid")
-                        known |= {header}
+                        valid |= {header}
                     with out.block(f"if ({' && '.join(guards) or '1'})"):
                         expressions = CExpressions(self.layout, out, checksum.place)
-                        found = self.program.headers[header].type.field(checksum.target.field)
-                        assert found is not None
-                        if found.width > 64:
-                            raise ProgramError(
-                                checksum.place,
-                                "a checksum of over 64 bits, which the native engine lacks",
-                            )
-                        wanted = self.shared.calculations.value(
-                            self.program.calculations[checksum.calculation], out, known
-                        )
-                        actual = expressions.cut(checksum.target, found.width)
+                        target = self.layout.spec(header, checksum.target.field)
+                        if target.width > 64:
+                            fault = "a checksum of over 64 bits, which the native engine lacks"
+                            raise ProgramError(checksum.place, fault)
+                        calculation = self.program.calculations[checksum.calculation]
+                        wanted = self.shared.calculations.value(calculation, out, valid)
+                        actual = expressions.cut(checksum.target, target.width)
                         out(f"if ({wanted} != {actual}) {variable} = 1;")
         out("")
 
@@ -426,7 +419,12 @@ class _Generator:
         )
         out("p->head.next = 0;", "*last = &p->head;")
 
-    def _replica(self, out: CText, pairs: str, is_last: str) -> None:
+    def _replica(
+        self,
+        out: CText,
+        pairs: str,
+        is_last: str,
+    ) -> None:
         """Write the copy for one (port, replication id); the last one is the packet itself."""
         out(f"packet *q = {is_last} ? p : copied(s, p);")
         out("q->head.queue = p->head.queue;", "q->head.length_bytes = p->head.length_bytes;")
@@ -441,12 +439,9 @@ class _Generator:
         items: list[ir.Expr] = []
         for item in digest.items:
             if isinstance(item, ir.FieldRef):
-                found = self.program.headers[item.header].type.field(item.field)
-                assert found is not None
-                if found.signed:
-                    item = ir.Op("&", item, ir.Const((1 << found.width) - 1))
-                else:
-                    item = item
+                spec = self.layout.spec(item.header, item.field)
+                if spec.signed:
+                    item = ir.Op("&", item, ir.Const((1 << spec.width) - 1))
             items.append(item)
         expressions = CExpressions(self.layout, out, f"learn list '{digest.name}'")
         self.digests[digest.id] = tuple(write_event(out, "LEARNT", digest.id, items, expressions))
@@ -574,10 +569,10 @@ class _Generator:
                 if not checksum.update:
                     continue
                 with out.block(""):
-                    guards, known = self._guards(checksum, out)
+                    guards, valid = self._guards(checksum, out)
                     with out.block(f"if ({' && '.join(guards) or '1'})"):
                         value = self.shared.calculations.value(
-                            self.program.calculations[checksum.calculation], out, known
+                            self.program.calculations[checksum.calculation], out, valid
                         )
                         result = out.temporary()
                         out(f"const uint64_t {result} = {value};")
@@ -617,6 +612,16 @@ class _Generator:
         out("")
 
 
+def _constants(
+    kind: str,
+    name: str,
+    numbers: Iterable[int],
+) -> str:
+    """Return the C of an array, which has a zero where it would be empty."""
+    listed = ", ".join(map(str, numbers)) or "0"
+    return f"static const {kind} {name}[] = {{{listed}}};"
+
+
 def _implied(condition: ir.Expr) -> set[str]:
     """Return the headers that are valid wherever a condition holds."""
     match condition:
@@ -624,8 +629,8 @@ def _implied(condition: ir.Expr) -> set[str]:
             return {name}
         case ir.Op("and", left, right) if left is not None:
             return _implied(left) | _implied(right)
-        case ir.Op("d2b" | "b2d", None, operand) | ir.Op("==", operand, ir.Const(1)) if (
-            operand is not None
-        ):
+        case ir.Op("d2b" | "b2d", None, operand):
+            return _implied(operand)
+        case ir.Op("==", operand, ir.Const(1)) if operand is not None:
             return _implied(operand)
     return set()

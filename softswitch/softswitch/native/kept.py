@@ -41,10 +41,10 @@ def load_kept(source: bytes, name: str) -> Program:
     key = sha256(b"\0".join([_version(), name.encode(), source])).hexdigest()[:32]
     try:
         kept = pickle.loads(read_kept(f"program-{key}") or b"")
-        found, unit = kept
-        if not (isinstance(found, ir.ProgramIR) and isinstance(unit, CUnit)):
+        form, unit = kept
+        if not (isinstance(form, ir.ProgramIR) and isinstance(unit, CUnit)):
             raise TypeError
-        program = Program(name, found)
+        program = Program(name, form)
     except Exception:  # whatever is wrong with what was kept, the program itself is here
         program = load_program(source, name, resolved=False)
         try:

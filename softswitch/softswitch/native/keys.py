@@ -4,7 +4,7 @@ who look them up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from softswitch import ir
@@ -36,9 +36,8 @@ def key_layout(spec: ir.TableSpec) -> KeyLayout:
     for i, key in enumerate(spec.keys):
         if key.match == "range":
             if key.width > 64:
-                raise ProgramError(
-                    spec.place, f"a range of {key.width} bits is not one that the native engine has"
-                )
+                fault = f"a range of {key.width} bits is not one that the native engine has"
+                raise ProgramError(spec.place, fault)
             ranges.append(i)
             places.append(None)
             continue
@@ -66,6 +65,14 @@ _WORD = (1 << 64) - 1
 def split(number: int, count: int) -> list[int]:
     """Return the ``count`` lowest words of a number."""
     return [number >> 64 * i & _WORD for i in range(count)]
+
+
+def joined(words: Iterable[int]) -> int:
+    """Return the number of which these are the words, the lowest first."""
+    number = 0
+    for index, word in enumerate(words):
+        number |= word << 64 * index
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,28 +105,31 @@ def key_code(spec: ir.TableSpec) -> KeyCode:
             continue
         word, shift = place
         count = words(key.width)
-        for at in range(count):
-            value[word + at].append(_word(f"k{i}", at, count, shift))
+        for index in range(count):
+            value[word + index].append(_word(f"k{i}", index, count, shift))
             if key.match == "exact":
-                always[word + at] |= split(full, count)[at] << shift
+                always[word + index] |= split(full, count)[index] << shift
             elif key.match == "lpm":
-                mask[word + at].append(_word(f"({full} ^ {full} >> m{i})", at, count, shift))
+                prefix = f"({full} ^ {full} >> m{i})"
+                mask[word + index].append(_word(prefix, index, count, shift))
             else:
-                mask[word + at].append(_word(f"m{i}", at, count, shift))
-    return KeyCode(
-        f"({''.join(f'{target}, ' for target in targets)})",
-        [
-            " | ".join((*parts, str(known))) if parts else str(known)
-            for parts, known in zip(mask, always, strict=True)
-        ],
-        [" | ".join(parts) for parts in value],
-        ranges,
-    )
+                mask[word + index].append(_word(f"m{i}", index, count, shift))
+    target = "".join(f"{name}, " for name in targets)
+    masks = []
+    for parts, constant in zip(mask, always, strict=True):
+        masks.append(" | ".join((*parts, str(constant))))
+    values = [" | ".join(parts) for parts in value]
+    return KeyCode(f"({target})", masks, values, ranges)
 
 
-def _word(name: str, at: int, count: int, shift: int) -> str:
+def _word(
+    name: str,
+    index: int,
+    count: int,
+    shift: int,
+) -> str:
     if count > 1:
-        if at:
-            return f"{name} >> {64 * at} & {_WORD}"
+        if index:
+            return f"{name} >> {64 * index} & {_WORD}"
         return f"{name} & {_WORD}"
     return f"{name} << {shift}" if shift else name

@@ -71,6 +71,12 @@ class CLayout:
             self.next_index[name] = f"c->{self.names.new('n', name)}"
             self._declared(f"uint32_t {self.next_index[name][3:]};")
 
+    def spec(self, header: str, field: str) -> ir.Field:
+        """Return what the program says about a field that it has."""
+        spec = self.program.headers[header].type.field(field)
+        assert spec is not None
+        return spec
+
     @property
     def header_lines(self) -> list[str]:
         return self._declared.lines
@@ -130,7 +136,12 @@ class CLayout:
 
     # -- reading, writing --------------------------------------------------------------------------
 
-    def loaded(self, place: FieldPlace, out: CText, count: int) -> str:
+    def loaded(
+        self,
+        place: FieldPlace,
+        out: CText,
+        count: int,
+    ) -> str:
         """Return a field's value modulo 2**(64 * count): a word, or the name of ``count`` words if
         that is above 1.
 
@@ -157,7 +168,11 @@ class CLayout:
         return code
 
     @staticmethod
-    def bits(base: str, bit: int, width: int) -> str:
+    def bits(
+        base: str,
+        bit: int,
+        width: int,
+    ) -> str:
         """Return up to 64 bits, ``bit`` bits behind ``base``."""
         first = bit // 8
         last = (bit + width + 7) // 8
@@ -170,7 +185,12 @@ class CLayout:
             code = f"({code} >> {spare})"
         return f"({code} & {mask})" if bit % 8 else code
 
-    def stored(self, place: FieldPlace, value: str, out: CText) -> None:
+    def stored(
+        self,
+        place: FieldPlace,
+        value: str,
+        out: CText,
+    ) -> None:
         """Write the assignment of a value that fits: a word, or the name of as many words as the
         field has.
         """

@@ -25,7 +25,12 @@ class Memory:
     not at all.
     """
 
-    def __init__(self, loaded: Loaded, drop_port: int, seed: int) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        drop_port: int,
+        seed: int,
+    ) -> None:
         self.ffi = loaded.ffi
         self.library = loaded.library
         self.switch = self.ffi.gc(self.library.ss_new(drop_port, seed), self.library.ss_free)
@@ -74,14 +79,20 @@ class Memory:
         else:
             self._afterwards.append(call)
 
-    def part(self, kind: int, number: int, item: Literal["Q", "q", "I"], count: int) -> memoryview:
+    def part(
+        self,
+        kind: int,
+        number: int,
+        item: Literal["Q", "q", "I"],
+        count: int,
+    ) -> memoryview:
         """Return ``count`` items of the switch's memory, which is that of packets, too."""
         memory = self.library.ss_part(self.switch, kind, number, 0)
         size = 4 if item == "I" else 8
         # The view refers to the switch, so that its memory stays.
         owner = self.ffi.gc(memory, _Keeper(self.switch))
-        whole: memoryview[int] = memoryview(self.ffi.buffer(owner, count * size)).cast("B")
-        return whole.cast(item)
+        octets: memoryview[int] = memoryview(self.ffi.buffer(owner, count * size)).cast("B")
+        return octets.cast(item)
 
     def state(self, table: int, number: int) -> Any:
         """Return the state of an entry, a pointer to ss_state."""

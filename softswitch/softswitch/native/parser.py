@@ -10,6 +10,8 @@ from .expressions import CExpressions
 from .statements import Statements, Unit
 from .text import CNames, CText, array, literal, words
 
+_ALL_BITS = (1 << 64) - 1
+
 
 class CParserWriter:
     """A writer of the function that parses a packet.
@@ -89,7 +91,10 @@ class CParserWriter:
         out(self._goto(None))
 
     def _condition(
-        self, state: ir.ParserState, transition: ir.Transition, keys: list[tuple[str, int]]
+        self,
+        state: ir.ParserState,
+        transition: ir.Transition,
+        keys: list[tuple[str, int]],
     ) -> str | None:
         """Return the condition of the transition, None if it is always taken."""
         if transition.value_set is not None:
@@ -109,7 +114,10 @@ class CParserWriter:
         return " && ".join(tests) or None
 
     def _in_set(
-        self, state: ir.ParserState, transition: ir.Transition, keys: list[tuple[str, int]]
+        self,
+        state: ir.ParserState,
+        transition: ir.Transition,
+        keys: list[tuple[str, int]],
     ) -> str:
         assert transition.value_set is not None
         number = list(self.program.value_sets).index(transition.value_set)
@@ -121,10 +129,11 @@ class CParserWriter:
         name = self.out.temporary()
         masks = self.out.temporary()
         self.out(f"const uint64_t {name}[] = {{{', '.join(key for key, _ in keys)}}};")
-        given = [mask for _, mask in transition.matches]
+        members = [mask for _, mask in transition.matches]
         # Without masks, all bits of the members count.
-        whole = given == [(1 << width) - 1 for _, width in keys]
-        packed = sum((-1 if whole else mask) % (1 << 64) << 64 * i for i, mask in enumerate(given))
+        if members == [(1 << width) - 1 for _, width in keys]:
+            members = [_ALL_BITS] * len(members)
+        packed = sum(mask % (1 << 64) << 64 * i for i, mask in enumerate(members))
         self.out(f"static const uint64_t {masks}[] = {array(packed, len(keys))};")
         return f"in_set(&s->value_sets[{number}], {name}, {masks}, {len(keys)})"
 

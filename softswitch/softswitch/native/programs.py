@@ -43,29 +43,31 @@ class CProgram(Protocol):
 
 def functions_of(
     program: CProgram,
-    made: Any,
+    structure: Any,
     ffi: Any,
     names: Sequence[str],
     guard: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Any:
-    """Return the structure `made`, filled with the functions of a program, whose own library knows
-    other types of the same form. `guard` is entered while they are replaced by those of another
-    library."""
+    """Return `structure`, filled with the functions of a program.
+
+    The program's library knows other types of the same form. `guard` is entered while the functions
+    are replaced by those of another library.
+    """
 
     def use_library() -> None:
-        of, library, _ = program.native
+        source, library, _ = program.native
         with guard():
             for name in names:
-                address = int(of.cast("uintptr_t", of.addressof(library, f"ss_{name}")))
-                setattr(made, name, ffi.cast(ffi.typeof(getattr(made, name)), address))
+                address = int(source.cast("uintptr_t", source.addressof(library, f"ss_{name}")))
+                setattr(structure, name, ffi.cast(ffi.typeof(getattr(structure, name)), address))
 
     program.on_library = use_library
     use_library()
-    of = program.native.ffi
-    made.state = ffi.cast("ss_switch *", int(of.cast("uintptr_t", program.state)))
+    source = program.native.ffi
+    structure.state = ffi.cast("ss_switch *", int(source.cast("uintptr_t", program.state)))
     if program.events is not None:
-        made.events = ffi.cast("uint64_t *", int(of.cast("uintptr_t", program.events)))
-    return made
+        structure.events = ffi.cast("uint64_t *", int(source.cast("uintptr_t", program.events)))
+    return structure
 
 
 class PythonProgram:
@@ -81,7 +83,12 @@ class PythonProgram:
         self._sent: list[Any] = []
         self._callbacks: list[Any] = []
 
-    def functions(self, ffi: Any, kind: str, onerror: Callable[..., None] | None = None) -> Any:
+    def functions(
+        self,
+        ffi: Any,
+        kind: str,
+        onerror: Callable[..., None] | None = None,
+    ) -> Any:
         """Return a new structure with the functions; this object must live as long.
 
         Args:
@@ -89,14 +96,14 @@ class PythonProgram:
             kind, the error and the traceback of what a half raises; by default it is printed.
         """
         self._ffi = ffi
-        made = ffi.new(kind)
+        structure = ffi.new(kind)
         for name in ("ingress", "egress", "drop"):
             callback = ffi.callback(
-                ffi.typeof(getattr(made, name)), getattr(self, f"_{name}"), onerror=onerror
+                ffi.typeof(getattr(structure, name)), getattr(self, f"_{name}"), onerror=onerror
             )
-            setattr(made, name, callback)
+            setattr(structure, name, callback)
             self._callbacks.append(callback)
-        return made
+        return structure
 
     @property
     def waiting(self) -> int:
@@ -106,10 +113,16 @@ class PythonProgram:
     def report(self) -> None:
         """Report nothing: Python has passed on digests already."""
 
-    def _ingress(self, _state: Any, port: int, data: Any, length: int, now_ns: int) -> Any:
-        return self._listed(
-            self._pipelines.ingress(port, self._ffi.buffer(data, length)[:], now_ns)
-        )
+    def _ingress(
+        self,
+        _state: Any,
+        port: int,
+        data: Any,
+        length: int,
+        now_ns: int,
+    ) -> Any:
+        frame = self._ffi.buffer(data, length)[:]
+        return self._listed(self._pipelines.ingress(port, frame, now_ns))
 
     def _egress(
         self,
@@ -123,20 +136,20 @@ class PythonProgram:
         room: int,
     ) -> int:
         _, queued = self._waiting.pop(packet.holder[3])
-        made = 0
+        count = 0
         self._sent.clear()
         for departure in self._pipelines.egress(queued, enq_ns, now_ns, met, leaves):
-            assert made < room
+            assert count < room
             data = self._ffi.NULL
             if departure.packet is not None:
                 data = self._ffi.from_buffer("uint8_t[]", departure.packet)
                 self._sent.append(data)
-                out[made].length = len(departure.packet)
-            out[made].port = departure.port
-            out[made].data = data
-            out[made].requeue = self._listed(departure.requeue)
-            made += 1
-        return made
+                out[count].length = len(departure.packet)
+            out[count].port = departure.port
+            out[count].data = data
+            out[count].requeue = self._listed(departure.requeue)
+            count += 1
+        return count
 
     def _drop(self, _state: Any, packet: Any) -> None:
         del self._waiting[packet.holder[3]]
@@ -146,7 +159,8 @@ class PythonProgram:
         for queued in packets:
             number = next(self._numbers)
             packet = self._ffi.new("ss_packet *")
-            packet.port, packet.queue = queued.port & _NUMBER, queued.queue & _NUMBER
+            packet.port = queued.port & _NUMBER
+            packet.queue = queued.queue & _NUMBER
             packet.length_bytes = queued.length_bytes
             packet.holder[3] = number
             self._waiting[number] = packet, queued

@@ -1,4 +1,4 @@
-"""The queues of a port in C (tm.c), configured and read like `softswitch.tm.PortScheduler`."""
+"""The queues of a port in C (tm.c), and the library that has them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ctoolchain import CSource, Loaded
-from softswitch.tm import MAX_QUEUES, STRICT_QUEUES, Pacer, QueueConfig, QueueStats
+from softswitch.tm import MAX_QUEUES, STRICT_QUEUES, QueueConfig, QueueStats, check_number
 
-__all__ = ["NativeScheduler", "c_source"]
+__all__ = ["PortScheduler", "c_source"]
 
 _FOLDER = Path(__file__).parent
 _MOST = 1 << 62
@@ -21,20 +21,27 @@ _INCLUDED = ("types.h", "abi.h", "tm.h", "tm.c")
 def c_source(name: str, *included: str) -> tuple[CSource, str]:
     """Return the C file of a name with what it includes, the traffic manager among them, whose
     declarations are second."""
-    texts = {file: (_FOLDER / file).read_text(encoding="utf-8") for file in (*_INCLUDED, *included)}
-    text = (_FOLDER / f"{name}.c").read_text(encoding="utf-8")
-    return CSource(name, text, texts), texts["abi.h"] + texts["tm.h"]
+    texts = {file: _read(file) for file in (*_INCLUDED, *included)}
+    source = CSource(name, _read(f"{name}.c"), texts)
+    return source, texts["abi.h"] + texts["tm.h"]
 
 
-class NativeScheduler:
-    """The queues in front of one line, in C; see `softswitch.tm.PortScheduler`.
+def _read(file: str) -> str:
+    return (_FOLDER / file).read_text(encoding="utf-8")
 
-    Rates and depths above 2**62 bits per second and bytes count as that.
+
+class PortScheduler:
+    """The queues in front of one line.
+
+    A packet that finds no room or no such queue is a counted drop, never an exception. Only a wrong
+    configuration raises ValueError. Rates and depths above 2**62 bits per second and bytes count as
+    that.
 
     Args:
         native: a library with tm.c.
         rate_bps: the line's rate; None: infinitely fast.
-        queues: as of `PortScheduler`.
+        queues: the configuration of queues 0, 1, ...; the rest of the first eight (all, if None)
+            are as in `STRICT_QUEUES`, and a port has more only if this has.
         guard: entered while the queues are read or changed.
     """
 
@@ -47,16 +54,16 @@ class NativeScheduler:
     ) -> None:
         self._ffi, self._library, _ = native
         self._guard = guard
-        given = tuple(queues or ())
-        if len(given) > MAX_QUEUES:
-            raise ValueError(f"queues: {len(given)} given, a port has at most {MAX_QUEUES}")
+        first = tuple(queues or ())
+        if len(first) > MAX_QUEUES:
+            raise ValueError(f"queues: {len(first)} given, a port has at most {MAX_QUEUES}")
         self._rate_bps = rate_bps
-        self._configs = [*given, *STRICT_QUEUES[len(given) :]]
+        self._configs = [*first, *STRICT_QUEUES[len(first) :]]
         configs = self._ffi.new("tm_config[]", [_in_c(config) for config in self._configs])
-        made = self._library.tm_new(_rate(rate_bps), len(self._configs), configs)
-        if made == self._ffi.NULL:
+        port = self._library.tm_new(_rate(rate_bps), len(self._configs), configs)
+        if port == self._ffi.NULL:
             raise MemoryError
-        self.port = self._ffi.gc(made, self._library.tm_free)
+        self.port = self._ffi.gc(port, self._library.tm_free)
         """The structure in C."""
         self.on_reconfigured: Callable[[int], None] | None = None
         """A callback with the time after a change, which may make a packet due sooner."""
@@ -84,16 +91,20 @@ class NativeScheduler:
         """
         return self._configs[self._existing(queue)]
 
-    def configure(self, queue: int, config: QueueConfig, now_ns: int) -> None:
+    def configure(
+        self,
+        queue: int,
+        config: QueueConfig,
+        now_ns: int,
+    ) -> None:
         """Replace a queue's configuration.
 
         Raise ValueError for a queue that the port does not have.
         """
         self._configs[self._existing(queue)] = config
+        in_c = self._ffi.new("tm_config *", _in_c(config))
         with self._guard():
-            self._library.tm_configure(
-                self.port, queue, self._ffi.new("tm_config *", _in_c(config)), now_ns
-            )
+            self._library.tm_configure(self.port, queue, in_c, now_ns)
             self._reconfigured(now_ns)
 
     @property
@@ -119,41 +130,30 @@ class NativeScheduler:
         return bool(self.port.is_transparent)
 
     def set_queues(self, count: int, now_ns: int) -> None:
-        """Add queues, or remove the last ones and their totals, as `PortScheduler` does, and raise
-        ValueError like it."""
-        if not 0 <= count <= MAX_QUEUES:
-            raise ValueError(f"queues: {count} is not in 0..{MAX_QUEUES}")
+        """Add queues, as a `QueueConfig` has them by default, or remove the last ones and their
+        totals.
+
+        Raise ValueError for a number that is not in 0..`MAX_QUEUES`, and if packets wait in a
+        queue to be removed.
+        """
+        check_number("queues", count, 0, MAX_QUEUES)
         with self._guard():
+            # C takes the totals of removed queues away, but not their packets.
             for number in range(count, self.queues):
-                if self.port.queue[number].packets:
-                    raise ValueError(
-                        f"queues: {self.port.queue[number].packets} packets wait in queue {number}"
-                    )
+                packets = self.port.queue[number].packets
+                if packets:
+                    raise ValueError(f"queues: {packets} packets wait in queue {number}")
             config = QueueConfig()
             self._configs = self._configs[:count] + [config] * (count - self.queues)
-            self._library.tm_set_queues(
-                self.port, count, self._ffi.new("tm_config *", _in_c(config))
-            )
+            in_c = self._ffi.new("tm_config *", _in_c(config))
+            self._library.tm_set_queues(self.port, count, in_c)
             self._reconfigured(now_ns)
 
     @property
     def stats(self) -> tuple[QueueStats, ...]:
         """Return the totals by queue number."""
         with self._guard():
-            return tuple(
-                QueueStats(
-                    of.enqueued_packets,
-                    of.enqueued_bytes,
-                    of.dequeued_packets,
-                    of.dequeued_bytes,
-                    of.dropped_packets,
-                    of.dropped_bytes,
-                    of.packets,
-                    of.bytes,
-                    of.peak_bytes,
-                )
-                for of in self.port.queue[0 : self.queues]
-            )
+            return tuple(map(_stats, self.port.queue[0 : self.queues]))
 
     def _existing(self, queue: int) -> int:
         if not 0 <= queue < self.queues:
@@ -167,10 +167,25 @@ class NativeScheduler:
             self.on_reconfigured(now_ns)
 
 
+def _stats(queue: Any) -> QueueStats:
+    return QueueStats(
+        enqueued_packets=queue.enqueued_packets,
+        enqueued_bytes=queue.enqueued_bytes,
+        dequeued_packets=queue.dequeued_packets,
+        dequeued_bytes=queue.dequeued_bytes,
+        dropped_packets=queue.dropped_packets,
+        dropped_bytes=queue.dropped_bytes,
+        queued_packets=queue.packets,
+        queued_bytes=queue.bytes,
+        peak_bytes=queue.peak_bytes,
+    )
+
+
 def _rate(rate_bps: int | None) -> int:
     if rate_bps is None:
         return 0
-    return min(Pacer(rate_bps).rate_bps, _MOST)
+    check_number("rate_bps", rate_bps, 1)
+    return min(rate_bps, _MOST)
 
 
 def _in_c(config: QueueConfig) -> dict[str, Any]:

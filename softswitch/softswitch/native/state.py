@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 from softswitch.stateful import Meter, MeterConfig
 from softswitch.valuesets import ValueElement, ValueSet
 
 from .entries import NativeMeterCell
-from .keys import split
+from .keys import joined, split
 from .memory import COUNTERS, NONE, PUT, REMOVE, STORE, VALUES, Memory
 
 
@@ -19,10 +20,17 @@ class NativeCells:
     and written by commands, so that a batch writes them along with everything else."""
 
     def __init__(
-        self, memory: Memory, part: int, number: int, first: int, size: int, words: int
+        self,
+        memory: Memory,
+        part: int,
+        number: int,
+        first: int,
+        size: int,
+        words: int,
     ) -> None:
         kind: Literal["q", "Q"] = "q" if part == COUNTERS else "Q"
-        self._view = memory.part(part, number, kind, first + size * words)[first:]
+        end = first + size * words
+        self._view = memory.part(part, number, kind, end)[first:]
         self._memory = memory
         self._place = part, number
         self._first = first
@@ -40,15 +48,14 @@ class NativeCells:
     def __getitem__(self, index: int) -> int:
         if self._words == 1:
             return self._view[index]
-        at = index * self._words
-        return sum(word << 64 * i for i, word in enumerate(self._view[at : at + self._words]))
+        start = index * self._words
+        return joined(self._view[start : start + self._words])
 
     def __setitem__(self, index: int, value: int) -> None:
         if not 0 <= index < self._size:
             raise IndexError(index)
-        self._memory.send(
-            STORE, *self._place, self._first + index * self._words, *split(value, self._words)
-        )
+        place = self._first + index * self._words
+        self._memory.send(STORE, *self._place, place, *split(value, self._words))
 
 
 class NativeMeter(Meter):
@@ -56,7 +63,12 @@ class NativeMeter(Meter):
 
     __slots__ = ("_memory", "_number")
 
-    def __init__(self, memory: Memory, number: int, meter: Meter) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        number: int,
+        meter: Meter,
+    ) -> None:
         super().__init__(meter.name, meter.size, meter.unit)
         self._memory = memory
         self._number = number
@@ -76,7 +88,12 @@ class Replicas(UserDict[int, Any]):
     native entry.
     """
 
-    def __init__(self, memory: Memory, table: int, words: Callable[[Any], Sequence[int]]) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        table: int,
+        words: Callable[[Any], Sequence[int]],
+    ) -> None:
         super().__init__()
         self._memory = memory
         self._table = table
@@ -96,7 +113,12 @@ class NativeValueSet(ValueSet):
     have.
     """
 
-    def __init__(self, memory: Memory, number: int, parts: int) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        number: int,
+        parts: int,
+    ) -> None:
         super().__init__()
         self._memory = memory
         self._number = number
@@ -125,10 +147,10 @@ class NativeValueSet(ValueSet):
     def _tell(self) -> None:
         words: list[int] = []
         for member in self:
-            if len(member) == self._parts:
-                parts = [_element(element) for element in member]
-                if None not in parts:
-                    words += [word for part in parts if part is not None for word in part]
+            parts = [part for part in map(_element, member) if part is not None]
+            # A member with an element that no value of a word fits is never found.
+            if len(parts) == len(member) == self._parts:
+                words += chain.from_iterable(parts)
         self._memory.send(VALUES, self._number, self._parts, *words)
 
 

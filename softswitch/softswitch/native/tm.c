@@ -1,4 +1,4 @@
-/* The traffic manager of softswitch/tm.py, decision for decision. Names and comments there explain it.
+/* The traffic manager of one egress port. softswitch/tm.py says whom it serves, and why.
  *
  * Times and rates are 64-bit: a rate is below 2**62, a packet below 2**18 bytes. Virtual time is 128-bit, because it
  * counts bytes in steps of 2**-32: its products are those of a wide number and one below 2**16, which tcc computes,
@@ -10,8 +10,13 @@
 #include "tm.h"
 
 #define NANOBITS_PER_BYTE 8000000000ll
+/* A queue that waits for others keeps the credit it could not use, up to so many bytes. An idle queue keeps none, so
+   after a pause it is owed one packet. A shaped queue may have to wait for one jumbo frame on the line, a guaranteed
+   one also for a frame of each other guaranteed queue. A smaller limit would cost rate; a larger one would let a
+   starved queue burst above it. */
 #define SHAPER_CREDIT_BYTES 9216
 #define GUARANTEE_CREDIT_BYTES (8 * 9216)
+/* The largest packet that may pass a port without being measured against its queue's depth. */
 #define LONGEST_PACKET_BYTES (1 << 16)
 
 /* -- numbers of 128 bits --------------------------------------------------------------------------------------------
@@ -50,10 +55,16 @@ static tm_wide wide_quotient(tm_wide a, uint32_t divisor) {
 /* -- rates ----------------------------------------------------------------------------------------------------------
  * */
 
+/* A pacer keeps a rate exactly: the instant from which the next byte may go, advanced by every byte that goes. It is
+   the virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A). The instant is rational.
+   free_ns is that instant rounded up, and the rounding is carried to the next packet. Back-to-back packets together
+   take exactly their bits over the rate; a lone packet of L bytes takes ceil(8e9 L / rate) ns. */
+
 static int64_t quotient_up(int64_t value, int64_t divisor) {
     return value > 0 ? (value - 1) / divisor + 1 : -(-value / divisor);
 }
 
+/* Send when the rate allows, not before start_ns; return when the bytes are through. */
 static int64_t pacer_charge(tm_pacer *pacer, int64_t length_bytes, int64_t start_ns) {
     int64_t need, duration_ns;
     if (pacer->free_ns < start_ns) {
@@ -66,6 +77,7 @@ static int64_t pacer_charge(tm_pacer *pacer, int64_t length_bytes, int64_t start
     return pacer->free_ns += duration_ns;
 }
 
+/* Give up the credit of the time before now_ns. */
 static void pacer_forfeit(tm_pacer *pacer, int64_t now_ns) {
     if (pacer->rate_bps && pacer->free_ns < now_ns) {
         pacer->free_ns = now_ns;
@@ -73,6 +85,7 @@ static void pacer_forfeit(tm_pacer *pacer, int64_t now_ns) {
     }
 }
 
+/* Go on at another rate. Bits charged and still due are due at the new rate; credit is forfeited. */
 static void pacer_repace(tm_pacer *pacer, int64_t rate_bps, int64_t now_ns) {
     int64_t due = 0, duration_ns;
     if (rate_bps == pacer->rate_bps) return;
@@ -107,6 +120,12 @@ static void list_remove(tm_list *list, uint32_t queue) {
 /* -- levels ---------------------------------------------------------------------------------------------------------
  * */
 
+/* A queue's start is the service that it has had, in bytes per weight. A level's virtual time is the weighted mean of
+   the contenders' starts (moment over weights), where all would be under ideal sharing. A queue at or behind it is
+   eligible, and the eligible queue with the earliest finish goes. Because it is a mean, some queue is always eligible.
+   Because it is computed from the queues' present state, any of them may change at any time. Steps of 2**-32 bytes
+   cost a share less than 1e-8 by rounding. */
+
 static void set_finish(tm_queue *queue) {
     tm_wide share = {0, ((uint64_t)queue->first->length_bytes << 32) / queue->config.weight};
     queue->finish = wide_sum(queue->start, share);
@@ -116,6 +135,7 @@ static void join(tm_port *port, uint32_t number) {
     tm_queue *queue = &port->queue[number];
     tm_level *level = &port->level[queue->config.level];
     tm_wide virtual = level->contenders.count ? wide_quotient(level->moment, level->weights) : level->latest;
+    /* A queue that had less than its share before it paused has lost the rest. One that had more still waits. */
     if (wide_below(queue->start, virtual)) queue->start = virtual;
     set_finish(queue);
     queue->contending = 1;
@@ -189,6 +209,7 @@ static uint32_t owed(tm_port *port, int64_t now_ns) {
  * */
 
 static void adopt(tm_queue *queue, const tm_config *config, int64_t now_ns) {
+    /* Levels have unrelated virtual times. */
     if (config->level != queue->config.level) queue->start.high = queue->start.low = 0;
     queue->config = *config;
     pacer_repace(&queue->guarantee, config->min_rate_bps, now_ns);

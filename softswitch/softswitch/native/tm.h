@@ -1,4 +1,4 @@
-/* The traffic manager of one egress port; softswitch/tm.py says what each part does and why. */
+/* The traffic manager of one egress port; softswitch/tm.py says whom it serves, and why. */
 
 enum { TM_QUEUES = 32, TM_LEVELS = 8 };
 

@@ -6,16 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from softswitch import ir
 
-_WRITTEN: Mapping[str, int] = {
-    **dict.fromkeys(
-        ("assign", "assign_VL", "assign_header", "copy_header", "modify_field", "register_read"), 0
-    ),
-    **dict.fromkeys(
-        ("add", "subtract", "bit_xor", "bit_or", "bit_and", "shift_left", "shift_right"), 0
-    ),
-    **dict.fromkeys(("modify_field_with_hash_based_offset", "modify_field_rng_uniform"), 0),
-    "execute_meter": 2,
-}
+_ASSIGNING = """
+    add assign assign_VL assign_header bit_and bit_or bit_xor copy_header modify_field
+    modify_field_rng_uniform modify_field_with_hash_based_offset register_read shift_left
+    shift_right subtract
+"""
+_WRITTEN: Mapping[str, int] = {**dict.fromkeys(_ASSIGNING.split(), 0), "execute_meter": 2}
 """The position of the argument that a primitive assigns to without reading it."""
 
 
@@ -29,11 +25,9 @@ class Usage:
         self.read: set[tuple[str, str]] = set()
         self.written: set[tuple[str, str]] = set()
         self.primitives: set[str] = set()
-        self._note(
-            (program.actions, program.parser, program.ingress, program.egress, program.deparser)
-        )
-        self._note((program.calculations, program.checksums, program.meters, program.profiles))
-        self._note((program.digests, program.field_lists))
+        self._note((program.parser, program.ingress, program.egress, program.deparser))
+        self._note((program.actions, program.calculations, program.checksums))
+        self._note((program.meters, program.profiles, program.digests, program.field_lists))
 
     def _note(self, node: object) -> None:
         """Note what is read and written in a part of the program."""
@@ -47,8 +41,10 @@ class Usage:
                 self._note(getattr(node, "value", None))
             case ir.ChecksumSpec():
                 self._note(node.condition)
-                self.written |= self._fields(node.target) if node.update else set()
-                self.read |= self._fields(node.target) if node.verify else set()
+                if node.update:
+                    self.written |= self._fields(node.target)
+                if node.verify:
+                    self.read |= self._fields(node.target)
             case ir.FieldList():
                 self._note(node.items)
                 self.written.update(*(self._fields(item) for item in node.items))
@@ -69,10 +65,10 @@ class Usage:
         if primitive.op == "mark_to_drop":
             return
         written = _WRITTEN.get(primitive.op)
-        for at, arg in enumerate(primitive.args):
-            if at == written or primitive.op in ("add_to_field", "subtract_from_field"):
+        for index, arg in enumerate(primitive.args):
+            if index == written or primitive.op in ("add_to_field", "subtract_from_field"):
                 self.written |= self._fields(arg)
-            if at != written:
+            if index != written:
                 self._note(arg)
             elif isinstance(arg, ir.Op):
                 self._note((arg.left, arg.right))
@@ -86,12 +82,10 @@ class Usage:
             case ir.HeaderRef(name):
                 return {(name, field.name) for field in headers[name].type.fields}
             case ir.Op("access_field", ir.Op() | ir.HeaderRef() as left, ir.Const(number)):
-                alternatives = [
-                    headers[name] for name in ir.header_alternatives(self.program, left)
-                ]
-                return {
-                    (h.name, field.name)
-                    for h in alternatives
-                    for field in h.type.fields[number : number + 1]
-                }
+                accessed = set()
+                for name in ir.header_alternatives(self.program, left):
+                    fields = headers[name].type.fields
+                    if number < len(fields):
+                        accessed.add((name, fields[number].name))
+                return accessed
         return set()

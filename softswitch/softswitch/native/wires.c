@@ -324,7 +324,7 @@ static uint32_t flush(core_outlet *outlet) {
         int taken;
         if (count > SENT_AT_ONCE) count = SENT_AT_ONCE;
         for (at = 0; at < count; at++) {
-            arguments->piece[at].data = batch->data + batch->at[sent + at];
+            arguments->piece[at].data = batch->data + batch->start[sent + at];
             arguments->piece[at].length = batch->length[sent + at];
         }
         taken = sendmmsg(outlet->fd, arguments->message, count, DONTWAIT);

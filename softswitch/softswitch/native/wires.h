@@ -1,4 +1,4 @@
-/* A switch between real interfaces: softswitch/realtime/core.py, and the threads that move packets. */
+/* A switch between real interfaces, and the threads that move its packets. */
 
 enum { PORTS = 512, BATCH_PACKETS = 2048, BATCH_BYTES = 1 << 20, GROUPS = 64 };
 enum {
@@ -22,7 +22,7 @@ typedef struct {
 /* Packets to send, one behind the other. */
 typedef struct {
     uint32_t first, count, bytes; /* those before first are sent */
-    uint32_t at[BATCH_PACKETS], length[BATCH_PACKETS];
+    uint32_t start[BATCH_PACKETS], length[BATCH_PACKETS];
     uint8_t data[BATCH_BYTES];
 } core_batch;
 

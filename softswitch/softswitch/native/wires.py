@@ -1,33 +1,53 @@
-"""The switch between real interfaces in C (core.c): what `softswitch.realtime.core.Core` is in
-Python.
-"""
+"""The switch between its ports in C (core.c), and the threads that move its packets (wires.c)."""
 
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ctoolchain import Compiler, Loaded, load
+from ctoolchain import TCC, Compiler, Loaded, ToolchainError, load
 from softswitch.native.programs import CProgram, PythonProgram, functions_of
-from softswitch.native.scheduler import NativeScheduler, c_source
+from softswitch.native.scheduler import PortScheduler, c_source
 from softswitch.realtime.core import Account, Drop, PortAccount
 from softswitch.realtime.lock import HandoverLock
 from softswitch.tm import QUEUES, QueueConfig
 
-__all__ = ["CProgram", "Wires", "load_wires"]
+__all__ = ["CProgram", "Wires", "has_barriers", "load_core", "load_wires"]
 
 _FUNCTIONS = ("ingress", "egress", "drop", "lock", "unlock")
 
 
-def load_wires(compilers: Sequence[Compiler] | None = None) -> Loaded | None:
-    """Return the library of wires.c; None: there is no compiler.
-
-    Raise `ToolchainError` if none can build it.
+def load_core(compilers: Sequence[Compiler] | None = None) -> Loaded:
+    """Return the library of core.c and wires.c for one thread. Raise `ToolchainError` if there is
+    none.
     """
     source, declared = c_source("wires", "wires.h", "core.c")
     return load(source, declared + source.includes["wires.h"], compilers)
+
+
+def load_wires(compilers: Sequence[Compiler] | None = None) -> Loaded:
+    """Return the library of core.c and wires.c for threads. Raise `ToolchainError` if there is
+    none.
+    """
+    native = load_core(compilers)
+    if not has_barriers(native.compiler):
+        raise ToolchainError(
+            f"{TCC} makes no memory barriers on {platform.machine()}, which threads need"
+            " (Debian: apt-get install gcc)"
+        )
+    return native
+
+
+def has_barriers(compiler: Compiler) -> bool:
+    """Return whether threads see each other's writes in order in what a compiler makes.
+
+    tcc has no atomics, so wires.c makes do with volatile words there. That is enough on x86-64,
+    whose processors keep the order of writes and of reads; on ARM it is not.
+    """
+    return compiler.name != TCC or platform.machine() in ("x86_64", "AMD64")
 
 
 class Wires:
@@ -41,24 +61,33 @@ class Wires:
         epoch_ns: the time of the monotonic clock at which the switch's own begins.
     """
 
+    _on_error: Callable[..., None] | None = None
+    """Called with what a program in Python raises; by default it is printed."""
+
     def __init__(
-        self, native: Loaded, queues: int = QUEUES, groups: int = 1, epoch_ns: int = 0
+        self,
+        native: Loaded,
+        queues: int = QUEUES,
+        groups: int = 1,
+        epoch_ns: int = 0,
     ) -> None:
         self.native = native
         self.ffi, self.library, _ = native
         self.groups = groups
+        # One to wake each thread, and one by which threads say that controllers have something.
         self._fds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(groups + 1)]
         *wake_fds, self.news_fd = self._fds
         self.outlets: dict[int, Any] = {}
         """The structure `core_outlet` of each port."""
-        self.schedulers: dict[int, NativeScheduler] = {}
+        self.schedulers: dict[int, PortScheduler] = {}
+        # Packets without a port pass egress, too, which may count or clone them.
         self._nowhere = self.scheduler(None)
-        made = self.library.wires_new(
+        wires = self.library.wires_new(
             queues, groups, epoch_ns, self._nowhere.port, wake_fds, self.news_fd
         )
-        if made == self.ffi.NULL:
+        if wires == self.ffi.NULL:
             raise MemoryError
-        self.wires = self.ffi.gc(made, self.library.wires_free)
+        self.wires = self.ffi.gc(wires, self.library.wires_free)
         self.core = self.library.core_of(self.wires)
         self._switch: CProgram | PythonProgram | None = None
         self._programs: list[tuple[CProgram | PythonProgram, Any]] = []
@@ -81,12 +110,16 @@ class Wires:
 
     def scheduler(
         self, rate_bps: int | None, queues: Sequence[QueueConfig] | None = None
-    ) -> NativeScheduler:
+    ) -> PortScheduler:
         """Return queues for a port."""
-        return NativeScheduler(self.native, rate_bps, queues, self.guard)
+        return PortScheduler(self.native, rate_bps, queues, self.guard)
 
     def add(
-        self, port: int, scheduler: NativeScheduler, is_interface: bool = True, group: int = 0
+        self,
+        port: int,
+        scheduler: PortScheduler,
+        is_interface: bool = True,
+        group: int = 0,
     ) -> Any:
         """Add a port, which is down until it has an interface; one without is the controllers'.
         Raise ValueError if there is already one of that number."""
@@ -115,22 +148,26 @@ class Wires:
 
     @switch.setter
     def switch(self, switch: CProgram | PythonProgram | None) -> None:
-        made = self.ffi.NULL
+        functions = self.ffi.NULL
         if switch is not None:
             switch.report()
             if isinstance(switch, PythonProgram):
-                made = switch.functions(self.ffi, "core_program *")
+                functions = switch.functions(self.ffi, "core_program *", self._on_error)
             else:
-                made = functions_of(
+                functions = functions_of(
                     switch, self.ffi.new("core_program *"), self.ffi, _FUNCTIONS, self.guard
                 )
-            self._programs.append((switch, made))
-        self._install(made)
+            self._programs.append((switch, functions))
+        self._install(functions)
         self._switch = switch
         with self.guard():
             # The other programs are kept while packets of them wait.
-            self._programs = [of for of in self._programs if of[0] is switch or of[1].waiting]
-        self._install(made)
+            self._programs = [
+                (program, structure)
+                for program, structure in self._programs
+                if program is switch or structure.waiting
+            ]
+        self._install(functions)
 
     def _install(self, program: Any) -> None:
         """Let packets that come run through a program.
@@ -138,16 +175,15 @@ class Wires:
         Threads enter Python's lock while one in Python is kept.
         """
         locks = [
-            of.lock
-            for of, _ in self._programs
-            if isinstance(of, PythonProgram) and of.lock is not None
+            kept.lock
+            for kept, _ in self._programs
+            if isinstance(kept, PythonProgram) and kept.lock is not None
         ]
         if locks and self._guards is None:
             # They stay: a thread may be about to call one when the last program in Python goes.
-            self._guards = tuple(
-                self.ffi.callback("void(void)", call)
-                for call in (_entering(locks[0]), locks[0].release)
-            )
+            callback = self.ffi.callback
+            enter = callback("void(void)", _entering(locks[0]))
+            self._guards = enter, callback("void(void)", locks[0].release)
         if locks and self._guards is not None:
             guards = self._guards
         else:
@@ -159,14 +195,18 @@ class Wires:
         """Return the whereabouts of all packets."""
         with self.guard():
             ports = {port: _account(outlet) for port, outlet in self.outlets.items()}
-            dropped = dict(zip((drop.value for drop in Drop), self.core.dropped, strict=True))
+            dropped = {}
+            for reason, count in zip(Drop, self.core.dropped, strict=True):
+                if count:
+                    dropped[reason.value] = count
+            waiting = sum(port.queued for port in ports.values())
             return Account(
-                sum(port.packets_in for port in ports.values()),
-                self.core.replicated,
-                sum(port.packets_out for port in ports.values()),
-                {reason: count for reason, count in sorted(dropped.items()) if count},
-                sum(port.queued for port in ports.values()) + self._nowhere.queued_packets,
-                ports,
+                packets_in=sum(port.packets_in for port in ports.values()),
+                replicated=self.core.replicated,
+                packets_out=sum(port.packets_out for port in ports.values()),
+                dropped=dict(sorted(dropped.items())),
+                queued=waiting + self._nowhere.queued_packets,
+                ports=ports,
             )
 
 
@@ -178,12 +218,14 @@ def _entering(lock: HandoverLock) -> Callable[[], None]:
 
 
 def _account(outlet: Any) -> PortAccount:
-    unsent = sum(batch.count - batch.first for batch in (outlet.filling, outlet.sending))
+    unsent = 0
+    for batch in (outlet.filling, outlet.sending):
+        unsent += batch.count - batch.first
     return PortAccount(
-        outlet.packets_in,
-        outlet.bytes_in,
-        outlet.packets_out,
-        outlet.bytes_out,
-        outlet.dropped,
-        outlet.queues.packets + unsent,
+        packets_in=outlet.packets_in,
+        bytes_in=outlet.bytes_in,
+        packets_out=outlet.packets_out,
+        bytes_out=outlet.bytes_out,
+        dropped=outlet.dropped,
+        queued=outlet.queues.packets + unsent,
     )

@@ -1,5 +1,6 @@
-"""Client arbitration as a pure state machine: claims and closed streams in, notices and
-terminations out.
+"""Client arbitration as a pure state machine.
+
+Claims and closed streams come in, notices and terminations go out.
 
 Specification: "Client Arbitration and Controller Replication". The primary of a role is the live
 stream that holds the highest election id that the device has ever seen for that role. A stream that
@@ -63,10 +64,10 @@ class _Role:
     def primary(self) -> Hashable | None:
         if self.highest is None:
             return None
-        return next(
-            (stream for stream, election_id in self.live.items() if election_id == self.highest),
-            None,
-        )
+        for stream, election_id in self.live.items():
+            if election_id == self.highest:
+                return stream
+        return None
 
 
 class Arbitration:
@@ -105,17 +106,14 @@ class Arbitration:
         was_primary = role.primary() == stream and stream in role.live
         role.live[stream] = claim.election_id
         self._role_of[stream] = claim.role
-        if claim.election_id is not None and (
-            role.highest is None or claim.election_id >= role.highest
-        ):
-            role.highest = claim.election_id
+        election_id = claim.election_id
+        if election_id is not None and (role.highest is None or election_id >= role.highest):
+            role.highest = election_id
             role.config = claim.role_config
-            return list(
-                self._notices(
-                    claim.role, [*(other for other in role.live if other != stream), stream]
-                )
-            )
-        return list(self._notices(claim.role, list(role.live) if was_primary else [stream]))
+            backups = [other for other in role.live if other != stream]
+            return list(self._notices(claim.role, [*backups, stream]))
+        streams = list(role.live) if was_primary else [stream]
+        return list(self._notices(claim.role, streams))
 
     def closed(self, stream: Hashable) -> list[Notice | Termination]:
         """Return the consequences of a broken stream.
@@ -138,13 +136,10 @@ class Arbitration:
 
     def is_primary(self, role: str, election_id: int | None) -> bool:
         """Return whether a unary request with these values comes from the role's primary."""
-        known = self._roles.get(role)
-        return (
-            known is not None
-            and election_id is not None
-            and election_id == known.highest
-            and known.primary() is not None
-        )
+        state = self._roles.get(role)
+        if state is None or election_id is None or election_id != state.highest:
+            return False
+        return state.primary() is not None
 
     def primaries(self) -> list[Hashable]:
         """Return the streams of the primaries of all roles."""
@@ -152,8 +147,12 @@ class Arbitration:
 
     def roles_of_primaries(self) -> list[tuple[str, Hashable]]:
         """Return the (role, stream) of every primary."""
-        found = ((name, role.primary()) for name, role in self._roles.items())
-        return [(name, stream) for name, stream in found if stream is not None]
+        primaries: list[tuple[str, Hashable]] = []
+        for name, role in self._roles.items():
+            stream = role.primary()
+            if stream is not None:
+                primaries.append((name, stream))
+        return primaries
 
     def config(self, role: str) -> object | None:
         """Return the config of a known role, as sent by its latest primary."""
@@ -183,10 +182,8 @@ class Arbitration:
                 f" {claim.role!r}",
             )
         role = self._roles.get(claim.role, _Role())
-        if claim.election_id is not None and any(
-            other != stream and election_id == claim.election_id
-            for other, election_id in role.live.items()
-        ):
+        rivals = [other for other, number in role.live.items() if number == claim.election_id]
+        if claim.election_id is not None and set(rivals) - {stream}:
             return Status(
                 Code.INVALID_ARGUMENT,
                 f"election id {claim.election_id} is already used by another controller of role"
@@ -210,13 +207,11 @@ class Arbitration:
     def _notices(self, name: str, streams: list[Hashable]) -> Iterator[Notice]:
         role = self._roles[name]
         primary = role.primary()
-        if primary is None:
-            backup_code = Code.NOT_FOUND
-        else:
-            backup_code = Code.ALREADY_EXISTS
         for stream in streams:
-            if primary is not None and stream == primary:
+            if primary is None:
+                code = Code.NOT_FOUND
+            elif stream == primary:
                 code = Code.OK
             else:
-                code = backup_code
+                code = Code.ALREADY_EXISTS
             yield Notice(stream, name, role.config, role.highest, code)

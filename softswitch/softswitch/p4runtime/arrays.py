@@ -26,11 +26,12 @@ _Array = TypeVar("_Array", bound=_Sized)
 
 
 class _ArrayStore(Generic[_Array]):
-    """The part common to all three kinds: arrays by id, cells by index, wildcards where id or index
-    is unset.
+    """The part common to all three kinds.
+
+    Arrays go by id and cells by index; an unset id or index selects all.
     """
 
-    what: str
+    noun: str
     """The name of such an array in messages."""
     id_field: str
     """The name of the id in the entity message."""
@@ -40,7 +41,7 @@ class _ArrayStore(Generic[_Array]):
         self._arrays: dict[int, _Array] = {}
         for number, info in infos.items():
             if info.name not in arrays:
-                raise P4InfoError(f"{self.what} {info.name!r} of the P4Info is not in the program")
+                raise P4InfoError(f"{self.noun} {info.name!r} of the P4Info is not in the program")
             self._arrays[number] = arrays[info.name]
 
     def write(self, kind: int, entity: Any) -> None:
@@ -52,7 +53,7 @@ class _ArrayStore(Generic[_Array]):
                 f"{self._name(number)}: only MODIFY is possible because cells always exist",
             )
         if number == 0:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"the {self.what} id is missing")
+            raise RefusedError(Code.INVALID_ARGUMENT, f"the {self.noun} id is missing")
         array = self._array(number)
         put = self._setter(number, array, entity)
         for index in self._indices(number, entity, array):
@@ -61,7 +62,8 @@ class _ArrayStore(Generic[_Array]):
     def read(self, query: Any) -> Iterator[p4r.Entity]:
         """Yield one entity per cell. Id 0 selects all arrays, an unset index all cells."""
         number = getattr(query, self.id_field)
-        for wanted in [number] if number else list(self._arrays):
+        numbers = [number] if number else list(self._arrays)
+        for wanted in numbers:
             array = self._array(wanted)
             for index in self._indices(wanted, query, array):
                 yield self._entity(wanted, array, index, query)
@@ -70,27 +72,43 @@ class _ArrayStore(Generic[_Array]):
         """Yield the present values of the cells that a write of `entity` would change."""
         return self.read(entity)
 
-    def _setter(self, number: int, array: _Array, entity: Any) -> Callable[[int], None]:
+    def _setter(
+        self,
+        number: int,
+        array: _Array,
+        entity: Any,
+    ) -> Callable[[int], None]:
         raise NotImplementedError
 
-    def _entity(self, number: int, array: _Array, index: int, query: Any) -> p4r.Entity:
+    def _entity(
+        self,
+        number: int,
+        array: _Array,
+        index: int,
+        query: Any,
+    ) -> p4r.Entity:
         raise NotImplementedError
 
     def _name(self, number: int) -> str:
         info = self._infos.get(number)
         if info:
-            return f"{self.what} {info.name}"
-        return f"{self.what} {number}"
+            return f"{self.noun} {info.name}"
+        return f"{self.noun} {number}"
 
     def _array(self, number: int) -> _Array:
         array = self._arrays.get(number)
         if array is None:
             raise RefusedError(
-                Code.INVALID_ARGUMENT, f"the program has no {self.what} with id {number}"
+                Code.INVALID_ARGUMENT, f"the program has no {self.noun} with id {number}"
             )
         return array
 
-    def _indices(self, number: int, entity: Any, array: _Array) -> Iterable[int]:
+    def _indices(
+        self,
+        number: int,
+        entity: Any,
+        array: _Array,
+    ) -> Iterable[int]:
         if not entity.HasField("index"):
             return range(array.size)
         index: int = entity.index.index
@@ -109,14 +127,17 @@ class _ArrayStore(Generic[_Array]):
 class CounterStore(_ArrayStore[Counter]):
     """Indirect counters, which count both packets and bytes whatever their unit says."""
 
-    what = "counter"
+    noun = "counter"
     id_field = "counter_id"
 
     def __init__(self, info: P4InfoIndex, switch: Switch) -> None:
         super().__init__(info.counters, switch.counters)
 
     def _setter(
-        self, number: int, array: Counter, entity: p4r.CounterEntry
+        self,
+        number: int,
+        array: Counter,
+        entity: p4r.CounterEntry,
     ) -> Callable[[int], None]:
         if not entity.HasField("data"):
             return lambda index: None
@@ -124,16 +145,22 @@ class CounterStore(_ArrayStore[Counter]):
         return lambda index: array.write(index, packets, octets)
 
     def _entity(
-        self, number: int, array: Counter, index: int, query: p4r.CounterEntry
+        self,
+        number: int,
+        array: Counter,
+        index: int,
+        query: p4r.CounterEntry,
     ) -> p4r.Entity:
         packets, octets = array.read(index)
-        return p4r.Entity(
-            counter_entry=p4r.CounterEntry(
-                counter_id=number,
-                index=p4r.Index(index=index),
-                data=p4r.CounterData(packet_count=packets, byte_count=octets),
-            )
+        entry = p4r.CounterEntry(
+            counter_id=number,
+            index=p4r.Index(index=index),
+            data=p4r.CounterData(
+                packet_count=packets,
+                byte_count=octets,
+            ),
         )
+        return p4r.Entity(counter_entry=entry)
 
 
 class MeterStore(_ArrayStore[Meter]):
@@ -142,7 +169,7 @@ class MeterStore(_ArrayStore[Meter]):
     A write without a config resets a cell, which then marks everything green.
     """
 
-    what = "meter"
+    noun = "meter"
     id_field = "meter_id"
 
     def __init__(self, info: P4InfoIndex, switch: Switch) -> None:
@@ -153,17 +180,30 @@ class MeterStore(_ArrayStore[Meter]):
         self._refuse_counters(query)
         return super().read(query)
 
-    def _setter(self, number: int, array: Meter, entity: p4r.MeterEntry) -> Callable[[int], None]:
+    def _setter(
+        self,
+        number: int,
+        array: Meter,
+        entity: p4r.MeterEntry,
+    ) -> Callable[[int], None]:
         self._refuse_counters(entity)
-        kind = self._infos[number].meter_kind
+        config = None
         if entity.HasField("config"):
+            kind = self._infos[number].meter_kind
             config = meter_config(entity.config, kind, self._name(number))
-        else:
-            config = None
         return lambda index: array.configure(index, config)
 
-    def _entity(self, number: int, array: Meter, index: int, query: p4r.MeterEntry) -> p4r.Entity:
-        entry = p4r.MeterEntry(meter_id=number, index=p4r.Index(index=index))
+    def _entity(
+        self,
+        number: int,
+        array: Meter,
+        index: int,
+        query: p4r.MeterEntry,
+    ) -> p4r.Entity:
+        entry = p4r.MeterEntry(
+            meter_id=number,
+            index=p4r.Index(index=index),
+        )
         config = array.read(index)
         if config is not None:
             entry.config.CopyFrom(meter_message(config))
@@ -179,15 +219,20 @@ class MeterStore(_ArrayStore[Meter]):
 class RegisterStore(_ArrayStore[Register]):
     """Register arrays of integer cells."""
 
-    what = "register"
+    noun = "register"
     id_field = "register_id"
 
     def __init__(self, info: P4InfoIndex, switch: Switch) -> None:
         super().__init__(info.registers, switch.registers)
-        self._types = {number: _cell_type(array, info) for number, array in info.registers.items()}
+        self._types: dict[int, DataType] = {}
+        for number, array in info.registers.items():
+            self._types[number] = _cell_type(array, info)
 
     def _setter(
-        self, number: int, array: Register, entity: p4r.RegisterEntry
+        self,
+        number: int,
+        array: Register,
+        entity: p4r.RegisterEntry,
     ) -> Callable[[int], None]:
         if not entity.HasField("data"):
             raise RefusedError(Code.INVALID_ARGUMENT, f"{self._name(number)}: the data is missing")
@@ -200,15 +245,19 @@ class RegisterStore(_ArrayStore[Register]):
         return lambda index: array.write(index, value)
 
     def _entity(
-        self, number: int, array: Register, index: int, query: p4r.RegisterEntry
+        self,
+        number: int,
+        array: Register,
+        index: int,
+        query: p4r.RegisterEntry,
     ) -> p4r.Entity:
-        return p4r.Entity(
-            register_entry=p4r.RegisterEntry(
-                register_id=number,
-                index=p4r.Index(index=index),
-                data=self._types[number].encode((array.read(index),)),
-            )
+        cell = array.read(index)
+        entry = p4r.RegisterEntry(
+            register_id=number,
+            index=p4r.Index(index=index),
+            data=self._types[number].encode((cell,)),
         )
+        return p4r.Entity(register_entry=entry)
 
 
 def counts(data: p4r.CounterData, place: str) -> tuple[int, int]:

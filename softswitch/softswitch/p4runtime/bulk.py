@@ -27,12 +27,18 @@ _PutAll = Callable[[Iterator[tuple[Any, ...]]], int]
 """A function that inserts what a template decodes until the table refuses an entry, and returns how
 many it inserted."""
 
+_Run = tuple[Template, _PutAll, int]
+"""Consecutive updates that match a template: the template, what inserts them, and their end."""
+
 
 class BulkWriter:
     """A writer of updates that are still bytes; `attempt` applies an update that is a message."""
 
     def __init__(
-        self, tables: TableStore, info: P4InfoIndex, attempt: Callable[[p4r.Update], Status]
+        self,
+        tables: TableStore,
+        info: P4InfoIndex,
+        attempt: Callable[[p4r.Update], Status],
     ) -> None:
         self._tables = tables
         self._info = info
@@ -52,22 +58,21 @@ class BulkWriter:
         ends = updates.ends
         count = len(starts)
         statuses: list[Status] = []
-        while (index := len(statuses)) < count:
-            found = self._find(updates, index)
-            if found is not None:
-                put_all = found[1]
-                statuses += [OK] * put_all(self._decoded(updates, index, found))
+        while len(statuses) < count:
+            index = len(statuses)
+            run = self._find(updates, index)
+            if run is not None:
+                put_all = run[1]
+                statuses += [OK] * put_all(self._decoded(updates, index, run))
                 if len(statuses) == count:
                     break
                 # Here is another table, or an update whose fault the ordinary way finds.
                 after = index
                 index = len(statuses)
-                if (
-                    index > after
-                    and (following := self._find(updates, index))
-                    and following[1] is not put_all
-                ):
-                    continue
+                if index > after:
+                    following = self._find(updates, index)
+                    if following is not None and following[1] is not put_all:
+                        continue
             try:
                 update = updates[index]
             except DecodeError:
@@ -80,59 +85,59 @@ class BulkWriter:
         return statuses
 
     def _decoded(
-        self, updates: WireUpdates, index: int, found: tuple[Template, _PutAll, int] | None
+        self,
+        updates: WireUpdates,
+        index: int,
+        run: _Run | None,
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield the insertions from the update at `index` on that match templates of the same
-        table.
-        """
+        """Yield the insertions from the update at `index` on that match templates of one table."""
         data = updates.data
         starts = updates.starts
-        put_all = found and found[1]
-        while found is not None and found[1] is put_all:
-            template, _, run_end = found
+        put_all = run and run[1]
+        while run is not None and run[1] is put_all:
+            template, _, run_end = run
             start = starts[index]
             if (yield from template.decode(data[start:run_end])):
                 return
             index += (run_end - start) // (updates.ends[index] - start)
             if index < len(starts):
-                found = self._find(updates, index)
+                run = self._find(updates, index)
             else:
-                found = None
+                run = None
 
-    def _find(self, updates: WireUpdates, index: int) -> tuple[Template, _PutAll, int] | None:
-        """Return the template of the update at `index`, and the end of the last consecutive update
-        that matches it.
-        """
+    def _find(self, updates: WireUpdates, index: int) -> _Run | None:
+        """Return the template of the update at `index`, and the end of the run that matches it."""
         start = updates.starts[index]
         size = updates.ends[index] - start
-        known = self._templates.get(size)
-        for place, (template, put_all) in enumerate(known or ()):
-            found = template.match(updates.data, start, updates.ends[-1])
-            if found is not None:
-                if known and place:
+        templates = self._templates.get(size)
+        for place, (template, put_all) in enumerate(templates or ()):
+            match = template.match(updates.data, start, updates.ends[-1])
+            if match is not None:
+                if templates and place:
                     # The template used last comes first and nearly always fits.
-                    known.insert(0, known.pop(place))
+                    templates.insert(0, templates.pop(place))
                 # Count whole updates only: up to Python 3.11.4 a possessive repetition may end in
                 # part of one more (gh-106052).
-                return template, put_all, start + (found.end() - start) // size * size
+                count = (match.end() - start) // size
+                return template, put_all, start + count * size
         return None
 
     def _learn(self, raw: bytes, update: p4r.Update) -> None:
         entity = update.entity
-        known = self._templates.get(len(raw), [])
-        full = self._learnt >= _MOST_TEMPLATES or len(known) >= _MOST_OF_A_SIZE
+        templates = self._templates.get(len(raw), [])
+        full = self._learnt >= _MOST_TEMPLATES or len(templates) >= _MOST_OF_A_SIZE
         if full or entity.WhichOneof("entity") != "table_entry":
             return
         table_id = entity.table_entry.table_id
-        which = table_id, entity.table_entry.metadata
-        put_all = self._put_alls.get(which) or self._tables.plain_insertion(*which)
+        table_key = table_id, entity.table_entry.metadata
+        put_all = self._put_alls.get(table_key) or self._tables.plain_insertion(*table_key)
         if put_all is None:
             return
         self._learnt += 1
-        self._put_alls[which] = put_all
+        self._put_alls[table_key] = put_all
         view = self._tables.view(table_id)
         numbers = {} if view.profile is None else view.profile.numbers
         template = learn(raw, update, view.info, self._info.actions, numbers)
         if template is not None:
-            known.append((template, put_all))
-            self._templates[len(raw)] = known
+            templates.append((template, put_all))
+            self._templates[len(raw)] = templates

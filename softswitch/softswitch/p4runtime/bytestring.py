@@ -16,7 +16,8 @@ class OutOfRangeError(ValueError):
 
 def encode(value: int) -> bytes:
     """Return the canonical string of an unsigned value; zero is one zero byte."""
-    return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")
+    size = (value.bit_length() + 7) // 8 or 1
+    return value.to_bytes(size, "big")
 
 
 def decode(data: bytes, width: int) -> int:
@@ -33,7 +34,9 @@ def decode(data: bytes, width: int) -> int:
 
 def encode_signed(value: int) -> bytes:
     """Return the canonical two's complement string of a signed value."""
-    bits = (value if value >= 0 else ~value).bit_length() + 1
+    magnitude = value if value >= 0 else ~value
+    # One more bit for the sign.
+    bits = magnitude.bit_length() + 1
     return value.to_bytes((bits + 7) // 8, "big", signed=True)
 
 
@@ -44,7 +47,8 @@ def decode_signed(data: bytes, width: int) -> int:
         OutOfRangeError: the string is empty or the value does not fit `width` bits.
     """
     value = int.from_bytes(data, "big", signed=True)
-    if not data or not -(1 << (width - 1)) <= value < 1 << (width - 1):
+    half = 1 << (width - 1)
+    if not data or not -half <= value < half:
         raise OutOfRangeError(_complaint(data, f"int<{width}>"))
     return value
 
@@ -53,7 +57,7 @@ def _complaint(data: bytes, type_name: str) -> str:
     if not data:
         return f"the byte string is empty; a {type_name} value needs at least one byte"
     if len(data) <= 24:
-        shown = data.hex()
+        text = data.hex()
     else:
-        shown = f"{data[:24].hex()}... ({len(data)} bytes)"
-    return f"0x{shown} does not fit {type_name}"
+        text = f"{data[:24].hex()}... ({len(data)} bytes)"
+    return f"0x{text} does not fit {type_name}"

@@ -23,6 +23,9 @@ FieldValue = Any
 """The value of one field. Exact: value; lpm: (value, prefix length); ternary: (value, mask); range:
 (low, high); optional: as ternary, with all mask bits or none."""
 
+_Read = Callable[[p4r.FieldMatch], FieldValue]
+_Write = Callable[[p4r.FieldMatch, FieldValue], None]
+
 
 class KeyCodec:
     """The match key of one table or value set; `place` is its name in messages."""
@@ -30,22 +33,20 @@ class KeyCodec:
     def __init__(self, place: str, fields: Sequence[MatchInfo]) -> None:
         self._place = place
         self._infos = fields
-        self._fields = {
-            match.id: (n, 1 << n, _reader(match.kind, match.width))
-            for n, match in enumerate(fields)
-        }
-        self._blank = [_dont_care(match) for match in fields]
-        self._required = sum(
-            1 << n for n, match in enumerate(fields) if match.kind is MatchKind.EXACT
-        )
-        self._writers = [
-            (
-                match.id,
-                None if match.kind is MatchKind.EXACT else _dont_care(match),
-                _WRITERS[match.kind],
-            )
-            for match in fields
-        ]
+        self._fields: dict[int, tuple[int, int, _Read]] = {}
+        """The position, its bit and the reader of each field, by id."""
+        self._blank: list[FieldValue] = []
+        self._required = 0
+        """The bits of the exact fields, which no key may omit."""
+        self._writers: list[tuple[int, FieldValue, _Write]] = []
+        for position, match in enumerate(fields):
+            bit = 1 << position
+            blank = _dont_care(match)
+            self._fields[match.id] = (position, bit, _reader(match.kind, match.width))
+            self._blank.append(blank)
+            self._writers.append((match.id, blank, _WRITERS[match.kind]))
+            if match.kind is MatchKind.EXACT:
+                self._required |= bit
 
     def decode(self, matches: Iterable[p4r.FieldMatch]) -> tuple[FieldValue, ...]:
         """Return the key, in the order of the P4Info's fields. An omitted field means don't care.
@@ -74,11 +75,10 @@ class KeyCodec:
                 if kind != info.kind.value:
                     reason = f" is {info.kind.value}, the entry gives {kind or 'nothing'}"
                 raise self._refused(f"field {info.name!r}{reason}") from None
-        if seen & self._required != self._required:
-            missing = next(
-                info for n, info in enumerate(self._infos) if self._required & ~seen & 1 << n
-            )
-            raise self._refused(f"exact field {missing.name!r} is missing")
+        missing = self._required & ~seen
+        if missing:
+            position = (missing & -missing).bit_length() - 1
+            raise self._refused(f"exact field {self._infos[position].name!r} is missing")
         return tuple(key)
 
     def encode(self, key: Iterable[FieldValue], entry: p4r.TableEntry | p4r.ValueSetMember) -> None:
@@ -99,9 +99,9 @@ class ActionCodec:
         self.name = action.name
         self.id = action.id
         self._params = action.params
-        self._places = {
-            param.id: (position, param.width) for position, param in enumerate(action.params)
-        }
+        self._places: dict[int, tuple[int, int]] = {}
+        for position, param in enumerate(action.params):
+            self._places[param.id] = (position, param.width)
 
     def decode(self, action: p4r.Action) -> tuple[int, ...]:
         """Return the arguments in the order of the program's parameters.
@@ -125,12 +125,12 @@ class ActionCodec:
                 try:
                     decode(data, width)
                 except OutOfRangeError as error:
-                    raise self._refused(
-                        f"parameter {self._params[position].name!r}: {error}"
-                    ) from None
+                    name = self._params[position].name
+                    raise self._refused(f"parameter {name!r}: {error}") from None
             args[position] = value
         if -1 in args:
-            raise self._refused(f"parameter {self._params[args.index(-1)].name!r} is missing")
+            missing = self._params[args.index(-1)]
+            raise self._refused(f"parameter {missing.name!r} is missing")
         return tuple(args)
 
     def encode(self, args: Iterable[int], action: p4r.Action) -> None:
@@ -152,9 +152,10 @@ def _dont_care(match: MatchInfo) -> FieldValue:
     return (0, 0)
 
 
-def _reader(kind: MatchKind, width: int) -> Callable[[p4r.FieldMatch], FieldValue]:
-    """Return a function that reads a field's value from its message and raises OutOfRangeError if
-    it cannot.
+def _reader(kind: MatchKind, width: int) -> _Read:
+    """Return a function that reads a field's value from its message.
+
+    It raises OutOfRangeError if it cannot.
     """
     full = (1 << width) - 1
 
@@ -170,10 +171,7 @@ def _reader(kind: MatchKind, width: int) -> Callable[[p4r.FieldMatch], FieldValu
         value = decode(prefix.value, width)
         length = prefix.prefix_len
         if not 1 <= length <= width:
-            if length == 0:
-                hint = "; omit the field for don't care"
-            else:
-                hint = ""
+            hint = "" if length else "; omit the field for don't care"
             raise OutOfRangeError(f"prefix length {length} is not in 1..{width}{hint}")
         if value & (full >> length):
             raise OutOfRangeError(f"0x{value:x} has bits set behind its prefix of {length}")
@@ -202,7 +200,7 @@ def _reader(kind: MatchKind, width: int) -> Callable[[p4r.FieldMatch], FieldValu
     def optional(match: p4r.FieldMatch) -> tuple[int, int]:
         return decode(match.optional.value, width), full
 
-    readers: dict[MatchKind, Callable[[p4r.FieldMatch], FieldValue]] = {
+    readers: dict[MatchKind, _Read] = {
         MatchKind.EXACT: exact,
         MatchKind.LPM: lpm,
         MatchKind.TERNARY: ternary,
@@ -238,7 +236,7 @@ def _write_optional(match: p4r.FieldMatch, value: FieldValue) -> None:
     match.optional.value = encode(value[0])
 
 
-_WRITERS: dict[MatchKind, Callable[[p4r.FieldMatch, FieldValue], None]] = {
+_WRITERS: dict[MatchKind, _Write] = {
     MatchKind.EXACT: _write_exact,
     MatchKind.LPM: _write_lpm,
     MatchKind.TERNARY: _write_ternary,

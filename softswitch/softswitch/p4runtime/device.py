@@ -75,6 +75,35 @@ class RpcRecord(NamedTuple):
     kind: str
 
 
+class _Responses:
+    """The responses to one Read, each closed once it is large enough."""
+
+    def __init__(self) -> None:
+        self.messages = [p4r.ReadResponse()]
+        self._size_bytes = 0
+        """The size of the last response."""
+        self._cells = 0
+        self._entities = 0
+
+    def add(self, part: list[p4r.Entity], are_cells: bool) -> None:
+        """Add entities. Raise RefusedError (RESOURCE_EXHAUSTED) beyond the limits of one Read."""
+        self._entities += len(part)
+        if are_cells:
+            self._cells += len(part)
+        if self._cells > _CELLS_PER_READ or self._entities > _ENTITIES_PER_READ:
+            raise RefusedError(
+                Code.RESOURCE_EXHAUSTED,
+                f"one Read returns {_CELLS_PER_READ} cells of arrays and"
+                f" {_ENTITIES_PER_READ} entities at most; give ids and indices, in"
+                " several requests",
+            )
+        if self._size_bytes >= _RESPONSE_BYTES:
+            self.messages.append(p4r.ReadResponse())
+            self._size_bytes = 0
+        self.messages[-1].entities.extend(part)
+        self._size_bytes += sum(entity.ByteSize() for entity in part)
+
+
 class ControllerStream:
     """The device's end of one StreamChannel."""
 
@@ -163,7 +192,11 @@ class Device:
         self.rpc_log: deque[RpcRecord] = deque(maxlen=LOG_LENGTH)
         """The latest messages from controllers, P4Runtime and gNMI, oldest first."""
         self._new_switch = partial(
-            Switch, cpu_port=cpu_port, drop_port=drop_port, seed=seed, tracer=tracer
+            Switch,
+            cpu_port=cpu_port,
+            drop_port=drop_port,
+            seed=seed,
+            tracer=tracer,
         )
         self._engines = engines or Python()
         self._rpcs = threading.Lock()
@@ -187,10 +220,7 @@ class Device:
             whole. No update was
                 attempted.
         """
-        if isinstance(request, WireRequest):
-            header = request.header
-        else:
-            header = request
+        header = request.header if isinstance(request, WireRequest) else request
         with self._rpcs, self.lock:
             self.record("write")
             self._check_primary(header)
@@ -211,9 +241,7 @@ class Device:
             return statuses
 
     def write_all(self, request: p4r.WriteRequest | WireRequest) -> None:
-        """Apply a Write as `write` does, and raise BatchFailedError unless every update
-        succeeded.
-        """
+        """Apply a Write as `write` does. Raise BatchFailedError unless every update succeeded."""
         statuses = self.write(request)
         if any(status.code for status in statuses):
             raise BatchFailedError("Write", statuses)
@@ -225,8 +253,7 @@ class Device:
             RefusedError: NOT_FOUND or FAILED_PRECONDITION for the request as a whole.
             BatchFailedError: after the last response, if some element of the request was refused.
         """
-        responses = [p4r.ReadResponse()]
-        size_bytes = cells = entities = 0
+        responses = _Responses()
         statuses: list[Status] = []
         with self._rpcs:
             with self.lock:
@@ -235,34 +262,32 @@ class Device:
                 scope = self._read_scope(request.role)
                 pipeline = self._pipeline()
             for query in request.entities:
-                status = OK
-                try:
-                    found = pipeline.read(query, scope)
-                    while True:
-                        with self.lock:
-                            part = list(itertools.islice(found, _ENTITIES_AT_ONCE))
-                        if not part:
-                            break
-                        entities += len(part)
-                        cells += len(part) if query.WhichOneof("entity") in _CELL_KINDS else 0
-                        if cells > _CELLS_PER_READ or entities > _ENTITIES_PER_READ:
-                            raise RefusedError(
-                                Code.RESOURCE_EXHAUSTED,
-                                f"one Read returns {_CELLS_PER_READ} cells of arrays and"
-                                f" {_ENTITIES_PER_READ} entities at most; give ids and indices, in"
-                                " several requests",
-                            )
-                        if size_bytes >= _RESPONSE_BYTES:
-                            responses.append(p4r.ReadResponse())
-                            size_bytes = 0
-                        responses[-1].entities.extend(part)
-                        size_bytes += sum(entity.ByteSize() for entity in part)
-                except RefusedError as error:
-                    status = error.status
-                statuses.append(status)
-        yield from (response for response in responses if response.entities)
+                statuses.append(self._collect(pipeline, query, scope, responses))
+        for response in responses.messages:
+            if response.entities:
+                yield response
         if any(status.code for status in statuses):
             raise BatchFailedError("Read", statuses)
+
+    def _collect(
+        self,
+        pipeline: Pipeline,
+        query: p4r.Entity,
+        scope: RoleScope,
+        responses: _Responses,
+    ) -> Status:
+        """Add what `query` selects to `responses`. The lock is free between two parts."""
+        are_cells = query.WhichOneof("entity") in _CELL_KINDS
+        try:
+            matching = pipeline.read(query, scope)
+            while True:
+                with self.lock:
+                    part = list(itertools.islice(matching, _ENTITIES_AT_ONCE))
+                if not part:
+                    return OK
+                responses.add(part, are_cells)
+        except RefusedError as error:
+            return error.status
 
     def set_pipeline(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
         """Verify, save or commit a pipeline.
@@ -404,23 +429,21 @@ class Device:
         return ControllerStream(self, send, terminate)
 
     def packet_in(self, data: bytes) -> None:
-        """Send a packet that left the switch at its CPU port to the primaries whose role wants
-        it.
-        """
+        """Send a packet that left the switch at its CPU port to the primaries that want it."""
         with self.lock:
-            if self._committed is not None:
-                message = self._committed.packet_in.unpack(data)
-            else:
-                message = None
+            if self._committed is None:
+                return
+            message = self._committed.packet_in.unpack(data)
             if message is not None:
-                wanting = self._primaries(lambda scope: scope.wants(message))
-                _send(wanting, p4r.StreamMessageResponse(packet=message))
+                receivers = self._primaries(lambda scope: scope.wants(message))
+                _send(receivers, p4r.StreamMessageResponse(packet=message))
 
     # -- time and digests --------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> None:
-        """Do what is due by `now_ns`: send digest lists, forget old unacknowledged ones, report
-        idle entries.
+        """Do what is due by `now_ns`.
+
+        Send digest lists, forget old unacknowledged ones, and report idle entries.
         """
         with self.lock:
             pipeline = self._committed
@@ -431,20 +454,22 @@ class Device:
             self._acknowledged.notify_all()
             for table_id, idle in pipeline.tables.idle(now_ns):
                 notification = p4r.IdleTimeoutNotification(
-                    table_entry=idle, timestamp=now_ns + self.epoch_ns
+                    table_entry=idle,
+                    timestamp=now_ns + self.epoch_ns,
                 )
                 message = p4r.StreamMessageResponse(idle_timeout_notification=notification)
                 _send(self._primaries_of(table_id), message)
 
     def next_tick_ns(self) -> int | None:
-        """Return the device's time at which `tick` next has something to do; None if nothing is
-        pending.
-        """
+        """Return the time at which `tick` next has something to do, None if nothing is pending."""
         with self.lock:
             if self._committed is None:
                 return None
-            due = (self._committed.digests.next_tick_ns(), self._committed.tables.next_idle_ns())
-            return min((time_ns for time_ns in due if time_ns is not None), default=None)
+            digests_ns = self._committed.digests.next_tick_ns()
+            idle_ns = self._committed.tables.next_idle_ns()
+            if digests_ns is None or idle_ns is None:
+                return idle_ns if digests_ns is None else digests_ns
+            return min(digests_ns, idle_ns)
 
     @property
     def awaits_acknowledgement(self) -> bool:
@@ -452,8 +477,9 @@ class Device:
         return self._committed is not None and self._committed.digests.waiting
 
     def wait_acknowledged(self, timeout_s: float | None = None) -> bool:
-        """Block until every digest list sent with an `ack_timeout_ns` is acknowledged, or its
-        receiver is gone.
+        """Block until every digest list is acknowledged, or its receiver is gone.
+
+        Only lists sent with an `ack_timeout_ns` count.
 
         The lock is free while this waits, even if the caller holds it, so that the controller can
         write before it acknowledges.
@@ -467,10 +493,8 @@ class Device:
         Returns:
             False if the wait timed out.
         """
-        time.sleep(
-            0
-            # a thread that releases a lock and takes it again at once would keep all other threads out
-        )
+        # A thread that releases a lock and takes it again immediately keeps all other threads out.
+        time.sleep(0)
         with self._acknowledged:
             return self._acknowledged.wait_for(lambda: not self.awaits_acknowledgement, timeout_s)
 
@@ -496,25 +520,22 @@ class Device:
                 Code.NOT_FOUND,
                 f"no controller ever claimed role {request.role!r}; open a stream with it first",
             )
+        election_id = None
+        sender = "an unset election id"
         if request.HasField("election_id"):
             election_id = U128.decode(request.election_id)
-        else:
-            election_id = None
+            sender = f"election id {election_id}"
         if not self._arbitration.is_primary(request.role, election_id):
-            if election_id is None:
-                shown = "an unset election id"
-            else:
-                shown = f"election id {election_id}"
             raise RefusedError(
                 Code.PERMISSION_DENIED,
-                f"{shown} is not that of the primary of role {request.role!r}",
+                f"{sender} is not that of the primary of role {request.role!r}",
             )
 
     def _check_role_config(self, claim: Claim) -> Status | None:
         """Return the fault in the role that a controller claims, None if there is none."""
-        live = self._arbitration.live_roles()
+        live = {name: self._scopes[name] for name in self._arbitration.live_roles()}
         try:
-            role_scope(claim.role, claim.role_config, {name: self._scopes[name] for name in live})
+            role_scope(claim.role, claim.role_config, live)
         except RefusedError as error:
             return error.status
         return None
@@ -562,7 +583,11 @@ class Device:
     # -- inside: digests ---------------------------------------------------------------------------
 
     def _on_digest(
-        self, now_ns: int, name: str, _learn_list_id: int, values: tuple[int, ...]
+        self,
+        now_ns: int,
+        name: str,
+        _learn_list_id: int,
+        values: tuple[int, ...],
     ) -> None:
         with self.lock:
             pipeline = self._committed
@@ -581,12 +606,11 @@ class Device:
         return self._primaries(lambda scope: scope.covers(number))
 
     def _primaries(self, wanted: Callable[[RoleScope], bool]) -> list[ControllerStream]:
-        found: list[Any] = [
-            stream
-            for role, stream in self._arbitration.roles_of_primaries()
-            if wanted(self._scopes[role])
-        ]
-        return found
+        streams: list[Any] = []
+        for role, stream in self._arbitration.roles_of_primaries():
+            if wanted(self._scopes[role]):
+                streams.append(stream)
+        return streams
 
     # -- inside: streams ---------------------------------------------------------------------------
 
@@ -650,9 +674,8 @@ class Device:
                 stream.ended = True
                 stream.terminate(outcome.status)
             else:
-                stream.send(
-                    p4r.StreamMessageResponse(arbitration=self._arbitration_update(outcome))
-                )
+                update = self._arbitration_update(outcome)
+                stream.send(p4r.StreamMessageResponse(arbitration=update))
         if self._committed is not None:
             self._committed.digests.await_only(self._arbitration.primaries())
             self._acknowledged.notify_all()
@@ -668,11 +691,10 @@ class Device:
         update.status.code = notice.code
         if notice.code == Code.OK:
             update.status.message = "you are the primary"
+        elif notice.code == Code.ALREADY_EXISTS:
+            update.status.message = "another controller is the primary"
         else:
-            if notice.code == Code.ALREADY_EXISTS:
-                update.status.message = "another controller is the primary"
-            else:
-                update.status.message = "no controller is the primary"
+            update.status.message = "no controller is the primary"
         return update
 
     def _packet_out(self, packet: p4r.PacketOut) -> None:
@@ -701,15 +723,17 @@ def _claim(update: p4r.MasterArbitrationUpdate) -> Claim:
     if update.role.HasField("config"):
         config = type(update.role.config)()
         config.CopyFrom(update.role.config)
+    election_id = None
     if update.HasField("election_id"):
         election_id = U128.decode(update.election_id)
-    else:
-        election_id = None
     return Claim(update.device_id, update.role.name, election_id, config)
 
 
 def _stream_error(message: p4r.StreamMessageRequest, status: Status) -> p4r.StreamError:
-    error = p4r.StreamError(canonical_code=status.code, message=status.message)
+    error = p4r.StreamError(
+        canonical_code=status.code,
+        message=status.message,
+    )
     kind = message.WhichOneof("update")
     if kind == "packet":
         error.packet_out.packet_out.CopyFrom(message.packet)
@@ -720,5 +744,10 @@ def _stream_error(message: p4r.StreamMessageRequest, status: Status) -> p4r.Stre
     return error
 
 
-def _ignore_digest(_now_ns: int, _name: str, _learn_list_id: int, _values: tuple[int, ...]) -> None:
+def _ignore_digest(
+    _now_ns: int,
+    _name: str,
+    _learn_list_id: int,
+    _values: tuple[int, ...],
+) -> None:
     """Discard the digests of a switch that no longer runs."""

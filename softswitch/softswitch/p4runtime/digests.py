@@ -52,6 +52,11 @@ class _Learning:
     first_ns: int = 0
     unacknowledged: set[Message] = field(default_factory=set)
 
+    @property
+    def due_ns(self) -> int:
+        """Return the time at which the list of the gathered messages is cut."""
+        return self.first_ns + self.config.max_timeout_ns
+
 
 @dataclass(slots=True)
 class _Outstanding:
@@ -61,8 +66,9 @@ class _Outstanding:
 
 
 class DigestLists:
-    """The digests of one pipeline that a controller has enabled; `list_ids` gives each list its
-    number.
+    """The digests of one pipeline that a controller has enabled.
+
+    `list_ids` gives each list its number.
     """
 
     def __init__(self, list_ids: Iterator[int]) -> None:
@@ -95,20 +101,27 @@ class DigestLists:
             del self._outstanding[key]
 
     def learn(
-        self, digest_id: int, message: Message, now_ns: int, streams: Collection[Hashable]
+        self,
+        digest_id: int,
+        message: Message,
+        now_ns: int,
+        streams: Collection[Hashable],
     ) -> DigestBatch | None:
         """Add one message of the data plane.
 
         Return the list that it completes, to be sent to `streams`.
         """
         learning = self._learning.get(digest_id)
-        if learning is None or message in learning.buffer or message in learning.unacknowledged:
+        if learning is None:
+            return None
+        if message in learning.buffer or message in learning.unacknowledged:
             return None
         if not learning.buffer:
             learning.first_ns = now_ns
         learning.buffer[message] = None
         config = learning.config
-        if config.max_timeout_ns == 0 or 0 < config.max_list_size <= len(learning.buffer):
+        is_full = 0 < config.max_list_size <= len(learning.buffer)
+        if is_full or config.max_timeout_ns == 0:
             return self._cut(digest_id, learning, now_ns, streams)
         return None
 
@@ -117,24 +130,29 @@ class DigestLists:
     ) -> Iterator[DigestBatch]:
         """Forget lists older than their `ack_timeout_ns`. Yield the lists that are due, to be sent
         to `streams(digest_id)`."""
-        for key in [key for key, sent in self._outstanding.items() if sent.expires_ns <= now_ns]:
-            self._forget(key)
+        for key, sent in list(self._outstanding.items()):
+            if sent.expires_ns <= now_ns:
+                self._forget(key)
         for digest_id, learning in self._learning.items():
-            if learning.buffer and learning.first_ns + learning.config.max_timeout_ns <= now_ns:
+            if learning.buffer and learning.due_ns <= now_ns:
                 batch = self._cut(digest_id, learning, now_ns, streams(digest_id))
                 if batch is not None:
                     yield batch
 
     def next_tick_ns(self) -> int | None:
         """Return the time at which `tick` next has something to do; None if nothing is pending."""
-        due = [
-            learning.first_ns + learning.config.max_timeout_ns
-            for learning in self._learning.values()
-            if learning.buffer
-        ]
-        return min([*due, *(sent.expires_ns for sent in self._outstanding.values())], default=None)
+        due = [sent.expires_ns for sent in self._outstanding.values()]
+        for learning in self._learning.values():
+            if learning.buffer:
+                due.append(learning.due_ns)
+        return min(due, default=None)
 
-    def acknowledge(self, digest_id: int, list_id: int, stream: Hashable) -> None:
+    def acknowledge(
+        self,
+        digest_id: int,
+        list_id: int,
+        stream: Hashable,
+    ) -> None:
         """Handle an acknowledgement. Ignore one for an unknown list, which may have expired."""
         key = (digest_id, list_id)
         sent = self._outstanding.get(key)
@@ -144,15 +162,21 @@ class DigestLists:
                 self._forget(key)
 
     def await_only(self, streams: Collection[Hashable]) -> None:
-        """Stop awaiting acknowledgements from streams other than `streams`: they are closed, or no
-        longer a primary's."""
+        """Stop awaiting acknowledgements from streams other than `streams`.
+
+        They are closed, or no longer a primary's.
+        """
         for key, sent in list(self._outstanding.items()):
             sent.awaited.intersection_update(streams)
             if not sent.awaited:
                 self._forget(key)
 
     def _cut(
-        self, digest_id: int, learning: _Learning, now_ns: int, streams: Collection[Hashable]
+        self,
+        digest_id: int,
+        learning: _Learning,
+        now_ns: int,
+        streams: Collection[Hashable],
     ) -> DigestBatch | None:
         messages = tuple(learning.buffer)
         learning.buffer.clear()
@@ -161,9 +185,9 @@ class DigestLists:
         batch = DigestBatch(digest_id, next(self._list_ids), messages, now_ns)
         if learning.config.ack_timeout_ns:
             learning.unacknowledged.update(messages)
-            self._outstanding[digest_id, batch.list_id] = _Outstanding(
-                batch, now_ns + learning.config.ack_timeout_ns, set(streams)
-            )
+            expires_ns = now_ns + learning.config.ack_timeout_ns
+            sent = _Outstanding(batch, expires_ns, set(streams))
+            self._outstanding[digest_id, batch.list_id] = sent
             if len(self._outstanding) > _MOST_OUTSTANDING:
                 self._forget(next(iter(self._outstanding)))
         return batch

@@ -1,6 +1,4 @@
-"""DirectCounterEntry and DirectMeterEntry: the resources of table entries, read and written
-separately.
-"""
+"""DirectCounterEntry and DirectMeterEntry: the resources of table entries by themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ __all__ = ["DirectCounterStore", "DirectMeterStore"]
 class _DirectStore:
     """The part common to both kinds: finding the entries that a message means."""
 
-    what: str
+    noun: str
 
     def __init__(self, tables: TableStore) -> None:
         self._tables = tables
@@ -30,24 +28,26 @@ class _DirectStore:
         """Change the resource of one entry, or of every entry of the table if no key is given."""
         view = self._tables.view(entity.table_entry.table_id)
         if kind != p4r.Update.MODIFY:
-            raise view.refused(Code.INVALID_ARGUMENT, f"a direct {self.what} can only be modified")
+            raise view.refused(Code.INVALID_ARGUMENT, f"a direct {self.noun} can only be modified")
         if not self._has(view):
-            raise view.refused(Code.INVALID_ARGUMENT, f"has no direct {self.what}")
+            raise view.refused(Code.INVALID_ARGUMENT, f"has no direct {self.noun}")
         self._check(view, entity)
         for entry in self._entries(view, entity.table_entry):
             self._put(view, entry, entity)
 
     def read(self, query: Any) -> Iterator[p4r.Entity]:
-        """Yield the resource of one entry, of all entries of a table if no key is given, or of all
-        tables if the id is 0."""
+        """Yield the resource of one entry, or of all entries of a table if no key is given.
+
+        The id 0 stands for all tables.
+        """
         wanted = query.table_entry
+        views = list(self._tables.views())
         if wanted.table_id:
             view = self._tables.view(wanted.table_id)
             if not self._has(view):
-                raise view.refused(Code.INVALID_ARGUMENT, f"has no direct {self.what}")
+                raise view.refused(Code.INVALID_ARGUMENT, f"has no direct {self.noun}")
             views = [view]
-        else:
-            views = [view for view in self._tables.views() if self._has(view)]
+        views = list(filter(self._has, views))
         for view in views:
             for entry in self._entries(view, wanted):
                 yield self._entity(view, entry, query)
@@ -62,7 +62,10 @@ class _DirectStore:
             return [view.default_resources(wanted)]
         if wanted.match:
             return [view.find(wanted)]
-        return [entry for entry in view.table.entries() if wanted.priority in (0, entry.priority)]
+        entries = view.table.entries()
+        if wanted.priority:
+            return [entry for entry in entries if entry.priority == wanted.priority]
+        return list(entries)
 
     def _has(self, view: TableView) -> bool:
         raise NotImplementedError
@@ -70,16 +73,32 @@ class _DirectStore:
     def _check(self, view: TableView, entity: Any) -> None:
         raise NotImplementedError
 
-    def _put(self, view: TableView, entry: Entry, entity: Any) -> None:
+    def _put(
+        self,
+        view: TableView,
+        entry: Entry,
+        entity: Any,
+    ) -> None:
         raise NotImplementedError
 
-    def _entity(self, view: TableView, entry: Entry, query: Any) -> p4r.Entity:
+    def _entity(
+        self,
+        view: TableView,
+        entry: Entry,
+        query: Any,
+    ) -> p4r.Entity:
         raise NotImplementedError
 
     def _key(self, view: TableView, entry: Entry) -> p4r.TableEntry:
         if entry is view.table.default_entry:
-            return p4r.TableEntry(table_id=view.info.id, is_default_action=True)
-        message = p4r.TableEntry(table_id=view.info.id, priority=entry.priority)
+            return p4r.TableEntry(
+                table_id=view.info.id,
+                is_default_action=True,
+            )
+        message = p4r.TableEntry(
+            table_id=view.info.id,
+            priority=entry.priority,
+        )
         view.key.encode(entry.key, message)
         return message
 
@@ -87,7 +106,7 @@ class _DirectStore:
 class DirectCounterStore(_DirectStore):
     """Direct counters."""
 
-    what = "counter"
+    noun = "counter"
 
     def _has(self, view: TableView) -> bool:
         return view.table.has_counters
@@ -95,17 +114,31 @@ class DirectCounterStore(_DirectStore):
     def _check(self, view: TableView, entity: p4r.DirectCounterEntry) -> None:
         counts(entity.data, f"table {view.info.name}")
 
-    def _put(self, view: TableView, entry: Entry, entity: p4r.DirectCounterEntry) -> None:
+    def _put(
+        self,
+        view: TableView,
+        entry: Entry,
+        entity: p4r.DirectCounterEntry,
+    ) -> None:
         if entity.HasField("data"):
-            entry.packets, entry.bytes = entity.data.packet_count, entity.data.byte_count
+            entry.packets = entity.data.packet_count
+            entry.bytes = entity.data.byte_count
 
-    def _entity(self, view: TableView, entry: Entry, query: p4r.DirectCounterEntry) -> p4r.Entity:
-        data = p4r.CounterData(packet_count=entry.packets, byte_count=entry.bytes)
-        return p4r.Entity(
-            direct_counter_entry=p4r.DirectCounterEntry(
-                table_entry=self._key(view, entry), data=data
-            )
+    def _entity(
+        self,
+        view: TableView,
+        entry: Entry,
+        query: p4r.DirectCounterEntry,
+    ) -> p4r.Entity:
+        data = p4r.CounterData(
+            packet_count=entry.packets,
+            byte_count=entry.bytes,
         )
+        message = p4r.DirectCounterEntry(
+            table_entry=self._key(view, entry),
+            data=data,
+        )
+        return p4r.Entity(direct_counter_entry=message)
 
 
 class DirectMeterStore(_DirectStore):
@@ -114,7 +147,7 @@ class DirectMeterStore(_DirectStore):
     A write without a config resets an entry's meter, which then marks everything green.
     """
 
-    what = "meter"
+    noun = "meter"
 
     def read(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
         """Yield entities as direct counters do. Counters per colour do not exist here."""
@@ -128,15 +161,24 @@ class DirectMeterStore(_DirectStore):
         self._refuse_counters(entity)
         meter_config(entity.config, view.info.meter_kind, f"table {view.info.name}")
 
-    def _put(self, view: TableView, entry: Entry, entity: p4r.DirectMeterEntry) -> None:
-        place = f"table {view.info.name}"
-        entry.meter.configure(
-            meter_config(entity.config, view.info.meter_kind, place)
-            if entity.HasField("config")
-            else None
-        )
+    def _put(
+        self,
+        view: TableView,
+        entry: Entry,
+        entity: p4r.DirectMeterEntry,
+    ) -> None:
+        config = None
+        if entity.HasField("config"):
+            place = f"table {view.info.name}"
+            config = meter_config(entity.config, view.info.meter_kind, place)
+        entry.meter.configure(config)
 
-    def _entity(self, view: TableView, entry: Entry, query: p4r.DirectMeterEntry) -> p4r.Entity:
+    def _entity(
+        self,
+        view: TableView,
+        entry: Entry,
+        query: p4r.DirectMeterEntry,
+    ) -> p4r.Entity:
         message = p4r.DirectMeterEntry(table_entry=self._key(view, entry))
         if entry.meter.config is not None:
             message.config.CopyFrom(meter_message(entry.meter.config))

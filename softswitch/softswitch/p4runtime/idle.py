@@ -48,7 +48,13 @@ class IdleTimers(Generic[_Owner]):
         self._count = 0
         self._ended = 0
 
-    def watch(self, owner: _Owner, entry: Entry, timeout_ns: int, now_ns: int) -> Watch[_Owner]:
+    def watch(
+        self,
+        owner: _Owner,
+        entry: Entry,
+        timeout_ns: int,
+        now_ns: int,
+    ) -> Watch[_Owner]:
         """Start to watch `entry`."""
         watch = Watch(owner, entry, timeout_ns, now_ns)
         self._push(watch)

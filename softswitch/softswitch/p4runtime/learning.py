@@ -20,8 +20,11 @@ class DigestStore:
     def __init__(self, info: P4InfoIndex, lists: DigestLists) -> None:
         self._infos = info.digests
         self._lists = lists
-        self._ids = {digest.name: digest.id for digest in info.digests.values()}
-        self._types = {digest.id: _message_type(digest, info) for digest in info.digests.values()}
+        self._ids: dict[str, int] = {}
+        self._types: dict[int, DataType] = {}
+        for digest in info.digests.values():
+            self._ids[digest.name] = digest.id
+            self._types[digest.id] = _message_type(digest, info)
 
     def write(self, kind: int, entity: p4r.DigestEntry) -> None:
         """Enable a digest (INSERT), change it (MODIFY) or disable it (DELETE)."""
@@ -36,13 +39,11 @@ class DigestStore:
         if kind == p4r.Update.DELETE:
             self._lists.disable(digest_id)
             return
-        config = entity.config
-        if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
+        message = entity.config
+        limits = (message.max_timeout_ns, message.max_list_size, message.ack_timeout_ns)
+        if min(limits) < 0:
             raise RefusedError(Code.INVALID_ARGUMENT, f"{name}: a timeout or size is negative")
-        self._lists.configure(
-            digest_id,
-            DigestConfig(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns),
-        )
+        self._lists.configure(digest_id, DigestConfig(*limits))
 
     def read(self, query: p4r.DigestEntry) -> Iterator[p4r.Entity]:
         """Yield the configuration of an enabled digest, or of all of them if the id is 0."""
@@ -50,16 +51,16 @@ class DigestStore:
             self.check(query.digest_id)
         for digest_id, config in self._lists.configs.items():
             if query.digest_id in (0, digest_id):
-                yield p4r.Entity(
-                    digest_entry=p4r.DigestEntry(
-                        digest_id=digest_id,
-                        config=p4r.DigestEntry.Config(
-                            max_timeout_ns=config.max_timeout_ns,
-                            max_list_size=config.max_list_size,
-                            ack_timeout_ns=config.ack_timeout_ns,
-                        ),
-                    )
+                message = p4r.DigestEntry.Config(
+                    max_timeout_ns=config.max_timeout_ns,
+                    max_list_size=config.max_list_size,
+                    ack_timeout_ns=config.ack_timeout_ns,
                 )
+                entry = p4r.DigestEntry(
+                    digest_id=digest_id,
+                    config=message,
+                )
+                yield p4r.Entity(digest_entry=entry)
 
     def current(self, entity: p4r.DigestEntry) -> Iterator[p4r.Entity]:
         """Yield the configuration that an update of `entity` would change."""

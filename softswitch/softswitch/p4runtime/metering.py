@@ -11,7 +11,11 @@ from softswitch.stateful import MeterConfig
 __all__ = ["meter_config", "meter_message"]
 
 
-def meter_config(message: p4r.MeterConfig, kind: MeterKind, place: str) -> MeterConfig:
+def meter_config(
+    message: p4r.MeterConfig,
+    kind: MeterKind,
+    place: str,
+) -> MeterConfig:
     """Return `message` in the switch's form.
 
     Raises:
@@ -19,14 +23,16 @@ def meter_config(message: p4r.MeterConfig, kind: MeterKind, place: str) -> Meter
         excess burst for a meter
             that has none, or a peak that differs from the committed rate if there is only one rate.
     """
-    if min(message.cir, message.cburst, message.pir, message.pburst, message.eburst) < 0:
+    committed = (message.cir, message.cburst)
+    peak = (message.pir, message.pburst)
+    if min(*committed, *peak, message.eburst) < 0:
         raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: a rate or burst is negative")
     if kind is MeterKind.TWO_RATE_THREE_COLOR:
         if message.pir < message.cir:
             raise RefusedError(
                 Code.INVALID_ARGUMENT, f"{place}: pir {message.pir} is below cir {message.cir}"
             )
-    elif (message.pir, message.pburst) != (message.cir, message.cburst):
+    elif peak != committed:
         raise RefusedError(
             Code.INVALID_ARGUMENT,
             f"{place}: the meter has one rate, so pir and pburst must equal cir and cburst",
@@ -38,7 +44,7 @@ def meter_config(message: p4r.MeterConfig, kind: MeterKind, place: str) -> Meter
         raise RefusedError(
             Code.INVALID_ARGUMENT, f"{place}: only single-rate three-colour meters have an eburst"
         )
-    return MeterConfig(message.cir, message.cburst, message.pir, message.pburst, excess)
+    return MeterConfig(*committed, *peak, excess)
 
 
 def meter_message(config: MeterConfig) -> p4r.MeterConfig:

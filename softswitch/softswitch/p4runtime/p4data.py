@@ -1,5 +1,6 @@
-"""P4Data messages to and from the integers of the data plane (specification: "Representation of
-Arbitrary P4 Types").
+"""P4Data messages to and from the integers of the data plane.
+
+The specification calls this "Representation of Arbitrary P4 Types".
 
 The data plane holds a value as its leaves, left to right: the fields of a digest, the one cell of a
 register. A `DataType` is compiled once from the P4Info's type specification. It then turns leaves
@@ -67,10 +68,10 @@ class DataType:
 
 
 def _expect(message: p4d.P4Data, member: str) -> None:
-    found = message.WhichOneof("data")
-    if found != member:
+    kind = message.WhichOneof("data")
+    if kind != member:
         raise RefusedError(
-            Code.INVALID_ARGUMENT, f"the data is {found or 'empty'}; the P4Info says {member}"
+            Code.INVALID_ARGUMENT, f"the data is {kind or 'empty'}; the P4Info says {member}"
         )
 
 
@@ -95,7 +96,8 @@ class _Bits(DataType):
         _expect(message, "bitstring")
         try:
             if self.signed:
-                yield decode_signed(message.bitstring, self.width) & ((1 << self.width) - 1)
+                value = decode_signed(message.bitstring, self.width)
+                yield value & (1 << self.width) - 1
             else:
                 yield decode(message.bitstring, self.width)
         except OutOfRangeError as error:
@@ -155,20 +157,15 @@ def compile_type(spec: Any, type_info: Any) -> DataType:
     if kind == "bool":
         return _Bool()
     if kind == "tuple":
-        return _Compound(
-            "tuple", tuple(compile_type(part, type_info) for part in spec.tuple.members)
-        )
+        parts = [compile_type(part, type_info) for part in spec.tuple.members]
+        return _Compound("tuple", tuple(parts))
     if kind == "struct":
         members = _named(type_info.structs, spec.struct.name).members
-        return _Compound(
-            "struct", tuple(compile_type(part.type_spec, type_info) for part in members)
-        )
+        parts = [compile_type(part.type_spec, type_info) for part in members]
+        return _Compound("struct", tuple(parts))
     if kind == "serializable_enum":
-        return _integer(
-            _named(
-                type_info.serializable_enums, spec.serializable_enum.name
-            ).underlying_type.bitwidth
-        )
+        enum = _named(type_info.serializable_enums, spec.serializable_enum.name)
+        return _integer(enum.underlying_type.bitwidth)
     if kind == "new_type":
         new_type = _named(type_info.new_types, spec.new_type.name)
         if new_type.HasField("original_type"):

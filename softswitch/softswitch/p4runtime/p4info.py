@@ -1,5 +1,4 @@
-"""The P4Info as frozen records with look-ups by id: everything that the codecs need to know of a
-program.
+"""The P4Info as frozen records by id: everything that the codecs need to know of a program.
 
 The index is built once per pipeline. After that the codecs never touch the P4Info message.
 """
@@ -107,9 +106,7 @@ class TableInfo:
 
     @property
     def needs_priority(self) -> bool:
-        """Return whether entries carry a non-zero priority: some field is ternary, range or
-        optional.
-        """
+        """Return whether entries carry a priority: some field is ternary, range or optional."""
         return any(
             match.kind in (MatchKind.TERNARY, MatchKind.RANGE, MatchKind.OPTIONAL)
             for match in self.fields
@@ -118,8 +115,9 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class ProfileInfo:
-    """An action profile or selector; a `max_group_size` of 0 means that there is no static
-    limit.
+    """An action profile or selector.
+
+    A `max_group_size` of 0 means that there is no static limit.
     """
 
     id: int
@@ -215,63 +213,44 @@ def index_p4info(p4info: p4i.P4Info) -> P4InfoIndex:
         P4InfoError: an id is zero or used twice, a reference leads nowhere, or a feature is
         unknown.
     """
-    actions = _by_id(
-        "action",
-        (
-            ActionInfo(
-                action.preamble.id,
-                action.preamble.name,
-                tuple(
-                    ParamInfo(
-                        param.id, param.name, _width(f"{action.preamble.name}.{param.name}", param)
-                    )
-                    for param in action.params
-                ),
-            )
-            for action in p4info.actions
-        ),
-    )
-    direct = {resource.preamble.id: "counter" for resource in p4info.direct_counters}
-    direct |= {resource.preamble.id: "meter" for resource in p4info.direct_meters}
-    meter_kinds = {resource.preamble.id: _meter_kind(resource) for resource in p4info.direct_meters}
+    actions = _by_id("action", map(_action, p4info.actions))
+    direct: dict[int, str] = {}
+    meter_kinds: dict[int, MeterKind] = {}
+    for counter in p4info.direct_counters:
+        direct[counter.preamble.id] = "counter"
+    for meter in p4info.direct_meters:
+        direct[meter.preamble.id] = "meter"
+        meter_kinds[meter.preamble.id] = _meter_kind(meter)
     profiles = _by_id("action profile", map(_profile, p4info.action_profiles))
-    tables = _by_id(
-        "table", (_table(table, actions, profiles, direct, meter_kinds) for table in p4info.tables)
-    )
+    tables = [_table(table, actions, profiles, direct, meter_kinds) for table in p4info.tables]
     headers = {header.preamble.name: header for header in p4info.controller_packet_metadata}
     return P4InfoIndex(
-        tables=tables,
+        tables=_by_id("table", tables),
         actions=actions,
         profiles=profiles,
-        counters=_by_id("counter", (_array(counter) for counter in p4info.counters)),
-        meters=_by_id("meter", (_array(meter) for meter in p4info.meters)),
-        registers=_by_id("register", (_array(register) for register in p4info.registers)),
+        counters=_by_id("counter", map(_array, p4info.counters)),
+        meters=_by_id("meter", map(_array, p4info.meters)),
+        registers=_by_id("register", map(_array, p4info.registers)),
         value_sets=_by_id("value set", map(_value_set, p4info.value_sets)),
-        digests=_by_id(
-            "digest",
-            (
-                DigestInfo(digest.preamble.id, digest.preamble.name, digest.type_spec)
-                for digest in p4info.digests
-            ),
-        ),
+        digests=_by_id("digest", map(_digest, p4info.digests)),
         packet_in=_header(headers.get("packet_in")),
         packet_out=_header(headers.get("packet_out")),
         type_info=p4info.type_info,
     )
 
 
-def _by_id(what: str, records: Iterable[_Record]) -> dict[int, _Record]:
-    found: dict[int, _Record] = {}
+def _by_id(kind: str, records: Iterable[_Record]) -> dict[int, _Record]:
+    by_id: dict[int, _Record] = {}
     for record in records:
         if record.id == 0:
-            raise P4InfoError(f"{what} {record.name!r} has no id in the P4Info")
-        if record.id in found:
+            raise P4InfoError(f"{kind} {record.name!r} has no id in the P4Info")
+        if record.id in by_id:
             raise P4InfoError(
-                f"{what} id {record.id} appears twice in the P4Info, the second time for"
+                f"{kind} id {record.id} appears twice in the P4Info, the second time for"
                 f" {record.name!r}"
             )
-        found[record.id] = record
-    return found
+        by_id[record.id] = record
+    return by_id
 
 
 def _width(place: str, typed: Any) -> int:
@@ -283,16 +262,30 @@ def _width(place: str, typed: Any) -> int:
     return width
 
 
+def _action(action: p4i.Action) -> ActionInfo:
+    name = action.preamble.name
+    params: list[ParamInfo] = []
+    for param in action.params:
+        width = _width(f"{name}.{param.name}", param)
+        params.append(ParamInfo(param.id, param.name, width))
+    return ActionInfo(action.preamble.id, name, tuple(params))
+
+
+def _digest(digest: p4i.Digest) -> DigestInfo:
+    return DigestInfo(digest.preamble.id, digest.preamble.name, digest.type_spec)
+
+
 def _array(message: Any) -> ArrayInfo:
-    if hasattr(message, "type_spec"):
-        type_spec = message.type_spec
-    else:
-        type_spec = None
+    kind = MeterKind.TWO_RATE_THREE_COLOR
     if isinstance(message, p4i.Meter):
         kind = _meter_kind(message)
-    else:
-        kind = MeterKind.TWO_RATE_THREE_COLOR
-    return ArrayInfo(message.preamble.id, message.preamble.name, int(message.size), type_spec, kind)
+    return ArrayInfo(
+        id=message.preamble.id,
+        name=message.preamble.name,
+        size=int(message.size),
+        type_spec=getattr(message, "type_spec", None),
+        meter_kind=kind,
+    )
 
 
 def _meter_kind(meter: p4i.Meter | p4i.DirectMeter) -> MeterKind:
@@ -307,11 +300,11 @@ def _meter_kind(meter: p4i.Meter | p4i.DirectMeter) -> MeterKind:
 def _header(header: p4i.ControllerPacketMetadata | None) -> tuple[MetadataInfo, ...] | None:
     if header is None:
         return None
-    name = header.preamble.name
-    return tuple(
-        MetadataInfo(part.id, part.name, _width(f"{name}.{part.name}", part))
-        for part in header.metadata
-    )
+    fields: list[MetadataInfo] = []
+    for part in header.metadata:
+        width = _width(f"{header.preamble.name}.{part.name}", part)
+        fields.append(MetadataInfo(part.id, part.name, width))
+    return tuple(fields)
 
 
 def _profile(profile: p4i.ActionProfile) -> ProfileInfo:
@@ -332,29 +325,25 @@ def _profile(profile: p4i.ActionProfile) -> ProfileInfo:
 def _fields(place: str, matches: Iterable[p4i.MatchField]) -> tuple[MatchInfo, ...]:
     fields: list[MatchInfo] = []
     for match in matches:
+        kind = None
         if match.WhichOneof("match") == "match_type":
             kind = _KINDS.get(match.match_type)
-        else:
-            kind = None
         if kind is None:
             raise P4InfoError(
                 f"{place}: field {match.name!r} has a match type that this switch does not know"
             )
         # A key of type `error` has no width in the P4Info; 0 means that only the program knows it.
-        has_width = match.bitwidth != 0 or match.HasField("type_name")
-        if has_width:
+        width = 0
+        if match.bitwidth != 0 or match.HasField("type_name"):
             width = _width(f"{place}, field {match.name!r}", match)
-        else:
-            width = 0
         fields.append(MatchInfo(match.id, match.name, width, kind))
     return tuple(fields)
 
 
 def _value_set(value_set: p4i.ValueSet) -> ValueSetInfo:
     name = value_set.preamble.name
-    return ValueSetInfo(
-        value_set.preamble.id, name, _fields(f"value set {name}", value_set.match), value_set.size
-    )
+    fields = _fields(f"value set {name}", value_set.match)
+    return ValueSetInfo(value_set.preamble.id, name, fields, value_set.size)
 
 
 def _table(
@@ -384,6 +373,7 @@ def _table(
                 f"table {name} refers to direct resource {number}, which the P4Info does not have"
             )
         resources[direct[number]] = number
+    meter_kind = meter_kinds.get(resources.get("meter", 0), MeterKind.TWO_RATE_THREE_COLOR)
     return TableInfo(
         id=table.preamble.id,
         name=name,
@@ -394,5 +384,5 @@ def _table(
         is_const=table.is_const_table,
         has_idle_timeout=table.idle_timeout_behavior == p4i.Table.NOTIFY_CONTROL,
         profile_id=table.implementation_id,
-        meter_kind=meter_kinds.get(resources.get("meter", 0), MeterKind.TWO_RATE_THREE_COLOR),
+        meter_kind=meter_kind,
     )

@@ -1,5 +1,6 @@
-"""Packet-in and packet-out: the @controller_header fields as metadata (specification: "Packet
-I/O").
+"""Packet-in and packet-out: the @controller_header fields as metadata.
+
+The specification's section is "Packet I/O".
 
 On the CPU port, a packet carries the header in front of its payload, with fields packed in
 declaration order. Towards the controller, the fields travel as metadata. A program without the
@@ -32,37 +33,39 @@ class ControllerHeader:
             RefusedError: INVALID_ARGUMENT with the metadata field that is missing, unknown, given
             twice or too wide.
         """
-        given: dict[int, bytes] = {}
-        known = {part.id for part in self._fields}
+        values: dict[int, bytes] = {}
+        ids = {part.id for part in self._fields}
         for metadata in packet.metadata:
-            if metadata.metadata_id not in known:
+            if metadata.metadata_id not in ids:
                 raise RefusedError(
                     Code.INVALID_ARGUMENT,
                     f"packet-out has no metadata field {metadata.metadata_id}",
                 )
-            if metadata.metadata_id in given:
+            if metadata.metadata_id in values:
                 raise RefusedError(
                     Code.INVALID_ARGUMENT, f"metadata field {metadata.metadata_id} is given twice"
                 )
-            given[metadata.metadata_id] = metadata.value
+            values[metadata.metadata_id] = metadata.value
         header = 0
         for part in self._fields:
-            if part.id not in given:
+            if part.id not in values:
                 raise RefusedError(
                     Code.INVALID_ARGUMENT, f"metadata field {part.id} ({part.name!r}) is missing"
                 )
             try:
-                header = header << part.width | decode(given[part.id], part.width)
+                value = decode(values[part.id], part.width)
             except OutOfRangeError as error:
                 raise RefusedError(
                     Code.INVALID_ARGUMENT, f"metadata field {part.id} ({part.name!r}): {error}"
                 ) from None
+            header = header << part.width | value
         padding = self.length_bytes * 8 - self._bits
         return (header << padding).to_bytes(self.length_bytes, "big") + packet.payload
 
     def unpack(self, data: bytes) -> p4r.PacketIn | None:
-        """Return the message for a packet that left at the CPU port; None if it is shorter than the
-        header.
+        """Return the message for a packet that left at the CPU port.
+
+        Return None if it is shorter than the header.
         """
         if len(data) < self.length_bytes:
             return None
@@ -72,7 +75,8 @@ class ControllerHeader:
         message = p4r.PacketIn(payload=data[self.length_bytes :])
         for part in reversed(self._fields):
             message.metadata.add(
-                metadata_id=part.id, value=encode(header & ((1 << part.width) - 1))
+                metadata_id=part.id,
+                value=encode(header & ((1 << part.width) - 1)),
             )
             header >>= part.width
         message.metadata.reverse()

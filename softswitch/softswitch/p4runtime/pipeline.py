@@ -1,5 +1,4 @@
-"""One forwarding pipeline: a loaded program, its switch, and the P4Runtime view of everything in
-it.
+"""One forwarding pipeline: a loaded program, its switch, and their view in P4Runtime.
 
 A pipeline that is saved but not yet committed is complete, too: controllers fill its tables.
 Committing it replaces the running switch with its own.
@@ -48,8 +47,9 @@ class EntityStore(Protocol):
     """All entities of one kind, in the form of P4Runtime's messages."""
 
     def write(self, kind: int, entity: Any) -> None:
-        """Apply one update of type `kind` (INSERT, MODIFY or DELETE), or raise RefusedError and
-        change nothing.
+        """Apply one update of type `kind` (INSERT, MODIFY or DELETE).
+
+        Raise RefusedError and change nothing if it cannot be applied.
         """
 
     def read(self, query: Any) -> Iterator[p4r.Entity]:
@@ -95,7 +95,12 @@ class Pipeline:
                 Code.INVALID_ARGUMENT, f"the pipeline cannot be realized: {error}"
             ) from None
 
-    def _build(self, info: P4InfoIndex, list_ids: Iterator[int], now_ns: Callable[[], int]) -> None:
+    def _build(
+        self,
+        info: P4InfoIndex,
+        list_ids: Iterator[int],
+        now_ns: Callable[[], int],
+    ) -> None:
         profiles = ProfileStore(info, self.switch)
         self.digests = DigestLists(list_ids)
         self.learning = DigestStore(info, self.digests)
@@ -133,8 +138,7 @@ class Pipeline:
     def write_all_or_nothing(
         self, updates: Sequence[p4r.Update], scope: RoleScope = FULL_ACCESS
     ) -> list[Status]:
-        """Apply a batch as ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC demand; return one status per
-        update.
+        """Apply a batch as ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC demand; return one status each.
 
         The first failure undoes the updates before it; all other updates then end with ABORTED. The
         caller holds the device's lock throughout, and native memory gets all at once, so no packet
@@ -154,7 +158,9 @@ class Pipeline:
                 for step in reversed(undo):
                     self._store(step.entity).write(step.type, _content(step.entity))
                 rolled_back = Status(Code.ABORTED, f"rolled back because update {index} failed")
-                return [status if at == index else rolled_back for at in range(len(updates))]
+                statuses = [rolled_back] * len(updates)
+                statuses[index] = status
+                return statuses
             undo += reversed(inverse)
         return [OK] * len(updates)
 
@@ -164,10 +170,10 @@ class Pipeline:
         Raises:
             RefusedError: as the specification says for the kind of entity.
         """
-        found = self._store(query).read(_content(query))
+        entities = self._store(query).read(_content(query))
         if scope.ids is None:
-            return found
-        return (entity for entity in found if scope.covers(p4info_id(entity)))
+            return entities
+        return (entity for entity in entities if scope.covers(p4info_id(entity)))
 
     def set_port_up(self, port: int, up: bool) -> None:
         """Tell the groups, one-shot sets and replicas that depend on `port` whether it is up."""
@@ -177,18 +183,18 @@ class Pipeline:
 
     def entities(self) -> Iterator[p4r.Entity]:
         """Yield all forwarding state, in an order in which it can be written again."""
-        for query in (
-            p4r.Entity(action_profile_member=p4r.ActionProfileMember()),
-            p4r.Entity(action_profile_group=p4r.ActionProfileGroup()),
-            *self.tables.everything(),
-            p4r.Entity(counter_entry=p4r.CounterEntry()),
-            p4r.Entity(meter_entry=p4r.MeterEntry()),
-            p4r.Entity(register_entry=p4r.RegisterEntry()),
-            p4r.Entity(value_set_entry=p4r.ValueSetEntry()),
-            *self.replication.everything(),
-            p4r.Entity(digest_entry=p4r.DigestEntry()),
-        ):
+        # Entries of tables refer to members and groups.
+        yield from self.read(p4r.Entity(action_profile_member=p4r.ActionProfileMember()))
+        yield from self.read(p4r.Entity(action_profile_group=p4r.ActionProfileGroup()))
+        for query in self.tables.everything():
             yield from self.read(query)
+        yield from self.read(p4r.Entity(counter_entry=p4r.CounterEntry()))
+        yield from self.read(p4r.Entity(meter_entry=p4r.MeterEntry()))
+        yield from self.read(p4r.Entity(register_entry=p4r.RegisterEntry()))
+        yield from self.read(p4r.Entity(value_set_entry=p4r.ValueSetEntry()))
+        for query in self.replication.everything():
+            yield from self.read(query)
+        yield from self.read(p4r.Entity(digest_entry=p4r.DigestEntry()))
 
     def adopt(self, other: Pipeline) -> None:
         """Take over all forwarding state of `other`, before anything else is written.
@@ -203,13 +209,11 @@ class Pipeline:
             content = _content(entity)
             if getattr(content, "is_const", False):
                 continue
-            exists = entity.WhichOneof("entity") in _CELLS or getattr(
-                content, "is_default_action", False
-            )
+            is_default = getattr(content, "is_default_action", False)
+            exists = is_default or entity.WhichOneof("entity") in _CELLS
+            change = p4r.Update.MODIFY if exists else p4r.Update.INSERT
             try:
-                self._store(entity).write(
-                    p4r.Update.MODIFY if exists else p4r.Update.INSERT, content
-                )
+                self._store(entity).write(change, content)
             except RefusedError as error:
                 raise RefusedError(
                     Code.INVALID_ARGUMENT,
@@ -248,15 +252,12 @@ class Pipeline:
         entity = update.entity
         if update.type == p4r.Update.INSERT:
             return [p4r.Update(type=p4r.Update.DELETE, entity=entity)]
+        back = p4r.Update.MODIFY
         if update.type == p4r.Update.DELETE:
             back = p4r.Update.INSERT
-        else:
-            back = p4r.Update.MODIFY
         try:
-            return [
-                p4r.Update(type=back, entity=before)
-                for before in self._store(entity).current(_content(entity))
-            ]
+            present = self._store(entity).current(_content(entity))
+            return [p4r.Update(type=back, entity=before) for before in present]
         except RefusedError:
             return []
 

@@ -50,8 +50,11 @@ class ProfileView:
     @property
     def numbers(self) -> dict[int, int]:
         """Return the first element of a call, by action id."""
-        positions = {name: number for number, name in enumerate(self.profile.actions)}
-        return {number: positions[codec.name] for number, codec in self.actions.items()}
+        positions = list(self.profile.actions)
+        numbers: dict[int, int] = {}
+        for action_id, codec in self.actions.items():
+            numbers[action_id] = positions.index(codec.name)
+        return numbers
 
     @property
     def place(self) -> str:
@@ -65,16 +68,20 @@ class ProfileView:
         """
         codec = self.actions.get(action.action_id)
         if codec is None:
-            raise self.refused(
-                Code.INVALID_ARGUMENT, f"there is no action with id {action.action_id}"
-            )
+            reason = f"there is no action with id {action.action_id}"
+            raise self.refused(Code.INVALID_ARGUMENT, reason)
         return codec.name, codec.decode(action)
 
     def refused(self, code: Code, reason: str) -> RefusedError:
         """Return the error to raise, with the profile's name in front of `reason`."""
         return RefusedError(code, f"{self.place}: {reason}")
 
-    def check_weights(self, weights: Sequence[int], by_members: bool, limit: int) -> Sequence[int]:
+    def check_weights(
+        self,
+        weights: Sequence[int],
+        by_members: bool,
+        limit: int,
+    ) -> Sequence[int]:
         """Return the weights to use. Refuse weights that the profile does not allow, and a group
         whose size is above `limit`.
 
@@ -111,10 +118,10 @@ class ProfileView:
         """Raise RESOURCE_EXHAUSTED unless the selector has room for `more` in its groups."""
         most = self.info.size
         if most and self.occupied + more > most:
-            what = "members" if self.info.sum_of_members else "weights"
+            unit = "members" if self.info.sum_of_members else "weights"
             raise self.refused(
                 Code.RESOURCE_EXHAUSTED,
-                f"is full: all groups together have room for {what} of {most}, {self.occupied} are"
+                f"is full: all groups together have room for {unit} of {most}, {self.occupied} are"
                 f" taken, {more} more are wanted",
             )
 
@@ -137,7 +144,6 @@ class ProfileStore:
     def __init__(self, info: P4InfoIndex, switch: Switch) -> None:
         self._views: dict[int, ProfileView] = {}
         for number, profile in info.profiles.items():
-            tables = [info.tables[table] for table in profile.table_ids if table in info.tables]
             implementation = switch.action_profiles.get(profile.name)
             if implementation is None and not profile.table_ids:
                 continue  # p4c omits profiles that no table uses from the program
@@ -145,11 +151,11 @@ class ProfileStore:
                 raise P4InfoError(
                     f"action profile {profile.name!r} of the P4Info is not in the program"
                 )
-            actions = {
-                action: ActionCodec(info.actions[action])
-                for table in tables
-                for action in table.actions
-            }
+            actions: dict[int, ActionCodec] = {}
+            for table_id in profile.table_ids:
+                if table_id in info.tables:
+                    for action in info.tables[table_id].actions:
+                        actions[action] = ActionCodec(info.actions[action])
             self._views[number] = ProfileView(profile, implementation, actions)
         self.members = MemberStore(self)
         self.groups = GroupStore(self)
@@ -170,7 +176,10 @@ class ProfileStore:
         return list(self._views.values())
 
     def make_one_shot(
-        self, view: ProfileView, actions: p4r.ActionProfileActionSet, instead: OneShot | None = None
+        self,
+        view: ProfileView,
+        actions: p4r.ActionProfileActionSet,
+        instead: OneShot | None = None,
     ) -> OneShot:
         """Make the group of a one-shot set, which may replace another set that goes.
 
@@ -195,13 +204,13 @@ class ProfileStore:
         ports: list[int | None] = []
         for part in actions.action_profile_actions:
             weights.append(part.weight)
+            name, args = view.call(part.action)
             with refusing():
-                calls.append(view.profile.call(*view.call(part.action)))
+                calls.append(view.profile.call(name, args))
             ports.append(_watched(view, part))
         watch = ports if any(port is not None for port in ports) else ()
-        return self.make_set(
-            view, calls, weights, watch, by_members, actions.SerializeToString(), instead
-        )
+        written = actions.SerializeToString()
+        return self.make_set(view, calls, weights, watch, by_members, written, instead)
 
     def make_set(
         self,
@@ -234,8 +243,10 @@ class ProfileStore:
         more = size if instead is None else size - instead.size
         if view.occupied + more > view.info.size:
             view.refuse_overflow(more)
-        going = 0 if instead is None else instead.members
-        if view.set_members + len(calls) - going > view.profile.max_size:
+        members = view.set_members + len(calls)
+        if instead is not None:
+            members -= instead.members
+        if members > view.profile.max_size:
             raise view.refused(
                 Code.RESOURCE_EXHAUSTED, f"is full ({view.profile.max_size} members)"
             )
@@ -285,7 +296,10 @@ class MemberStore:
             for number, member in view.profile.members.items():
                 if query.member_id not in (0, number):
                     continue
-                message = p4r.ActionProfileMember(action_profile_id=view.info.id, member_id=number)
+                message = p4r.ActionProfileMember(
+                    action_profile_id=view.info.id,
+                    member_id=number,
+                )
                 names[member.action].encode(member.args, message.action)
                 yield p4r.Entity(action_profile_member=message)
 
@@ -319,21 +333,26 @@ class GroupStore:
         if view.one_shots:
             raise view.refused(Code.INVALID_ARGUMENT, "groups cannot be mixed with one-shot sets")
         weights = self._weights(view, entity)
-        watched = ((member.member_id, _watched(view, member)) for member in entity.members)
-        watch = {member: port for member, port in watched if port is not None}
+        watch: dict[int, int] = {}
+        for member in entity.members:
+            port = _watched(view, member)
+            if port is not None:
+                watch[member.member_id] = port
+
+        is_new = kind == p4r.Update.INSERT
         before = view.group_messages.get(number)
-        if kind == p4r.Update.MODIFY and before is not None and before.max_size != entity.max_size:
+        if not is_new and before is not None and before.max_size != entity.max_size:
             raise view.refused(
                 Code.INVALID_ARGUMENT,
                 f"max_size of group {number} is {before.max_size} and cannot change",
             )
-        more = view.size(weights.values()) - (
-            0 if kind == p4r.Update.INSERT else self._size(view, number)
-        )
-        if (kind == p4r.Update.INSERT and before is None) or kind == p4r.Update.MODIFY:
+        more = view.size(weights.values())
+        if not is_new:
+            more -= self._size(view, number)
+        if not is_new or before is None:
             view.refuse_overflow(more)
         with refusing():
-            if kind == p4r.Update.INSERT:
+            if is_new:
                 view.profile.insert_group(number, weights, watch)
             else:
                 view.profile.modify_group(number, weights, watch)
@@ -358,10 +377,10 @@ class GroupStore:
     def _weights(self, view: ProfileView, entity: p4r.ActionProfileGroup) -> dict[int, int]:
         limit = view.info.max_group_size
         if entity.max_size < 0 or (limit and not 1 <= entity.max_size <= limit):
-            shown = f"1..{limit}" if limit else "0 or more"
+            limits = f"1..{limit}" if limit else "0 or more"
             raise view.refused(
                 Code.INVALID_ARGUMENT,
-                f"max_size {entity.max_size} of group {entity.group_id} is not {shown}",
+                f"max_size {entity.max_size} of group {entity.group_id} is not {limits}",
             )
         if entity.max_size > _MOST_WEIGHT:
             raise view.refused(
@@ -371,9 +390,8 @@ class GroupStore:
         numbers = [member.member_id for member in entity.members]
         if len(set(numbers)) < len(numbers):
             raise view.refused(Code.INVALID_ARGUMENT, f"group {entity.group_id} has a member twice")
-        weights = view.check_weights(
-            [member.weight for member in entity.members], view.info.sum_of_members, 0
-        )
+        written = [member.weight for member in entity.members]
+        weights = view.check_weights(written, view.info.sum_of_members, 0)
         size = view.size(weights)
         if entity.max_size and size > entity.max_size:
             raise view.refused(
@@ -389,9 +407,13 @@ class GroupStore:
         return view.size(group.members.values())
 
 
-def _check_id(view: ProfileView, what: str, number: int) -> None:
+def _check_id(
+    view: ProfileView,
+    kind: str,
+    number: int,
+) -> None:
     if number == 0:
-        raise view.refused(Code.INVALID_ARGUMENT, f"the {what} id is missing")
+        raise view.refused(Code.INVALID_ARGUMENT, f"the {kind} id is missing")
 
 
 _HASHING = (

@@ -12,8 +12,9 @@ __all__ = ["as_status", "refusing"]
 
 
 def as_status(error: TableError, otherwise: Code = Code.INVALID_ARGUMENT) -> RefusedError:
-    """Return `error` with the specification's code for it; `otherwise` is the code of a request
-    that does not fit.
+    """Return `error` with the specification's code for it.
+
+    `otherwise` is the code of a request that does not fit.
     """
     if isinstance(error, DuplicateEntry):
         code = Code.ALREADY_EXISTS

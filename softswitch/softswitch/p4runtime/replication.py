@@ -50,7 +50,11 @@ class _Plan:
     @property
     def watched(self) -> frozenset[int]:
         """Return the ports whose state makes a difference."""
-        return frozenset(port for choice in self.choices if len(choice) > 1 for port, _ in choice)
+        ports: set[int] = set()
+        for choice in self.choices:
+            if len(choice) > 1:
+                ports.update(port for port, _ in choice)
+        return frozenset(ports)
 
 
 class ReplicationStore:
@@ -68,8 +72,8 @@ class ReplicationStore:
 
     def write(self, kind: int, entity: p4r.PacketReplicationEngineEntry) -> None:
         """Apply an INSERT, MODIFY or DELETE of a multicast group or a clone session."""
-        which = entity.WhichOneof("type")
-        if which == "multicast_group_entry":
+        entry_type = entity.WhichOneof("type")
+        if entry_type == "multicast_group_entry":
             group = p4r.MulticastGroupEntry()
             group.CopyFrom(entity.multicast_group_entry)
             number = group.multicast_group_id
@@ -81,7 +85,7 @@ class ReplicationStore:
                 return
             self._install(number, _Plan(_choices(group, place)), self._group_plans)
             self._groups[number] = group
-        elif which == "clone_session_entry":
+        elif entry_type == "clone_session_entry":
             session = p4r.CloneSessionEntry()
             session.CopyFrom(entity.clone_session_entry)
             number = session.session_id
@@ -91,11 +95,8 @@ class ReplicationStore:
                 self._unwatch(number, self._session_plans.pop(number))
                 _remove(number, self._sessions, self._switch.clone_sessions)
                 return
-            self._install(
-                number,
-                _Plan(_choices(session, place), _session(session, place)),
-                self._session_plans,
-            )
+            plan = _Plan(_choices(session, place), _session(session, place))
+            self._install(number, plan, self._session_plans)
             self._sessions[number] = session
         else:
             raise RefusedError(
@@ -109,16 +110,21 @@ class ReplicationStore:
         else:
             self._down.add(port)
         for is_session, number in self._watchers.get(port, ()):
-            self._realize(
-                number, (self._session_plans if is_session else self._group_plans)[number]
-            )
+            plans = self._session_plans if is_session else self._group_plans
+            self._realize(number, plans[number])
 
-    def _install(self, number: int, plan: _Plan, plans: dict[int, _Plan]) -> None:
+    def _install(
+        self,
+        number: int,
+        plan: _Plan,
+        plans: dict[int, _Plan],
+    ) -> None:
         if number in plans:
             self._unwatch(number, plans[number])
         plans[number] = plan
+        watcher = (plan.session is not None, number)
         for port in plan.watched:
-            self._watchers.setdefault(port, set()).add((plan.session is not None, number))
+            self._watchers.setdefault(port, set()).add(watcher)
         self._realize(number, plan)
 
     def _unwatch(self, number: int, plan: _Plan) -> None:
@@ -129,28 +135,31 @@ class ReplicationStore:
                 del self._watchers[port]
 
     def _realize(self, number: int, plan: _Plan) -> None:
-        down = self._down
-        replicas = tuple(
-            next((replica for replica in choice if replica[0] not in down), choice[0])
-            for choice in plan.choices
-        )
-        if plan.session is None:
+        replicas = tuple(self._best(choice) for choice in plan.choices)
+        session = plan.session
+        if session is None:
             self._switch.multicast_groups[number] = replicas
         else:
-            self._switch.clone_sessions[number] = CloneSession(
-                replicas, plan.session.truncate_bytes, plan.session.queue
-            )
+            realized = CloneSession(replicas, session.truncate_bytes, session.queue)
+            self._switch.clone_sessions[number] = realized
+
+    def _best(self, choice: tuple[Replica, ...]) -> Replica:
+        """Return the first replica whose port is up, or the first if none is."""
+        for replica in choice:
+            if replica[0] not in self._down:
+                return replica
+        return choice[0]
 
     def read(self, query: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.Entity]:
         """Yield one group or session, or all of that kind if the id is 0."""
-        which = query.WhichOneof("type")
-        if which == "multicast_group_entry":
+        entry_type = query.WhichOneof("type")
+        if entry_type == "multicast_group_entry":
             wanted = query.multicast_group_entry.multicast_group_id
             for number, group in self._groups.items():
                 if wanted in (0, number):
                     entry = p4r.PacketReplicationEngineEntry(multicast_group_entry=group)
                     yield p4r.Entity(packet_replication_engine_entry=entry)
-        elif which == "clone_session_entry":
+        elif entry_type == "clone_session_entry":
             wanted = query.clone_session_entry.session_id
             for number, session in self._sessions.items():
                 if wanted in (0, number):
@@ -168,23 +177,34 @@ class ReplicationStore:
 
     def everything(self) -> Iterator[p4r.Entity]:
         """Yield the queries that select all groups and sessions."""
-        for entry in (
-            p4r.PacketReplicationEngineEntry(multicast_group_entry=p4r.MulticastGroupEntry()),
-            p4r.PacketReplicationEngineEntry(clone_session_entry=p4r.CloneSessionEntry()),
-        ):
-            yield p4r.Entity(packet_replication_engine_entry=entry)
+        group = p4r.MulticastGroupEntry()
+        entry = p4r.PacketReplicationEngineEntry(multicast_group_entry=group)
+        yield p4r.Entity(packet_replication_engine_entry=entry)
+        session = p4r.CloneSessionEntry()
+        entry = p4r.PacketReplicationEngineEntry(clone_session_entry=session)
+        yield p4r.Entity(packet_replication_engine_entry=entry)
 
 
-def _check_presence(kind: int, place: str, number: int, most: int, known: dict[int, Any]) -> None:
+def _check_presence(
+    kind: int,
+    place: str,
+    number: int,
+    most: int,
+    existing: dict[int, Any],
+) -> None:
     if not 1 <= number <= most:
         raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: the id is not in 1..{most}")
-    if kind == p4r.Update.INSERT and number in known:
+    if kind == p4r.Update.INSERT and number in existing:
         raise RefusedError(Code.ALREADY_EXISTS, f"{place} exists")
-    if kind != p4r.Update.INSERT and number not in known:
+    if kind != p4r.Update.INSERT and number not in existing:
         raise RefusedError(Code.NOT_FOUND, f"{place} does not exist")
 
 
-def _remove(number: int, messages: dict[int, Any], realized: MutableMapping[int, Any]) -> None:
+def _remove(
+    number: int,
+    messages: dict[int, Any],
+    realized: MutableMapping[int, Any],
+) -> None:
     del messages[number]
     realized.pop(number, None)
 
@@ -193,7 +213,7 @@ def _choices(
     entry: p4r.MulticastGroupEntry | p4r.CloneSessionEntry, place: str
 ) -> tuple[tuple[Replica, ...], ...]:
     """Return the choices of each replica, and bring the ports in `entry` to canonical form."""
-    found: list[tuple[Replica, ...]] = []
+    choices: list[tuple[Replica, ...]] = []
     seen: set[Replica] = set()
     for replica in entry.replicas:
         if replica.WhichOneof("port_kind") == "port":
@@ -224,8 +244,8 @@ def _choices(
                     f"{place}: port {number} with instance {instance} is given twice",
                 )
             seen.add((number, instance))
-        found.append(tuple(choice))
-    return tuple(found)
+        choices.append(tuple(choice))
+    return tuple(choices)
 
 
 def _port(data: bytes, place: str) -> tuple[int, bytes]:

@@ -43,8 +43,9 @@ class RoleScope:
     can_push_pipeline: bool = True
 
     def covers(self, number: int | None) -> bool:
-        """Return whether the role covers an entity with P4Info id `number`; None is an entity
-        without one.
+        """Return whether the role covers an entity with P4Info id `number`.
+
+        None is an entity without one.
         """
         return self.ids is None or number is None or number in self.ids
 
@@ -62,13 +63,17 @@ class RoleScope:
 FULL_ACCESS = RoleScope()
 
 
-def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleScope:
+def role_scope(
+    role: str,
+    config: Any,
+    scopes: Mapping[str, RoleScope],
+) -> RoleScope:
     """Return the limits that `config` describes.
 
     Args:
         role: the name of the role, for messages.
         config: a google.protobuf.Any, None if the controller sent none.
-        others: the limits of the other roles that controllers hold now.
+        scopes: the limits of the roles that controllers hold now.
 
     Raises:
         RefusedError: INVALID_ARGUMENT if it is not a P4RoleConfig, contradicts itself or claims
@@ -78,10 +83,10 @@ def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleS
         return FULL_ACCESS
     message = stratum.P4RoleConfig()
     try:
-        known = config.Unpack(message)
+        is_unpacked = config.Unpack(message)
     except DecodeError:
-        known = False
-    if not known:
+        is_unpacked = False
+    if not is_unpacked:
         kind = config.TypeName() or "nothing"
         raise _refused(
             role,
@@ -95,7 +100,7 @@ def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleS
     both = exclusive & shared
     if both:
         raise _refused(role, f"id {min(both)} is both exclusive and shared")
-    for name, other in others.items():
+    for name, other in scopes.items():
         if name == role or other.ids is None:
             continue
         taken = (exclusive & other.ids) | (shared & other.exclusive)
@@ -119,8 +124,9 @@ def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleS
 
 
 def p4info_id(entity: p4r.Entity) -> int | None:
-    """Return the P4Info id that `entity` belongs to; None for the packet replication engine, which
-    has none.
+    """Return the P4Info id that `entity` belongs to.
+
+    The packet replication engine has none.
     """
     kind = entity.WhichOneof("entity")
     find = _IDS.get(kind) if kind is not None else None

@@ -61,10 +61,7 @@ class Server(Listener):
         credentials: grpc.ServerCredentials | None = None,
         max_workers: int | None = None,
     ) -> None:
-        if isinstance(devices, Device):
-            listed = [devices]
-        else:
-            listed = list(devices)
+        listed = [devices] if isinstance(devices, Device) else list(devices)
         self.devices = {device.device_id: device for device in listed}
         if not listed:
             raise ValueError("devices: a server needs at least one")
@@ -158,11 +155,17 @@ class _P4RuntimeService:
         if not context.add_callback(lambda: outbox.put(None)):
             return  # the call has already ended
         reader = threading.Thread(
-            target=session.serve, args=(requests,), name="softswitch-stream", daemon=True
+            target=session.serve,
+            args=(requests,),
+            name="softswitch-stream",
+            daemon=True,
         )
         reader.start()
         try:
-            while (message := outbox.get()) is not None:
+            while True:
+                message = outbox.get()
+                if message is None:
+                    return
                 if isinstance(message, Status):
                     abort(context, RefusedError(message.code, message.message), p4r.Error)
                 yield message
@@ -172,9 +175,9 @@ class _P4RuntimeService:
     def _device(self, device_id: int) -> Device:
         device = self._devices.get(device_id)
         if device is None:
-            known = ", ".join(map(str, self._devices))
+            device_ids = ", ".join(map(str, self._devices))
             raise RefusedError(
-                Code.NOT_FOUND, f"this server has no device {device_id}; devices: {known}"
+                Code.NOT_FOUND, f"this server has no device {device_id}; devices: {device_ids}"
             )
         return device
 
@@ -184,31 +187,28 @@ def _handlers(service: _P4RuntimeService) -> grpc.GenericRpcHandler:
 
     The generated class would make a message of every update.
     """
-    return grpc.method_handlers_generic_handler(
-        "p4.v1.P4Runtime",
-        {
-            "Write": handlers.unary_unary(service.write, WireRequest.parse, p4r.WriteResponse),
-            "Read": handlers.unary_stream(
-                service.read, p4r.ReadRequest.FromString, p4r.ReadResponse
-            ),
-            "SetForwardingPipelineConfig": handlers.unary_unary(
-                service.set_pipeline,
-                p4r.SetForwardingPipelineConfigRequest.FromString,
-                p4r.SetForwardingPipelineConfigResponse,
-            ),
-            "GetForwardingPipelineConfig": handlers.unary_unary(
-                service.get_pipeline,
-                p4r.GetForwardingPipelineConfigRequest.FromString,
-                p4r.GetForwardingPipelineConfigResponse,
-            ),
-            "StreamChannel": handlers.stream_stream(
-                service.stream, p4r.StreamMessageRequest.FromString, p4r.StreamMessageResponse
-            ),
-            "Capabilities": handlers.unary_unary(
-                service.capabilities, p4r.CapabilitiesRequest.FromString, p4r.CapabilitiesResponse
-            ),
-        },
+    methods: dict[str, grpc.RpcMethodHandler] = {}
+    methods["Write"] = handlers.unary_unary(service.write, WireRequest.parse, p4r.WriteResponse)
+    methods["Read"] = handlers.unary_stream(
+        service.read, p4r.ReadRequest.FromString, p4r.ReadResponse
     )
+    methods["SetForwardingPipelineConfig"] = handlers.unary_unary(
+        service.set_pipeline,
+        p4r.SetForwardingPipelineConfigRequest.FromString,
+        p4r.SetForwardingPipelineConfigResponse,
+    )
+    methods["GetForwardingPipelineConfig"] = handlers.unary_unary(
+        service.get_pipeline,
+        p4r.GetForwardingPipelineConfigRequest.FromString,
+        p4r.GetForwardingPipelineConfigResponse,
+    )
+    methods["StreamChannel"] = handlers.stream_stream(
+        service.stream, p4r.StreamMessageRequest.FromString, p4r.StreamMessageResponse
+    )
+    methods["Capabilities"] = handlers.unary_unary(
+        service.capabilities, p4r.CapabilitiesRequest.FromString, p4r.CapabilitiesResponse
+    )
+    return grpc.method_handlers_generic_handler("p4.v1.P4Runtime", methods)
 
 
 _Outbox = SimpleQueue[p4r.StreamMessageResponse | Status | None] | LocalStream
@@ -216,8 +216,9 @@ _Outbox = SimpleQueue[p4r.StreamMessageResponse | Status | None] | LocalStream
 
 
 class _Session:
-    """One StreamChannel, which belongs to no device until its first arbitration message names
-    one.
+    """One StreamChannel.
+
+    It belongs to no device until its first arbitration message names one.
     """
 
     def __init__(self, devices: dict[int, Device], outbox: _Outbox) -> None:
@@ -268,8 +269,9 @@ class _Session:
             self._outbox.put(p4r.StreamMessageResponse(error=error))
             return None
         if device is None:
-            known = ", ".join(map(str, self._devices))
-            text = f"this server has no device {request.arbitration.device_id}; devices: {known}"
+            device_ids = ", ".join(map(str, self._devices))
+            number = request.arbitration.device_id
+            text = f"this server has no device {number}; devices: {device_ids}"
             self._outbox.put(Status(Code.NOT_FOUND, text))
             return None
         with self._lock:

@@ -19,7 +19,14 @@ from softswitch.p4runtime.arrays import counts
 from softswitch.p4runtime.codec import ActionCodec, KeyCodec
 from softswitch.p4runtime.idle import IdleTimers, Watch
 from softswitch.p4runtime.metering import meter_config, meter_message
-from softswitch.p4runtime.p4info import ActionScope, MatchKind, P4InfoError, P4InfoIndex, TableInfo
+from softswitch.p4runtime.p4info import (
+    ActionScope,
+    MatchInfo,
+    MatchKind,
+    P4InfoError,
+    P4InfoIndex,
+    TableInfo,
+)
 from softswitch.p4runtime.profiles import OneShot, ProfileStore, ProfileView
 from softswitch.p4runtime.refusals import as_status, refusing
 from softswitch.profiles import Group
@@ -31,9 +38,13 @@ __all__ = ["TableStore", "TableView"]
 
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
+Rows = Iterable[tuple[Any, ...]]
+Insertion = Callable[[Rows], int]
+"""A function that inserts entries, and returns how many before the first that is refused."""
+
 
 @dataclass(slots=True)
-class _Beside:
+class _Notes:
     """The properties of an entry that are kept beside the switch's table."""
 
     controller_metadata: int = 0
@@ -44,27 +55,29 @@ class _Beside:
     """Its idle timeout, if it has one."""
 
 
-_NOTHING = _Beside()
+_NOTHING = _Notes()
 
 
 class TableView:
     """One table as controllers see it."""
 
     def __init__(
-        self, info: TableInfo, table: Table, index: P4InfoIndex, profile: ProfileView | None
+        self,
+        info: TableInfo,
+        table: Table,
+        index: P4InfoIndex,
+        profile: ProfileView | None,
     ) -> None:
         if len(info.fields) != len(table.key_names):
             raise P4InfoError(
                 f"table {info.name} has {len(info.fields)} key fields in the P4Info, "
                 f"{len(table.key_names)} in the program"
             )
-        info = replace(
-            info,
-            fields=tuple(
-                field if field.width else replace(field, width=width)
-                for field, width in zip(info.fields, table.key_widths, strict=True)
-            ),
-        )
+        fields: list[MatchInfo] = []
+        for field, width in zip(info.fields, table.key_widths, strict=True):
+            # A translated field has no width of its own.
+            fields.append(field if field.width else replace(field, width=width))
+        info = replace(info, fields=tuple(fields))
         self.info = info
         self.table = table
         # BMv2's JSON does not distinguish initial entries from constant ones.
@@ -74,23 +87,26 @@ class TableView:
         table.max_size = max(table.max_size, info.size)
         self.profile = profile
         self.key = KeyCodec(f"table {info.name}", info.fields)
-        self.actions = {number: ActionCodec(index.actions[number]) for number in info.actions}
-        unknown = [codec.name for codec in self.actions.values() if codec.name not in table.actions]
-        if unknown and profile is None:
-            raise P4InfoError(
-                f"table {info.name} has an action {unknown[0]!r} in the P4Info that the program"
-                " does not have"
-            )
-        self.by_name = {codec.name: codec for codec in self.actions.values()}
+        self.actions: dict[int, ActionCodec] = {}
+        self.by_name: dict[str, ActionCodec] = {}
+        for number in info.actions:
+            codec = ActionCodec(index.actions[number])
+            if profile is None and codec.name not in table.actions:
+                raise P4InfoError(
+                    f"table {info.name} has an action {codec.name!r} in the P4Info that the program"
+                    " does not have"
+                )
+            self.actions[number] = codec
+            self.by_name[codec.name] = codec
         self.needs_priority = info.needs_priority
         self.agrees = _agrees(info, table, index)
         """Whether every value that fits the P4Info also fits the program.
 
         This holds unless values are translated.
         """
-        self.beside: dict[int, _Beside] = {}
+        self.notes: dict[int, _Notes] = {}
         self.one_shots: dict[int, OneShot] = {}
-        self.beside_default = _Beside()
+        self.default_notes = _Notes()
 
     def refused(self, code: Code, reason: str) -> RefusedError:
         return RefusedError(code, f"table {self.info.name}: {reason}")
@@ -112,6 +128,10 @@ class TableView:
             )
         return self.key.decode(entry.match), priority
 
+    def normal(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return `key` as the program's table takes it."""
+        return key if self.agrees else self.table.normal(key)
+
     def find(self, entry: p4r.TableEntry) -> Entry:
         """Return the entry with the key of `entry`.
 
@@ -121,15 +141,14 @@ class TableView:
         with refusing():
             handle = self.table.find(key, priority)
         if handle is None:
-            raise self.refused(
-                Code.NOT_FOUND,
-                f"there is no entry with the key {key}{self._with_priority(priority)}",
-            )
+            rank = f" and priority {priority}" if self.needs_priority else ""
+            raise self.refused(Code.NOT_FOUND, f"there is no entry with the key {key}{rank}")
         return self.table.entry(handle)
 
     def call(self, action: p4r.Action, forbidden: ActionScope) -> tuple[str, tuple[int, ...]]:
-        """Return name and arguments of `action`, which must not have scope `forbidden` in this
-        table.
+        """Return name and arguments of `action`.
+
+        It must not have scope `forbidden` in this table.
         """
         number = action.action_id
         codec = self.actions.get(number)
@@ -137,39 +156,48 @@ class TableView:
             raise self.refused(Code.INVALID_ARGUMENT, f"there is no action with id {number}")
         if self.info.actions[number] is forbidden:
             if forbidden is ActionScope.TABLE_ONLY:
-                what = "be the default action"
+                use = "be the default action"
             else:
-                what = "be the action of an entry"
-            raise self.refused(Code.PERMISSION_DENIED, f"action {codec.name} cannot {what}")
+                use = "be the action of an entry"
+            raise self.refused(Code.PERMISSION_DENIED, f"action {codec.name} cannot {use}")
         return codec.name, codec.decode(action)
 
-    def fill(self, message: p4r.TableEntry, entry: Entry, query: p4r.TableEntry) -> None:
+    def fill(
+        self,
+        message: p4r.TableEntry,
+        entry: Entry,
+        query: p4r.TableEntry,
+    ) -> None:
         """Write `entry` into an empty `message`, with the parts that `query` asks for."""
         message.table_id = self.info.id
         if entry.priority:
             message.priority = entry.priority
         self.key.encode(entry.key, message)
-        beside = self.beside.get(entry.handle, _NOTHING)
+        notes = self.notes.get(entry.handle, _NOTHING)
         if entry.handle in self.one_shots:
-            message.action.action_profile_action_set.ParseFromString(
-                self.one_shots[entry.handle].written
-            )
+            one_shot = self.one_shots[entry.handle]
+            message.action.action_profile_action_set.ParseFromString(one_shot.written)
         elif entry.group is not None:
             message.action.action_profile_group_id = entry.group
         elif entry.member is not None:
             message.action.action_profile_member_id = entry.member
         elif entry.action is not None:
             self.by_name[entry.action].encode(entry.args, message.action.action)
-        if beside is not _NOTHING:
-            message.controller_metadata = beside.controller_metadata
-            message.metadata = beside.metadata
-            if beside.watch is not None:
-                message.idle_timeout_ns = beside.watch.timeout_ns
+        if notes is not _NOTHING:
+            message.controller_metadata = notes.controller_metadata
+            message.metadata = notes.metadata
+            if notes.watch is not None:
+                message.idle_timeout_ns = notes.watch.timeout_ns
         if self.info.is_const:
             message.is_const = True
         self._fill_resources(message, entry, query)
 
-    def _fill_resources(self, message: p4r.TableEntry, entry: Entry, query: p4r.TableEntry) -> None:
+    def _fill_resources(
+        self,
+        message: p4r.TableEntry,
+        entry: Entry,
+        query: p4r.TableEntry,
+    ) -> None:
         if query.HasField("counter_data") and self.table.has_counters:
             message.counter_data.packet_count = entry.packets
             message.counter_data.byte_count = entry.bytes
@@ -200,39 +228,48 @@ class TableView:
 
     def default_message(self, query: p4r.TableEntry) -> p4r.TableEntry:
         """Return the default entry with the parts that `query` asks for."""
-        message = p4r.TableEntry(table_id=self.info.id, is_default_action=True)
+        message = p4r.TableEntry(
+            table_id=self.info.id,
+            is_default_action=True,
+        )
         default = self.table.default
         if default is not None and default[0] in self.by_name:
             self.by_name[default[0]].encode(default[1], message.action.action)
-        message.controller_metadata = self.beside_default.controller_metadata
-        message.metadata = self.beside_default.metadata
+        message.controller_metadata = self.default_notes.controller_metadata
+        message.metadata = self.default_notes.metadata
         message.is_const = self.has_const_default
         self._fill_resources(message, self.table.default_entry, query)
         return message
 
-    def _with_priority(self, priority: int) -> str:
-        if self.needs_priority:
-            return f" and priority {priority}"
-        return ""
 
-
-def _agrees(info: TableInfo, table: Table, index: P4InfoIndex) -> bool:
+def _agrees(
+    info: TableInfo,
+    table: Table,
+    index: P4InfoIndex,
+) -> bool:
     kinds = {MatchKind.OPTIONAL: "ternary"}
-    return all(
-        field.width == width and kinds.get(field.kind, field.kind.value) == kind
-        for field, width, kind in zip(info.fields, table.key_widths, table.match_types, strict=True)
-    ) and all(
-        [param.width for param in index.actions[number].params]
-        == [param.width for param in table.action_params.get(index.actions[number].name, ())]
-        for number in info.actions
-    )
+    types = zip(table.key_widths, table.match_types, strict=True)
+    for field, (width, kind) in zip(info.fields, types, strict=True):
+        if field.width != width or kinds.get(field.kind, field.kind.value) != kind:
+            return False
+    for number in info.actions:
+        action = index.actions[number]
+        widths = [param.width for param in action.params]
+        params = table.action_params.get(action.name, ())
+        if widths != [param.width for param in params]:
+            return False
+    return True
 
 
 class TableStore:
     """TableEntry entities of a program."""
 
     def __init__(
-        self, info: P4InfoIndex, switch: Switch, profiles: ProfileStore, now_ns: Callable[[], int]
+        self,
+        info: P4InfoIndex,
+        switch: Switch,
+        profiles: ProfileStore,
+        now_ns: Callable[[], int],
     ) -> None:
         self._profiles = profiles
         self._now_ns = now_ns
@@ -241,10 +278,9 @@ class TableStore:
         for number, table in info.tables.items():
             if table.name not in switch.tables:
                 raise P4InfoError(f"table {table.name!r} of the P4Info is not in the program")
+            profile = None
             if table.profile_id:
                 profile = profiles.view(table.profile_id)
-            else:
-                profile = None
             self._views[number] = TableView(table, switch.tables[table.name], info, profile)
 
     # -- entities ----------------------------------------------------------------------------------
@@ -270,13 +306,8 @@ class TableStore:
                 Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch"
             )
         if not query.table_id:
-            if (
-                query.match
-                or query.priority
-                or query.HasField("action")
-                or query.metadata
-                or query.controller_metadata
-            ):
+            has_notes = query.metadata or query.controller_metadata
+            if query.match or query.priority or query.HasField("action") or has_notes:
                 raise RefusedError(
                     Code.INVALID_ARGUMENT,
                     "a query of all tables (table id 0) cannot have other filters",
@@ -297,22 +328,26 @@ class TableStore:
             message.ClearField("is_const")
             yield p4r.Entity(table_entry=message)
         else:
-            found = p4r.Entity()
-            view.fill(found.table_entry, view.find(entity), _EVERYTHING)
+            copied = p4r.Entity()
+            view.fill(copied.table_entry, view.find(entity), _EVERYTHING)
             if view.info.is_const:
                 # Only direct resources of such an entry can be written.
-                found.table_entry.ClearField("is_const")
-                found.table_entry.ClearField("action")
-            yield found
+                copied.table_entry.ClearField("is_const")
+                copied.table_entry.ClearField("action")
+            yield copied
 
     def everything(self) -> Iterator[p4r.Entity]:
         """Yield the queries that select everything that a controller may have written."""
         yield p4r.Entity(table_entry=_EVERYTHING)
         for number, view in self._views.items():
-            key = p4r.TableEntry(table_id=number, is_default_action=True)
-            beside = view.beside_default
+            key = p4r.TableEntry(
+                table_id=number,
+                is_default_action=True,
+            )
+            notes = view.default_notes
             resources = view.table.default_entry
-            if not view.table.default_is_initial or beside.metadata or beside.controller_metadata:
+            has_notes = notes.metadata or notes.controller_metadata
+            if has_notes or not view.table.default_is_initial:
                 yield p4r.Entity(table_entry=key)
             if resources.packets or resources.bytes:
                 yield p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=key))
@@ -325,12 +360,13 @@ class TableStore:
         The program's initial entries count as controllers' own.
         """
         for view in self._views.values():
-            if not view.info.is_const:
-                view.table.clear()
-                for beside in view.beside.values():
-                    if beside.watch is not None:
-                        self._timers.end(beside.watch)
-                view.beside.clear()
+            if view.info.is_const:
+                continue
+            view.table.clear()
+            for notes in view.notes.values():
+                if notes.watch is not None:
+                    self._timers.end(notes.watch)
+            view.notes.clear()
 
     # -- idle timeouts -----------------------------------------------------------------------------
 
@@ -339,16 +375,17 @@ class TableStore:
 
         Their time starts again.
         """
-        found: dict[int, list[p4r.TableEntry]] = {}
+        messages: dict[int, list[p4r.TableEntry]] = {}
         for watch in self._timers.expired(now_ns):
             message = p4r.TableEntry()
             watch.owner.fill(message, watch.entry, message)
-            found.setdefault(watch.owner.info.id, []).append(message)
-        return list(found.items())
+            messages.setdefault(watch.owner.info.id, []).append(message)
+        return list(messages.items())
 
     def next_idle_ns(self) -> int | None:
-        """Return a time before which no entry has been idle for its timeout; None if none has a
-        timeout.
+        """Return a time before which no entry has been idle for its timeout.
+
+        Return None if none has a timeout.
         """
         return self._timers.next_ns()
 
@@ -363,11 +400,10 @@ class TableStore:
             )
         return view
 
-    def plain_insertion(
-        self, table_id: int, metadata: bytes
-    ) -> Callable[[Iterable[tuple[Any, ...]]], int] | None:
-        """Return a function that inserts entries which fit the P4Info, or None for a table whose
-        entries have other properties.
+    def plain_insertion(self, table_id: int, metadata: bytes) -> Insertion | None:
+        """Return a function that inserts entries which fit the P4Info.
+
+        Return None for a table whose entries have other properties.
 
         The entries have nothing but key, action and the given `metadata`. For each of them the
         function takes (key, priority, action's name, arguments), or with an action profile (key,
@@ -381,7 +417,7 @@ class TableStore:
             return partial(self._put_one_shots, view, view.profile, metadata)
         # Entries without an idle timeout can share one record, because nothing writes to it.
         if metadata:
-            return partial(_put_marked, view, _Beside(0, metadata))
+            return partial(_put_marked, view, _Notes(0, metadata))
         return view.table.put_all
 
     def _put_one_shots(
@@ -389,33 +425,35 @@ class TableStore:
         view: TableView,
         profile: ProfileView,
         metadata: bytes,
-        entries: Iterable[tuple[Any, ...]],
+        entries: Rows,
     ) -> int:
-        made: list[OneShot] = []
-        handles = range(
-            first := view.table.next_handle,
-            first + view.table.put_sets(self._sets(profile, entries, made)),
-        )
-        count = len(handles)
-        view.one_shots.update(zip(handles, made, strict=False))
+        new_one_shots: list[OneShot] = []
+        first = view.table.next_handle
+        count = view.table.put_sets(self._sets(profile, entries, new_one_shots))
+        handles = range(first, first + count)
+        view.one_shots.update(zip(handles, new_one_shots, strict=False))
         if metadata:
-            view.beside.update(dict.fromkeys(handles, _Beside(0, metadata)))
-        for one_shot in made[count:]:
+            view.notes.update(dict.fromkeys(handles, _Notes(0, metadata)))
+        for one_shot in new_one_shots[count:]:
             self._profiles.drop_one_shot(profile, one_shot)
         return count
 
     def _sets(
-        self, profile: ProfileView, entries: Iterable[tuple[Any, ...]], made: list[OneShot]
+        self,
+        profile: ProfileView,
+        entries: Rows,
+        new_one_shots: list[OneShot],
     ) -> Iterator[tuple[Any, int, Group]]:
-        """Yield key, priority and group of each entry until the profile refuses one, whose sets are
-        added to `made`.
+        """Yield key, priority and group of each entry until the profile refuses one.
+
+        Their sets are added to `new_one_shots`.
         """
         make_set = self._profiles.make_set
         by_members = profile.info.sum_of_members
         try:
             for key, priority, calls, weights, written in entries:
                 one_shot = make_set(profile, calls, weights, (), by_members, written)
-                made.append(one_shot)
+                new_one_shots.append(one_shot)
                 yield key, priority, one_shot.group
         except RefusedError:
             return  # the number that the table inserts tells the caller
@@ -448,39 +486,41 @@ class TableStore:
                     view.profile, action.action_profile_action_set
                 )
                 try:
-                    new = table.put_set(
-                        key if view.agrees else table.normal(key), priority, one_shot.group
-                    )
+                    new = table.put_set(view.normal(key), priority, one_shot.group)
                 except TableError:
                     self._profiles.drop_one_shot(view.profile, one_shot)
                     raise
             else:
                 member, group = self._reference(view, kind, action)
                 new = table.put_indirect(
-                    key if view.agrees else table.normal(key), priority, member=member, group=group
+                    view.normal(key),
+                    priority,
+                    member=member,
+                    group=group,
                 )
         except TableError as error:
             raise as_status(error) from None
+
         if extras is not None:
             self._apply(view, new, extras)
         self._remember(view, new, entry, one_shot)
 
     def _modify(self, view: TableView, entry: p4r.TableEntry) -> None:
-        found = view.find(entry)
+        installed = view.find(entry)
         if view.info.is_const:
             if entry.HasField("action"):
                 raise view.refused(
                     Code.PERMISSION_DENIED, "the actions of its entries are constant"
                 )
-            if _has_beside(entry):
+            if _has_notes(entry):
                 raise view.refused(
                     Code.PERMISSION_DENIED,
                     "its entries are constant: they have no metadata and no idle timeout",
                 )
-            self._apply(view, found, self._extras(view, entry))
+            self._apply(view, installed, self._extras(view, entry))
             return
         extras = self._extras(view, entry)
-        old = one_shot = view.one_shots.get(found.handle)
+        old = one_shot = view.one_shots.get(installed.handle)
         if entry.HasField("action"):
             action = entry.action
             kind = action.WhichOneof("type")
@@ -488,52 +528,57 @@ class TableStore:
             if kind == "action" and view.profile is None:
                 name, args = view.call(action.action, ActionScope.DEFAULT_ONLY)
                 with refusing():
-                    view.table.modify(found.handle, name, args)
+                    view.table.modify(installed.handle, name, args)
             elif kind == "action_profile_action_set" and view.profile is not None:
                 one_shot = self._profiles.make_one_shot(
                     view.profile, action.action_profile_action_set, old
                 )
-                view.table.modify_set(found.handle, one_shot.group)
+                view.table.modify_set(installed.handle, one_shot.group)
             else:
                 member, group = self._reference(view, kind, action)
                 with refusing():
-                    view.table.modify_indirect(found.handle, member=member, group=group)
+                    view.table.modify_indirect(
+                        installed.handle,
+                        member=member,
+                        group=group,
+                    )
             if old is not None:
                 assert view.profile is not None
                 self._profiles.drop_one_shot(view.profile, old)
-        self._apply(view, found, extras)
-        self._forget(view, found.handle)
-        self._remember(view, found, entry, one_shot)
+        self._apply(view, installed, extras)
+        self._forget(view, installed.handle)
+        self._remember(view, installed, entry, one_shot)
 
     def _delete(self, view: TableView, entry: p4r.TableEntry) -> None:
         if view.info.is_const:
             raise view.refused(Code.PERMISSION_DENIED, "its entries are constant")
-        found = view.find(entry)
+        installed = view.find(entry)
         with refusing():
-            view.table.delete(found.handle)
-        one_shot = self._forget(view, found.handle)
+            view.table.delete(installed.handle)
+        one_shot = self._forget(view, installed.handle)
         if one_shot is not None:
             assert view.profile is not None
             self._profiles.drop_one_shot(view.profile, one_shot)
 
-    def _write_default(self, view: TableView, kind: int, entry: p4r.TableEntry) -> None:
+    def _write_default(
+        self,
+        view: TableView,
+        kind: int,
+        entry: p4r.TableEntry,
+    ) -> None:
         if kind != _MODIFY:
             raise view.refused(Code.INVALID_ARGUMENT, "the default entry can only be modified")
         resources = view.default_resources(entry)
         extras = self._extras(view, entry)
         if view.has_const_default:
-            if (
-                entry.HasField("action")
-                or entry.metadata
-                or entry.controller_metadata
-                or extras is None
-            ):
+            has_notes = entry.metadata or entry.controller_metadata
+            if extras is None or has_notes or entry.HasField("action"):
                 raise view.refused(Code.PERMISSION_DENIED, "the default entry is constant")
             self._apply(view, resources, extras)
             return
         if not entry.HasField("action"):
             view.table.reset_default()
-            view.beside_default = _Beside()
+            view.default_notes = _Notes()
             resources.packets = resources.bytes = 0
             resources.meter.configure(None)
             self._apply(view, resources, extras)
@@ -544,25 +589,25 @@ class TableStore:
         with refusing(Code.PERMISSION_DENIED):
             view.table.set_default(name, args)
         self._apply(view, resources, extras)
-        view.beside_default = _Beside(entry.controller_metadata, entry.metadata)
+        view.default_notes = _Notes(entry.controller_metadata, entry.metadata)
 
     def _reference(
-        self, view: TableView, kind: str | None, action: p4r.TableAction
+        self,
+        view: TableView,
+        kind: str | None,
+        action: p4r.TableAction,
     ) -> tuple[int | None, int | None]:
-        """Return member and group of an entry in a table with an action profile; one of them is not
-        None.
+        """Return member and group of an entry in a table with an action profile.
+
+        One of them is not None.
         """
         profile = view.profile
         if kind is None:
             raise view.refused(Code.INVALID_ARGUMENT, "the action is missing")
         if profile is None or kind == "action":
-            if profile is None:
-                needed = "an action"
-            else:
-                needed = "a member, group or action set"
-            raise view.refused(
-                Code.INVALID_ARGUMENT, f"an entry needs {needed}, this one has {kind}"
-            )
+            needed = "an action" if profile is None else "a member, group or action set"
+            reason = f"an entry needs {needed}, this one has {kind}"
+            raise view.refused(Code.INVALID_ARGUMENT, reason)
         if profile.one_shots:
             raise view.refused(
                 Code.INVALID_ARGUMENT, "members and groups cannot be mixed with one-shot sets"
@@ -572,9 +617,7 @@ class TableStore:
         return None, action.action_profile_group_id
 
     def _extras(self, view: TableView, entry: p4r.TableEntry) -> _Extras | None:
-        """Check everything of `entry` that is neither key nor action, and return what is to be
-        written.
-        """
+        """Check all parts of `entry` but key and action, and return what is to be written."""
         if entry.idle_timeout_ns or entry.HasField("time_since_last_hit"):
             if not view.info.has_idle_timeout:
                 raise view.refused(Code.INVALID_ARGUMENT, "does not support idle timeouts")
@@ -597,14 +640,18 @@ class TableStore:
         if entry.HasField("meter_config"):
             if not has_meter:
                 raise view.refused(Code.INVALID_ARGUMENT, "has no direct meter")
-            meter = meter_config(
-                entry.meter_config, view.info.meter_kind, f"table {view.info.name}"
-            )
+            place = f"table {view.info.name}"
+            meter = meter_config(entry.meter_config, view.info.meter_kind, place)
         if has_meter or counter is not None:
             return _Extras(counter, has_meter, meter)
         return None
 
-    def _apply(self, view: TableView, entry: Entry, extras: _Extras | None) -> None:
+    def _apply(
+        self,
+        view: TableView,
+        entry: Entry,
+        extras: _Extras | None,
+    ) -> None:
         if extras is None:
             return
         if extras.counter is not None:
@@ -614,25 +661,27 @@ class TableStore:
             entry.meter.configure(extras.meter)
 
     def _remember(
-        self, view: TableView, found: Entry, entry: p4r.TableEntry, one_shot: OneShot | None
+        self,
+        view: TableView,
+        installed: Entry,
+        entry: p4r.TableEntry,
+        one_shot: OneShot | None,
     ) -> None:
         if one_shot is not None:
-            view.one_shots[found.handle] = one_shot
-        if view.info.has_idle_timeout or _has_beside(entry):
-            now_ns = self._now_ns()
-            timeout_ns = entry.idle_timeout_ns
-            if timeout_ns:
-                watch = self._timers.watch(view, found, timeout_ns, now_ns)
-            else:
-                watch = None
-            view.beside[found.handle] = _Beside(
-                entry.controller_metadata, entry.metadata, now_ns, watch
-            )
+            view.one_shots[installed.handle] = one_shot
+        if not view.info.has_idle_timeout and not _has_notes(entry):
+            return
+        now_ns = self._now_ns()
+        watch = None
+        if entry.idle_timeout_ns:
+            watch = self._timers.watch(view, installed, entry.idle_timeout_ns, now_ns)
+        notes = _Notes(entry.controller_metadata, entry.metadata, now_ns, watch)
+        view.notes[installed.handle] = notes
 
     def _forget(self, view: TableView, handle: int) -> OneShot | None:
-        beside = view.beside.pop(handle, _NOTHING)
-        if beside.watch is not None:
-            self._timers.end(beside.watch)
+        notes = view.notes.pop(handle, _NOTHING)
+        if notes.watch is not None:
+            self._timers.end(notes.watch)
         return view.one_shots.pop(handle, None)
 
     # -- inside: read ------------------------------------------------------------------------------
@@ -642,18 +691,18 @@ class TableStore:
             view.default_resources(query)
             yield p4r.Entity(table_entry=view.default_message(query))
             return
+        now_ns = None
         if query.HasField("time_since_last_hit") and view.info.has_idle_timeout:
             now_ns = self._now_ns()
-        else:
-            now_ns = None
         for entry in self._selected(view, query):
-            found = p4r.Entity()
-            message = found.table_entry
+            copied = p4r.Entity()
+            message = copied.table_entry
             view.fill(message, entry, query)
             if now_ns is not None:
-                beside = view.beside.get(entry.handle, _NOTHING)
-                message.time_since_last_hit.elapsed_ns = now_ns - max(entry.hit_ns, beside.since_ns)
-            yield found
+                notes = view.notes.get(entry.handle, _NOTHING)
+                since_ns = max(entry.hit_ns, notes.since_ns)
+                message.time_since_last_hit.elapsed_ns = now_ns - since_ns
+            yield copied
 
     def _selected(self, view: TableView, query: p4r.TableEntry) -> Iterator[Entry]:
         key = None
@@ -665,33 +714,43 @@ class TableStore:
             if not view.needs_priority or query.priority:
                 with refusing():
                     handle = view.table.find(key, query.priority)
-                if handle is not None and self._passes(view, view.table.entry(handle), query):
-                    yield view.table.entry(handle)
+                if handle is not None:
+                    entry = view.table.entry(handle)
+                    if self._passes(view, entry, query):
+                        yield entry
                 return
         for entry in view.table.entries():
             if (key is None or entry.key == key) and self._passes(view, entry, query):
                 yield entry
 
-    def _passes(self, view: TableView, entry: Entry, query: p4r.TableEntry) -> bool:
+    def _passes(
+        self,
+        view: TableView,
+        entry: Entry,
+        query: p4r.TableEntry,
+    ) -> bool:
         if query.priority and entry.priority != query.priority:
             return False
-        if query.HasField("action"):
-            action_id = query.action.action.action_id
-            if action_id and (entry.action is None or view.by_name[entry.action].id != action_id):
-                return False
-        if not query.metadata and not query.controller_metadata:
-            return True
-        beside = view.beside.get(entry.handle, _NOTHING)
-        return query.metadata in (b"", beside.metadata) and query.controller_metadata in (
-            0,
-            beside.controller_metadata,
-        )
+        # An unset action has the id 0.
+        action_id = query.action.action.action_id
+        if action_id and (entry.action is None or view.by_name[entry.action].id != action_id):
+            return False
+
+        notes = view.notes.get(entry.handle, _NOTHING)
+        if query.metadata and query.metadata != notes.metadata:
+            return False
+        number = query.controller_metadata
+        return number == 0 or number == notes.controller_metadata
 
 
-def _put_marked(view: TableView, beside: _Beside, entries: Iterable[tuple[Any, ...]]) -> int:
+def _put_marked(
+    view: TableView,
+    notes: _Notes,
+    entries: Rows,
+) -> int:
     first = view.table.next_handle
     count = view.table.put_all(entries)
-    view.beside.update(dict.fromkeys(range(first, first + count), beside))
+    view.notes.update(dict.fromkeys(range(first, first + count), notes))
     return count
 
 
@@ -702,9 +761,12 @@ class _Extras:
     meter: MeterConfig | None
 
 
-_EVERYTHING = p4r.TableEntry(counter_data=p4r.CounterData(), meter_config=p4r.MeterConfig())
+_EVERYTHING = p4r.TableEntry(
+    counter_data=p4r.CounterData(),
+    meter_config=p4r.MeterConfig(),
+)
 """A query for all entries with their counters and meters."""
 
 
-def _has_beside(entry: p4r.TableEntry) -> bool:
+def _has_notes(entry: p4r.TableEntry) -> bool:
     return bool(entry.metadata or entry.controller_metadata or entry.idle_timeout_ns)

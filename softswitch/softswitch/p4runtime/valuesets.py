@@ -53,9 +53,7 @@ class ValueSetStore:
             raise RefusedError(Code.ALREADY_EXISTS, f"{place}: a member is given twice")
         members.clear()
         for key in wanted:
-            members.add(
-                tuple(_element(value, match) for value, match in zip(key, info.fields, strict=True))
-            )
+            members.add(tuple(map(_element, key, info.fields)))
         self._written[number] = wanted
 
     def read(self, query: p4r.ValueSetEntry) -> Iterator[p4r.Entity]:
@@ -63,7 +61,8 @@ class ValueSetStore:
 
         Members come in the order in which they were written.
         """
-        for number in [query.value_set_id] if query.value_set_id else list(self._sets):
+        numbers = [query.value_set_id] if query.value_set_id else list(self._sets)
+        for number in numbers:
             self._members(number)
             entry = p4r.ValueSetEntry(value_set_id=number)
             for member in self._written[number]:
@@ -92,5 +91,7 @@ def _element(value: Any, match: MatchInfo) -> ValueElement:
     first, second = value
     if match.kind is MatchKind.RANGE:
         return range(first, second + 1)
-    full = (1 << match.width) - 1
-    return (first, full ^ (full >> second) if match.kind is MatchKind.LPM else second)
+    if match.kind is MatchKind.LPM:
+        full = (1 << match.width) - 1
+        return first, full ^ (full >> second)
+    return first, second

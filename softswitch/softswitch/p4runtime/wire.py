@@ -41,7 +41,12 @@ class WireUpdates(Sequence[p4r.Update]):
 
     __slots__ = ("data", "ends", "starts")
 
-    def __init__(self, data: bytes, starts: list[int], ends: list[int]) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        starts: list[int],
+        ends: list[int],
+    ) -> None:
         self.data = data
         self.starts = starts
         """The position of each update's tag."""
@@ -85,66 +90,69 @@ class WireRequest:
         Raises:
             DecodeError: the bytes are not a WriteRequest.
         """
-        found = _scan(data)
-        if found is None:
+        spans = _scan(data)
+        if spans is None:
             # The bytes have a field order that is allowed but that no library writes, or are not a
             # message at all.
             request = p4r.WriteRequest.FromString(data)
             return WireRequest(request, request.updates)
-        starts, ends = found
+        starts, ends = spans
         if not starts:
             return WireRequest(p4r.WriteRequest.FromString(data), ())
-        header = p4r.WriteRequest.FromString(data[: starts[0]] + data[ends[-1] :])
+        rest = data[: starts[0]] + data[ends[-1] :]
+        header = p4r.WriteRequest.FromString(rest)
         return WireRequest(header, WireUpdates(data, starts, ends))
 
 
 def _scan(data: bytes) -> tuple[list[int], list[int]] | None:
-    """Return the positions of the updates, or None if they do not follow each other or something
-    else is unusual.
+    """Return the positions of the updates.
+
+    Return None if they do not follow each other or something else is unusual.
     """
     starts: list[int] = []
     ends: list[int] = []
     size = len(data)
-    at = 0
+    position = 0
     try:
-        while at < size and data[at] != _UPDATES_TAG:
-            at = _skip(data, at)
-        while at < size and data[at] == _UPDATES_TAG:
-            starts.append(at)
-            length = data[at + 1]
-            at += 2
+        while position < size and data[position] != _UPDATES_TAG:
+            position = _skip(data, position)
+        while position < size and data[position] == _UPDATES_TAG:
+            starts.append(position)
+            length = data[position + 1]
+            position += 2
             if length & 0x80:
-                length, at = _varint(data, at - 1)
-            at += length
-            ends.append(at)
-        while at < size:
-            if data[at] == _UPDATES_TAG:
+                length, position = _varint(data, position - 1)
+            position += length
+            ends.append(position)
+        while position < size:
+            if data[position] == _UPDATES_TAG:
                 return None
-            at = _skip(data, at)
+            position = _skip(data, position)
     except (IndexError, ValueError):
         return None
-    return (starts, ends) if at == size else None
+    return (starts, ends) if position == size else None
 
 
-def _skip(data: bytes, at: int) -> int:
-    """Return the position behind the field at `at`, which must have a one-byte tag and be a varint
-    or have a length.
+def _skip(data: bytes, position: int) -> int:
+    """Return the position behind the field at `position`.
+
+    The field must have a one-byte tag and be a varint or have a length.
     """
-    kind = data[at] & 7
-    if data[at] & 0x80 or kind not in (0, 2):
+    kind = data[position] & 7
+    if data[position] & 0x80 or kind not in (0, 2):
         raise ValueError("an unusual field")
-    value, at = _varint(data, at + 1)
-    return at + value if kind == 2 else at
+    value, position = _varint(data, position + 1)
+    return position + value if kind == 2 else position
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[at]
+        byte = data[position]
         value |= (byte & 0x7F) << shift
-        at += 1
+        position += 1
         if byte < 0x80:
-            return value, at
+            return value, position
         shift += 7
         if shift > 63:
             raise ValueError("a varint of more than ten bytes")
@@ -214,31 +222,31 @@ def learn(
         body += _message(2, [_number_field(1, info.id), *inner])
     kind = entry.action.WhichOneof("type")
     if kind == "action":
-        call, args = code.call(entry.action.action)
-        what = [repr(actions[entry.action.action.action_id].name), _tuple(args)]
+        action = entry.action.action
+        call, args = code.call(action)
+        call_arguments = [repr(actions[action.action_id].name), _tuple(args)]
         body += _message(3, _message(1, call))
     elif kind == "action_profile_action_set":
         calls: list[str] = []
         weights: list[str] = []
-        if any(
-            part.weight <= 0
-            for part in entry.action.action_profile_action_set.action_profile_actions
-        ):
+        set_actions = entry.action.action_profile_action_set.action_profile_actions
+        if any(part.weight <= 0 for part in set_actions):
             return None
 
         def parts() -> list[_Piece]:
             pieces: list[_Piece] = []
-            for part in entry.action.action_profile_action_set.action_profile_actions:
+            for part in set_actions:
                 call, args = code.call(part.action)
                 weight, variable = code.varint(part.weight, 31)
-                calls.append(_tuple([str(numbers[part.action.action_id]), *args]))
+                number = numbers[part.action.action_id]
+                calls.append(_tuple([str(number), *args]))
                 weights.append(variable)
                 pieces += _message(1, [*_message(1, call), b"\x10", weight])
             return pieces
 
-        whole, written = code.nested(parts)
-        what = [_tuple(calls), _tuple(weights), written]
-        body += _message(3, _message(4, [whole]))
+        action_set, written = code.nested(parts)
+        call_arguments = [_tuple(calls), _tuple(weights), written]
+        body += _message(3, _message(4, [action_set]))
     else:
         return None
     priority = "0"
@@ -254,10 +262,9 @@ def learn(
     pattern = re.compile(b"(?:" + _pattern(pieces) + b")++", re.DOTALL)
     if pattern.fullmatch(raw) is None or len(raw) != _length(pieces):
         return None
-    elements = [key[match.id] if match.id in key else repr(_blank(match)) for match in table.fields]
-    return Template(
-        pattern.match, code.function(_layout(pieces), [_tuple(elements), priority, *what])
-    )
+    elements = [key.get(match.id, repr(_blank(match))) for match in table.fields]
+    results = [_tuple(elements), priority, *call_arguments]
+    return Template(pattern.match, code.function(_layout(pieces), results))
 
 
 def _blank(match: MatchInfo) -> tuple[int, int]:
@@ -287,28 +294,35 @@ class _Code:
         return names
 
     def nested(self, make: Callable[[], Sequence[_Piece]]) -> tuple[_Value, str]:
-        """Return the pieces that `make` makes as one piece, and the variable that will hold its
-        bytes.
-        """
-        whole = self._new()
+        """Return the pieces that `make` makes as one piece, and the variable of its bytes."""
+        variable = self._new()
         outer = self._unpacked
         place = len(self._lines)
         inner: list[str] = []
         self._unpacked = inner
         pieces = make()
-        self._unpacked = [*outer, whole]
-        unpack = f"unpack_{whole}"
+        self._unpacked = [*outer, variable]
+        unpack = f"unpack_{variable}"
         layout = _layout(pieces)
         self._scope[unpack] = Struct(layout).unpack
-        self._lines.insert(place, f"{_tuple(inner)} = {unpack}({whole})")
-        return _Value(_pattern(pieces), _length(pieces), f"{_length(pieces)}s"), whole
+        self._lines.insert(place, f"{_tuple(inner)} = {unpack}({variable})")
+        length = _length(pieces)
+        return _Value(_pattern(pieces), length, f"{length}s"), variable
 
-    def number(self, data: bytes, width: int, checked: bool = True) -> tuple[_Value, str]:
-        """Return the piece of a byte string with an unsigned value of `width` bits, and the
-        variable that will hold the value."""
+    def number(
+        self,
+        data: bytes,
+        width: int,
+        checked: bool = True,
+    ) -> tuple[_Value, str]:
+        """Return the piece of a byte string, and the variable that holds its value.
+
+        The value is unsigned and has `width` bits.
+        """
         layout = _NUMBERS.get(len(data), f"{len(data)}s")
-        names = self._unpack(1 if layout[-1] == "s" else len(layout))
-        if layout[-1] == "s":
+        is_long = layout[-1] == "s"
+        names = self._unpack(1 if is_long else len(layout))
+        if is_long:
             variable = self._new()
             self._lines.append(f"{variable} = number({names[0]}, 'big')")
         elif len(names) == 1:
@@ -322,26 +336,25 @@ class _Code:
         return piece, variable
 
     def varint(self, value: int, bits: int) -> tuple[_Value, str]:
-        """Return the piece of a positive varint as long as `value`, of at most `bits` bits, and the
-        variable that will hold it."""
+        """Return the piece of a positive varint, and the variable that holds it.
+
+        It is as long as `value` and has at most `bits` bits.
+        """
         length = (value.bit_length() + 6) // 7
         *low, high = self._unpack(length)
         variable = self._new() if low else high
         if low:
-            parts = [f"{name} & 127) << {7 * n}" for n, name in enumerate(low)]
-            self._lines.append(
-                f"{variable} = {' | '.join('(' + part for part in parts)} | {high} <<"
-                f" {7 * len(low)}"
-            )
+            # Each byte but the last holds seven bits, the lowest first.
+            parts = [f"({name} & 127) << {7 * n}" for n, name in enumerate(low)]
+            parts.append(f"{high} << {7 * len(low)}")
+            self._lines.append(f"{variable} = {' | '.join(parts)}")
         piece = _Value(b"[\x80-\xff]{%d}[\x01-\x7f]" % (length - 1), length, "B" * length)
         if 7 * length > bits:
             self._refuse_if(f"{variable} >> {bits}")
         return piece, variable
 
     def match(self, field: p4r.FieldMatch, info: MatchInfo) -> tuple[list[_Piece], str]:
-        """Return the pieces of a FieldMatch behind its id, and the expression for the element of
-        the key.
-        """
+        """Return the pieces of a FieldMatch behind its id, and the code of the key's element."""
         width = info.width
         full = (1 << info.width) - 1
         if info.kind is MatchKind.EXACT:
@@ -354,35 +367,32 @@ class _Code:
             value, variable = self.number(field.lpm.value, width)
             length, prefix = self.varint(field.lpm.prefix_len, 31)
             self._refuse_if(f"{prefix} > {width} or {variable} & {full} >> {prefix}")
-            return (
-                _message(4, [*_bytes_field(1, value), b"\x10", length]),
-                f"({variable}, {prefix})",
-            )
+            pieces = _message(4, [*_bytes_field(1, value), b"\x10", length])
+            return pieces, f"({variable}, {prefix})"
         if info.kind is MatchKind.TERNARY:
             value, variable = self.number(field.ternary.value, width, checked=False)
             mask, bits = self.number(field.ternary.mask, width)
             self._refuse_if(f"not {bits} or {variable} & ~{bits}")
-            return (
-                _message(3, [*_bytes_field(1, value), *_bytes_field(2, mask)]),
-                f"({variable}, {bits})",
-            )
+            pieces = _message(3, [*_bytes_field(1, value), *_bytes_field(2, mask)])
+            return pieces, f"({variable}, {bits})"
         first, low = self.number(field.range.low, width, checked=False)
         second, high = self.number(field.range.high, width)
         self._refuse_if(f"{low} > {high} or ({low} == 0 and {high} == {full})")
-        return _message(6, [*_bytes_field(1, first), *_bytes_field(2, second)]), f"({low}, {high})"
+        pieces = _message(6, [*_bytes_field(1, first), *_bytes_field(2, second)])
+        return pieces, f"({low}, {high})"
 
     def call(self, action: p4r.Action) -> tuple[list[_Piece], list[str]]:
         """Return the pieces of an action, and its arguments."""
-        params = {
-            param.id: (position, param.width)
-            for position, param in enumerate(self._actions[action.action_id].params)
-        }
+        params: dict[int, tuple[int, int]] = {}
+        for position, info in enumerate(self._actions[action.action_id].params):
+            params[info.id] = (position, info.width)
         pieces: list[_Piece] = [_number_field(1, action.action_id)]
         args = [""] * len(params)
         for param in action.params:
             position, width = params[param.param_id]
             value, args[position] = self.number(param.value, width)
-            pieces += _message(4, [_number_field(2, param.param_id), *_bytes_field(3, value)])
+            number = _number_field(2, param.param_id)
+            pieces += _message(4, [number, *_bytes_field(3, value)])
         return pieces, args
 
     def function(self, layout: str, results: Sequence[str]) -> _Decode:
@@ -408,10 +418,12 @@ _BITS = {"B": 8, "H": 16, "I": 32, "Q": 64}
 
 def _joined(names: Sequence[str], layout: str) -> str:
     """Return the expression for one number, given its parts, the highest first."""
-    shifts = [sum(_BITS[kind] for kind in layout[place + 1 :]) for place in range(len(layout))]
-    return " | ".join(
-        f"{name} << {shift}" if shift else name for name, shift in zip(names, shifts, strict=True)
-    )
+    parts: list[str] = []
+    shift = 0
+    for name, kind in reversed(list(zip(names, layout, strict=True))):
+        parts.append(f"{name} << {shift}" if shift else name)
+        shift += _BITS[kind]
+    return " | ".join(reversed(parts))
 
 
 def _tuple(parts: Sequence[str]) -> str:
@@ -419,23 +431,30 @@ def _tuple(parts: Sequence[str]) -> str:
 
 
 def _length(pieces: Sequence[_Piece]) -> int:
-    return sum(piece.length if isinstance(piece, _Value) else len(piece) for piece in pieces)
+    length = 0
+    for piece in pieces:
+        length += piece.length if isinstance(piece, _Value) else len(piece)
+    return length
 
 
 def _pattern(pieces: Sequence[_Piece]) -> bytes:
-    return b"".join(
-        piece.pattern if isinstance(piece, _Value) else re.escape(piece) for piece in pieces
-    )
+    pattern = b""
+    for piece in pieces:
+        pattern += piece.pattern if isinstance(piece, _Value) else re.escape(piece)
+    return pattern
 
 
 def _layout(pieces: Sequence[_Piece]) -> str:
-    parts = [piece.layout if isinstance(piece, _Value) else f"{len(piece)}x" for piece in pieces]
-    return ">" + "".join(parts)
+    layout = ">"
+    for piece in pieces:
+        layout += piece.layout if isinstance(piece, _Value) else f"{len(piece)}x"
+    return layout
 
 
 def _message(number: int, pieces: Sequence[_Piece]) -> list[_Piece]:
     """Return a field of type message or bytes with this content."""
-    return [bytes([number << 3 | 2]) + _encoded(_length(pieces)), *pieces]
+    tag = bytes([number << 3 | 2])
+    return [tag + _encoded(_length(pieces)), *pieces]
 
 
 def _bytes_field(number: int, value: _Value) -> list[_Piece]:

@@ -1,9 +1,8 @@
-"""A switch on network interfaces in real time: the same core as in virtual time, one thread,
-batched system calls.
+"""What a switch in real time consists of but its packets: ports, their accounts, and the lock that
+controllers share with the threads of `softswitch.native`, which move packets.
 """
 
-from softswitch.realtime.core import Account, Core, Drop, PortAccount
-from softswitch.realtime.dataplane import DataPlane
+from softswitch.realtime.core import Account, Drop, PortAccount
 from softswitch.realtime.lock import HandoverLock
 from softswitch.realtime.packet_socket import PacketSocketPort
 from softswitch.realtime.port import Obstacle, Port, PortError
@@ -11,8 +10,6 @@ from softswitch.realtime.unix_port import UnixPort
 
 __all__ = [
     "Account",
-    "Core",
-    "DataPlane",
     "Drop",
     "HandoverLock",
     "Obstacle",

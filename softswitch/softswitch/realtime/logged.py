@@ -30,7 +30,11 @@ class _LazyFile(logging.FileHandler):
     """A writer to a file, which sees the messages at once only if it is told to flush."""
 
     def __init__(self, path: Path, flushing: bool) -> None:
-        super().__init__(path, mode="w", encoding="utf-8")
+        super().__init__(
+            path,
+            mode="w",
+            encoding="utf-8",
+        )
         self._flushing = flushing
 
     def flush(self) -> None:
@@ -38,7 +42,12 @@ class _LazyFile(logging.FileHandler):
             super().flush()
 
 
-def log_to(console: bool, file: Path | None, level: str, flushing: bool) -> None:
+def log_to(
+    console: bool,
+    file: Path | None,
+    level: str,
+    flushing: bool,
+) -> None:
     """Send the switch's messages from `level` up to stdout or a file, or nowhere.
 
     Raise OSError for the file.
@@ -118,7 +127,13 @@ class LoggedPipelines:
             _log.debug("port %d: dropped at the end of egress", q.port)
         return departures
 
-    def _dump(self, number: int | None, what: str, port: int, data: bytes) -> None:
+    def _dump(
+        self,
+        number: int | None,
+        event: str,
+        port: int,
+        data: bytes,
+    ) -> None:
         if self._dump_bytes:
-            which = "" if number is None else f"packet {number}: "
-            _log.info("%s%s on port %d: %s", which, what, port, data[: self._dump_bytes].hex(" "))
+            prefix = "" if number is None else f"packet {number}: "
+            _log.info("%s%s on port %d: %s", prefix, event, port, data[: self._dump_bytes].hex(" "))

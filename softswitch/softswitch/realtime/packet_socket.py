@@ -145,18 +145,20 @@ class PacketSocketPort:
         offsets = words[start + _OFFSETS : end : stride].tolist()
         ring = self._ring
         slot = self._slot_bytes
-        at = first * slot
+        place = first * slot
         if offsets.count(offsets[0]) == count:
-            at += offsets[0] & 0xFFFF
+            place += offsets[0] & 0xFFFF
             frames = [
                 ring[begin : begin + length]
-                for begin, length in zip(range(at, at + count * slot, slot), lengths, strict=True)
+                for begin, length in zip(
+                    range(place, place + count * slot, slot), lengths, strict=True
+                )
             ]
         else:
             frames = [
                 ring[begin + (offset & 0xFFFF) : begin + (offset & 0xFFFF) + length]
                 for begin, offset, length in zip(
-                    range(at, at + count * slot, slot), offsets, lengths, strict=True
+                    range(place, place + count * slot, slot), offsets, lengths, strict=True
                 )
             ]
         seen = states[0]
@@ -267,7 +269,12 @@ class PacketSocketPort:
         self._bytes.release()
         self._ring.close()
 
-    def _give_back(self, start: int, end: int, states: int) -> None:
+    def _give_back(
+        self,
+        start: int,
+        end: int,
+        states: int,
+    ) -> None:
         """Return the slots from byte `start` to `end` to the kernel; `states` has the bits of all
         their states.
 
@@ -277,14 +284,19 @@ class PacketSocketPort:
         between.
         """
         slot = self._slot_bytes
-        given = self._bytes
+        slots = self._bytes
         zeros = _ZEROS[: (end - start) // slot]
         for byte in (3, 2, 1):
             if states >> 8 * byte & 0xFF:
-                given[start + byte : end : slot] = zeros
-        given[start:end:slot] = zeros
+                slots[start + byte : end : slot] = zeros
+        slots[start:end:slot] = zeros
 
-    def _special(self, state: int, word: int, frame: bytes) -> bytes:
+    def _special(
+        self,
+        state: int,
+        word: int,
+        frame: bytes,
+    ) -> bytes:
         """Return a frame whose slot does not hold it as it was on the wire; empty if it is lost."""
         assert self._socket is not None
         if state & _COPY:

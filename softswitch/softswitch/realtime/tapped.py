@@ -59,9 +59,9 @@ class TappedPort:
 
     def send(self, packets: list[bytes]) -> Obstacle | None:
         """Send packets and record those that were taken."""
-        given = list(packets)
+        offered = list(packets)
         obstacle = self._port.send(packets)
-        taken = given[: len(given) - len(packets)]
+        taken = offered[: len(offered) - len(packets)]
         if taken:
             self._out.write(taken, time.time_ns())
         return obstacle

@@ -1,3 +1,1 @@
-"""The basis of P4Runtime and gNMI: statuses of operations, and gRPC handlers that never fail to
-decode.
-"""
+"""The basis of P4Runtime and gNMI: statuses, and gRPC handlers that never fail to decode."""

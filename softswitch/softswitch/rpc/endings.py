@@ -30,20 +30,31 @@ KiB that common clients accept, or the client would see no error at all.
 """
 
 
-def abort(context: Any, error: RefusedError | BatchFailedError, detail_type: Any) -> NoReturn:
+def abort(
+    context: Any,
+    error: RefusedError | BatchFailedError,
+    detail_type: Any,
+) -> NoReturn:
     """End an RPC with an error. Of a batch that failed, the status of each update is a
     `detail_type`, which has a `canonical_code` and a `message`."""
     if isinstance(error, RefusedError):
         context.abort(_GRPC_CODES[error.status.code], error.status.message)
     else:
         message = str(error)[:1000]
-        whole = rpc_status.Status(code=Code.UNKNOWN, message=message)
+        batch_status = rpc_status.Status(
+            code=Code.UNKNOWN,
+            message=message,
+        )
         budget = _ERROR_TEXT_BYTES
         for status in error.statuses:
             text = status.message if len(status.message) <= budget else ""
             budget -= len(text)
-            whole.details.add().Pack(detail_type(canonical_code=status.code, message=text))
-        context.abort_with_status(_BatchStatus(message, whole))
+            detail = detail_type(
+                canonical_code=status.code,
+                message=text,
+            )
+            batch_status.details.add().Pack(detail)
+        context.abort_with_status(_BatchStatus(message, batch_status))
     raise AssertionError("gRPC's abort always raises")
 
 

@@ -21,6 +21,10 @@ from softswitch.rpc.status import Code, RefusedError
 __all__ = ["stream_stream", "unary_stream", "unary_unary"]
 
 
+_Method = Callable[..., Any]
+_Parse = Callable[[bytes], Any]
+
+
 @dataclass(frozen=True, slots=True)
 class _Malformed:
     """A placeholder for a message that could not be decoded."""
@@ -29,7 +33,9 @@ class _Malformed:
 
 
 def unary_unary(
-    method: Callable[..., Any], parse: Callable[[bytes], Any], answer: Any
+    method: _Method,
+    parse: _Parse,
+    answer: Any,
 ) -> grpc.RpcMethodHandler:
     """Serve `method(request, context)`, which returns a message of type `answer`.
 
@@ -41,18 +47,20 @@ def unary_unary(
 
 
 def unary_stream(
-    method: Callable[..., Any], parse: Callable[[bytes], Any], answer: Any
+    method: _Method,
+    parse: _Parse,
+    answer: Any,
 ) -> grpc.RpcMethodHandler:
-    """Serve `method(request, context)` as `unary_unary` does; it returns an iterator of
-    messages.
-    """
+    """Serve `method(request, context)` as `unary_unary` does; it returns an iterator."""
     return grpc.unary_stream_rpc_method_handler(
         _checked(method), _decoder(parse), answer.SerializeToString
     )
 
 
 def stream_stream(
-    method: Callable[..., Any], parse: Callable[[bytes], Any], answer: Any
+    method: _Method,
+    parse: _Parse,
+    answer: Any,
 ) -> grpc.RpcMethodHandler:
     """Serve `method(requests, context)` as `unary_stream` does; it takes an iterator of requests.
 
@@ -66,7 +74,7 @@ def stream_stream(
     return grpc.stream_stream_rpc_method_handler(serve, _decoder(parse), answer.SerializeToString)
 
 
-def _decoder(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _decoder(parse: _Parse) -> _Parse:
     def decode(data: bytes) -> Any:
         try:
             return parse(data)
@@ -76,7 +84,7 @@ def _decoder(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return decode
 
 
-def _checked(method: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+def _checked(method: _Method) -> Callable[[Any, Any], Any]:
     def serve(request: Any, context: Any) -> Any:
         if isinstance(request, _Malformed):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, request.reason)

@@ -40,12 +40,12 @@ class Listener:
             ThreadPoolExecutor(threads, thread_name_prefix=name), options=OPTIONS
         )
         self._grpc.add_generic_rpc_handlers(tuple(services))
+        self.port: int
         try:
-            self.port: int = (
-                self._grpc.add_insecure_port(address)
-                if credentials is None
-                else self._grpc.add_secure_port(address, credentials)
-            )
+            if credentials is None:
+                self.port = self._grpc.add_insecure_port(address)
+            else:
+                self.port = self._grpc.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise OSError(
                 f"cannot listen on {address}: {error}; choose another address or port 0"
@@ -53,11 +53,14 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """Return the address that clients connect to: the host as given, the port as bound; a Unix
-        socket ("unix:PATH") as given."""
+        """Return the address that clients connect to.
+
+        The host is as given, the port as bound; a Unix socket ("unix:PATH") is as given.
+        """
         if self._address.startswith("unix:"):
             return self._address
-        return f"{self._address.rpartition(':')[0]}:{self.port}"
+        host, _, _ = self._address.rpartition(":")
+        return f"{host}:{self.port}"
 
     def start(self) -> None:
         """Start to serve."""

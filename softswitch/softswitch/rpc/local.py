@@ -1,5 +1,6 @@
-"""A channel to a server in the same process: gRPC's messages and handlers, without sockets and
-threads.
+"""A channel to a server in the same process, without sockets and threads.
+
+It uses gRPC's messages and handlers.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ __all__ = ["LocalChannel", "LocalStream"]
 
 
 class _Context:
-    """The context of a call: it ends in the client with the error that a client of gRPC would
-    get.
+    """The context of a call.
+
+    The call ends in the client with the error that a client of gRPC would get.
     """
 
     @staticmethod
     def abort(code: grpc.StatusCode, details: str) -> NoReturn:
-        raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+        empty = grpc.aio.Metadata()
+        raise grpc.aio.AioRpcError(code, empty, empty, details)
 
     @staticmethod
     def abort_with_status(status: grpc.Status) -> NoReturn:
+        initial = grpc.aio.Metadata()
         trailing = grpc.aio.Metadata(*status.trailing_metadata)
-        raise grpc.aio.AioRpcError(status.code, grpc.aio.Metadata(), trailing, status.details)
+        raise grpc.aio.AioRpcError(status.code, initial, trailing, status.details)
 
 
 def _same(message: Any) -> Any:
@@ -56,8 +60,9 @@ class LocalChannel:
     def _handler(self, method: str) -> grpc.RpcMethodHandler:
         call = SimpleNamespace(method=method)
         for service in self._services:
-            if (found := service.service(call)) is not None:
-                return found
+            handler = service.service(call)
+            if handler is not None:
+                return handler
         _Context.abort(grpc.StatusCode.UNAVAILABLE, f"the server has stopped, or has no {method}")
 
     def unary_unary(
@@ -71,9 +76,8 @@ class LocalChannel:
 
         async def call(request: Any, timeout: float | None = None) -> Any:
             handler = self._handler(method)
-            answer = handler.unary_unary(
-                handler.request_deserializer(request_serializer(request)), _Context
-            )
+            data = request_serializer(request)
+            answer = handler.unary_unary(handler.request_deserializer(data), _Context)
             return response_deserializer(handler.response_serializer(answer))
 
         return call
@@ -83,15 +87,17 @@ class LocalChannel:
 
         def answers(request: bytes) -> Iterator[bytes]:
             handler = self._handler(method)
-            yield from map(
-                handler.response_serializer,
-                handler.unary_stream(handler.request_deserializer(request), _Context),
-            )
+            message = handler.request_deserializer(request)
+            for answer in handler.unary_stream(message, _Context):
+                yield handler.response_serializer(answer)
 
         return lambda request, timeout=None: _Answers(answers(request))
 
     def stream_stream(
-        self, _method: str, *_serializers: object, **_options: object
+        self,
+        _method: str,
+        *_serializers: object,
+        **_options: object,
     ) -> Callable[..., Any]:
         """Return what opens a stream of bytes."""
         return lambda: LocalStream(self._open_stream)

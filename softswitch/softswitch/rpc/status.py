@@ -10,8 +10,9 @@ __all__ = ["OK", "BatchFailedError", "Code", "RefusedError", "Status"]
 
 
 class Code(IntEnum):
-    """The canonical error codes (google/rpc/code.proto) that the switch uses; the numbers are
-    gRPC's.
+    """The canonical error codes (google/rpc/code.proto) that the switch uses.
+
+    The numbers are gRPC's.
     """
 
     OK = 0
@@ -40,9 +41,7 @@ OK = Status(Code.OK)
 
 
 class RefusedError(Exception):
-    """The specification demands that the operation is refused, with this code; the text has the
-    reason.
-    """
+    """The specification demands that the operation is refused, with this code and reason."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)

@@ -10,7 +10,12 @@ from typing import Literal
 class StfError(Exception):
     """A test that cannot be run. The message is one line ``FILE:LINE: reason``."""
 
-    def __init__(self, file: str, line: int, reason: str) -> None:
+    def __init__(
+        self,
+        file: str,
+        line: int,
+        reason: str,
+    ) -> None:
         super().__init__(f"{file}:{line}: {reason}")
         self.file = file
         self.line = line
@@ -95,8 +100,10 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """A packet through ``port`` that begins with ``digits`` (hexadecimal, ``*`` for any), or equals
-    them if ``exact``."""
+    """A packet through ``port`` that begins with ``digits``, or equals them if ``exact``.
+
+    The digits are hexadecimal, or ``*`` for any.
+    """
 
     line: int
     port: int
@@ -165,6 +172,11 @@ class Control:
     name: str
     operands: tuple[int, ...]
     label: str | None = None
+
+    @property
+    def index(self) -> int | str:
+        """Return the number or the name of the cell."""
+        return self.operands[0] if self.label is None else self.label
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from .commands import Digits, Expect, ExpectDigest
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An expectation that was not met, or a packet that no expectation asks for; ``str`` is one
-    line.
+    """An expectation that was not met, or a packet that no expectation asks for.
+
+    ``str`` is one line.
     """
 
     file: str
@@ -67,14 +68,25 @@ class Expectations:
     def packet(self, wanted: Expect) -> None:
         self._packets.setdefault(wanted.port, []).append(wanted)
 
-    def sent(self, line: int, port: int, data: bytes) -> None:
-        self._sent.setdefault(port, []).append(_Sent(line, data.hex().upper()))
+    def sent(
+        self,
+        line: int,
+        port: int,
+        data: bytes,
+    ) -> None:
+        packet = _Sent(line, data.hex().upper())
+        self._sent.setdefault(port, []).append(packet)
 
     def digest(self, name: str, wanted: ExpectDigest) -> None:
         """Note a digest; ``name`` is its full name."""
         self._digests.setdefault(name, []).append(wanted)
 
-    def learned(self, line: int, name: str, values: tuple[int, ...]) -> None:
+    def learned(
+        self,
+        line: int,
+        name: str,
+        values: tuple[int, ...],
+    ) -> None:
         self._learned.setdefault(name, []).append(_Learned(line, values))
 
     def faults(self) -> list[Fault]:
@@ -85,69 +97,65 @@ class Expectations:
         else:
             ports = self._ports_in
         for port in sorted(ports):
-            faults += _packet_faults(port, self._packets.get(port, []), self._sent.get(port, []))
+            sent = self._sent.get(port, [])
+            faults += _packet_faults(port, self._packets.get(port, []), sent)
         if self._digests:
-            for name in sorted(self._digests.keys() | self._learned.keys()):
-                faults += _digest_faults(
-                    name, self._digests.get(name, []), self._learned.get(name, [])
-                )
+            names = self._digests.keys() | self._learned.keys()
+            for name in sorted(names):
+                expected = self._digests.get(name, [])
+                faults += _digest_faults(name, expected, self._learned.get(name, []))
         return faults
 
 
-def _packet_faults(port: int, expected: Sequence[Expect], sent: Sequence[_Sent]) -> list[Fault]:
-    faults: list[Fault] = [
-        (wanted.line, f"port {port}: {reason}", found.line)
-        for wanted, found in zip(expected, sent, strict=False)
-        if (reason := _difference(wanted, found.digits))
-    ]
-    faults += [
-        (wanted.line, f"port {port}: expected a packet, none left", None)
-        for wanted in expected[len(sent) :]
-    ]
-    faults += [
-        (found.line, f"port {port}: a packet left that nothing expects: {found.digits}", found.line)
-        for found in sent[len(expected) :]
-    ]
+def _packet_faults(
+    port: int,
+    expected: Sequence[Expect],
+    sent: Sequence[_Sent],
+) -> list[Fault]:
+    faults: list[Fault] = []
+    for wanted, actual in zip(expected, sent, strict=False):
+        difference = _difference(wanted, actual.digits)
+        if difference is not None:
+            faults.append((wanted.line, f"port {port}: {difference}", actual.line))
+    for wanted in expected[len(sent) :]:
+        faults.append((wanted.line, f"port {port}: expected a packet, none left", None))
+    for actual in sent[len(expected) :]:
+        reason = f"port {port}: a packet left that nothing expects: {actual.digits}"
+        faults.append((actual.line, reason, actual.line))
     return faults
 
 
-def _difference(wanted: Expect, found: str) -> str | None:
+def _difference(wanted: Expect, actual: str) -> str | None:
     """Return how a packet differs from the expected one, None if it does not."""
     digits = wanted.digits
-    if len(found) < len(digits) or (wanted.exact and len(found) != len(digits)):
+    is_short = len(actual) < len(digits)
+    if is_short or (wanted.exact and len(actual) != len(digits)):
         least = "" if wanted.exact else "at least "
-        return f"expected {least}{len(digits)} hexadecimal digits, got {len(found)}: {found}"
-    for place, (want, have) in enumerate(zip(digits, found, strict=False)):
+        return f"expected {least}{len(digits)} hexadecimal digits, got {len(actual)}: {actual}"
+    for place, (want, have) in enumerate(zip(digits, actual, strict=False)):
         if want not in ("*", have):
-            return f"expected {digits}, got {found}: they differ from byte {place // 2} on"
+            return f"expected {digits}, got {actual}: they differ from byte {place // 2} on"
     return None
 
 
 def _digest_faults(
-    name: str, expected: Sequence[ExpectDigest], learned: Sequence[_Learned]
+    name: str,
+    expected: Sequence[ExpectDigest],
+    learned: Sequence[_Learned],
 ) -> list[Fault]:
     faults: list[Fault] = []
-    for wanted, found in zip(expected, learned, strict=False):
-        for place, (want, have) in enumerate(zip(wanted.values, found.values, strict=True)):
+    for wanted, actual in zip(expected, learned, strict=False):
+        for place, (want, have) in enumerate(zip(wanted.values, actual.values, strict=True)):
             if not _matches(want, have):
                 reason = f"digest {name}: field {place} is {have:#x}, which is not what is expected"
-                faults.append((wanted.line, reason, found.line))
+                faults.append((wanted.line, reason, actual.line))
                 break
-    faults += [
-        (wanted.line, f"digest {name}: expected a digest, none came", None)
-        for wanted in expected[len(learned) :]
-    ]
-    faults += [
-        (
-            found.line,
-            (
-                f"digest {name}: one came that nothing expects:"
-                f" {' '.join(f'{v:#x}' for v in found.values)}"
-            ),
-            found.line,
-        )
-        for found in learned[len(expected) :]
-    ]
+    for wanted in expected[len(learned) :]:
+        faults.append((wanted.line, f"digest {name}: expected a digest, none came", None))
+    for actual in learned[len(expected) :]:
+        values = " ".join(f"{value:#x}" for value in actual.values)
+        reason = f"digest {name}: one came that nothing expects: {values}"
+        faults.append((actual.line, reason, actual.line))
     return faults
 
 

@@ -1,5 +1,6 @@
-"""The resolution of names in a test: the full name of an object, an alias of the P4Info, or the end
-of a name.
+"""The resolution of names in a test.
+
+A name is the full name of an object, an alias of the P4Info, or the end of a name.
 """
 
 from __future__ import annotations
@@ -8,55 +9,64 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
-def resolve(kind: str, wanted: str, names: Iterable[str], aliases: Mapping[str, str]) -> str:
+def resolve(
+    kind: str,
+    wanted: str,
+    names: Iterable[str],
+    aliases: Mapping[str, str],
+) -> str:
     """Return the one of ``names`` that ``wanted`` means. An end that consists of whole parts of a
     name comes first.
 
     Raises ValueError with one line if there is none, or more than one.
     """
-    known = list(names)
+    candidates = list(names)
     for exact in (wanted, aliases.get(wanted)):
-        if exact in known:
+        if exact in candidates:
             return exact
     for end in (f".{wanted}", wanted):
-        found = [name for name in known if name.endswith(end)]
-        if len(found) > 1:
+        matches = [name for name in candidates if name.endswith(end)]
+        if len(matches) > 1:
             raise ValueError(
-                f"{kind} '{wanted}' may be any of {', '.join(found)}: write more of the name"
+                f"{kind} '{wanted}' may be any of {', '.join(matches)}: write more of the name"
             )
-        if found:
-            return found[0]
-    raise ValueError(f"there is no {kind} '{wanted}'; there are: {', '.join(known) or 'none'}")
+        if matches:
+            return matches[0]
+    raise ValueError(f"there is no {kind} '{wanted}'; there are: {', '.join(candidates) or 'none'}")
 
 
-def resolve_field(table: str, wanted: str, names: tuple[str, ...]) -> int:
-    """Return the position of the match field ``wanted``; ``h$0.f`` is ``h[0].f`` and ``h.valid`` is
-    ``h.isValid()``.
+def resolve_field(
+    table: str,
+    wanted: str,
+    names: tuple[str, ...],
+) -> int:
+    """Return the position of the match field ``wanted``.
+
+    ``h$0.f`` is ``h[0].f``, and ``h.valid`` is ``h.isValid()``.
 
     A Tofino assembly spells an element of a stack ``h$0`` itself.
 
     Raises ValueError with one line if there is none, or more than one.
     """
     head, dollar, rest = wanted.partition("$")
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    tail = rest.lstrip("0123456789")
+    digits = rest.removesuffix(tail)
+    name = wanted
     if dollar and digits:
-        name = f"{head}[{digits}]{rest[len(digits) :]}"
-    else:
-        name = wanted
+        name = f"{head}[{digits}]{tail}"
     forms = [wanted, name, f"{name}$", f"{name}.$valid$"]
     if name == "valid" or name.endswith(".valid"):
-        forms += [f"{name.removesuffix('valid')}$valid$", f"{name.removesuffix('valid')}isValid()"]
-    for found in (
-        [i for i, known in enumerate(names) if known in forms],
-        [i for i, known in enumerate(names) if known.endswith(tuple(f".{form}" for form in forms))],
-    ):
-        if len(found) > 1:
-            raise ValueError(
-                f"table '{table}': field '{wanted}' may be any of"
-                f" {', '.join(names[i] for i in found)}"
-            )
-        if found:
-            return found[0]
+        header = name.removesuffix("valid")
+        forms += [f"{header}$valid$", f"{header}isValid()"]
+    ends = tuple(f".{form}" for form in forms)
+    exact = [i for i, field in enumerate(names) if field in forms]
+    partial = [i for i, field in enumerate(names) if field.endswith(ends)]
+    for matches in (exact, partial):
+        if len(matches) > 1:
+            listed = ", ".join(names[i] for i in matches)
+            raise ValueError(f"table '{table}': field '{wanted}' may be any of {listed}")
+        if matches:
+            return matches[0]
     raise ValueError(
         f"table '{table}': has no field '{wanted}'; its fields: {', '.join(names) or 'none'}"
     )
@@ -84,4 +94,8 @@ def read_aliases(path: Path) -> dict[str, str]:
         info.registers,
         info.meters,
     )
-    return {o.preamble.alias: o.preamble.name for group in objects for o in group}
+    aliases: dict[str, str] = {}
+    for group in objects:
+        for named in group:
+            aliases[named.preamble.alias] = named.preamble.name
+    return aliases

@@ -123,25 +123,33 @@ def _statement(text: str, line: int) -> Command:
     if verb in ("packet", "expect"):
         return _data(verb, rest, line)
     if verb not in _CONTROLS and verb not in _STATEMENTS:
-        known = ", ".join(sorted([*_STATEMENTS, *_CONTROLS, "packet", "expect"]))
-        raise StatementError(f"unknown statement '{verb}'; there are {known}")
+        listed = ", ".join(sorted([*_STATEMENTS, *_CONTROLS, "packet", "expect"]))
+        raise StatementError(f"unknown statement '{verb}'; there are {listed}")
     tokens = Tokens(rest)
-    command = _control(verb, tokens, line) if verb in _CONTROLS else _STATEMENTS[verb](tokens, line)
+    if verb in _CONTROLS:
+        command: Command = _control(verb, tokens, line)
+    else:
+        command = _STATEMENTS[verb](tokens, line)
     tokens.end()
     return command
 
 
-def _data(verb: str, text: str, line: int) -> Packet | Expect:
+def _data(
+    verb: str,
+    text: str,
+    line: int,
+) -> Packet | Expect:
     port, *groups = text.split() or [""]
+    if not port:
+        raise StatementError(f"{verb}: needs a port number")
     if not re.fullmatch("[0-9]+", port, re.ASCII):
-        raise StatementError(
-            f"{verb}: needs a port number, not {port!r}" if port else f"{verb}: needs a port number"
-        )
+        raise StatementError(f"{verb}: needs a port number, not {port!r}")
     digits = "".join(groups).upper()
     if verb == "packet":
         if not digits:
             raise StatementError("packet: has no bytes")
-        if wrong := re.search("[^0-9A-F]", digits):
+        wrong = re.search("[^0-9A-F]", digits)
+        if wrong:
             raise StatementError(f"packet: {wrong[0]!r} is not a hexadecimal digit")
         if len(digits) % 2:
             raise StatementError(
@@ -152,7 +160,8 @@ def _data(verb: str, text: str, line: int) -> Packet | Expect:
     digits = digits.removesuffix("$")
     if exact and not digits:
         raise StatementError("expect: '$' needs digits before it")
-    if wrong := re.search("[^0-9A-F*]", digits):
+    wrong = re.search("[^0-9A-F*]", digits)
+    if wrong:
         raise StatementError(
             f"expect: {wrong[0]!r} is neither a hexadecimal digit nor '*'; '$' stands last"
         )
@@ -162,13 +171,13 @@ def _data(verb: str, text: str, line: int) -> Packet | Expect:
 # -- parts of statements ---------------------------------------------------------------------------
 
 
-def _value(tokens: Tokens, of: str) -> Value:
+def _value(tokens: Tokens, owner: str) -> Value:
     first = tokens.digits("a value")
     relations: tuple[Relation, ...] = ("/", "&&&", "->")
     for relation in relations:
         if tokens.accept(relation):
             if first.wild:
-                raise StatementError(f"{of}: '*' and {relation!r} do not go together")
+                raise StatementError(f"{owner}: '*' and {relation!r} do not go together")
             return Value(first, relation, tokens.integer("a number"))
     return Value(first)
 
@@ -241,18 +250,16 @@ def _rate(tokens: Tokens) -> tuple[Fraction, int]:
 
 def _add(tokens: Tokens, line: int) -> Add:
     table = tokens.name("a table")
+    priority = None
     if tokens.peek()[0] == "number":
         priority = tokens.integer("a priority")
-    else:
-        priority = None
     matches: list[EntryField] = []
     while tokens.peek(1) == ("sign", ":"):
         matches.append(_match(tokens))
     action = _action_or_choice(tokens)
+    label = None
     if tokens.accept("="):
         label = tokens.name("a name for the entry")
-    else:
-        label = None
     return Add(line, table, priority, tuple(matches), action, label)
 
 
@@ -261,9 +268,9 @@ def _set_default(tokens: Tokens, line: int) -> SetDefault:
 
 
 def _remove(tokens: Tokens, line: int) -> RemoveAll:
-    what = tokens.name("'all'")
-    if what.lower() != "all":
-        raise StatementError(f"expected 'all', found {what!r}: single entries cannot be removed")
+    word = tokens.name("'all'")
+    if word.lower() != "all":
+        raise StatementError(f"expected 'all', found {word!r}: single entries cannot be removed")
     return RemoveAll(line)
 
 
@@ -289,14 +296,20 @@ def _check_register(tokens: Tokens, line: int) -> CheckRegister:
     return CheckRegister(line, register, index, *_comparison(tokens))
 
 
-def _control(verb: str, tokens: Tokens, line: int) -> Control:
+def _control(
+    verb: str,
+    tokens: Tokens,
+    line: int,
+) -> Control:
     named, fewest, most = _CONTROLS[verb]
     name = tokens.name("a name") if named else ""
     label = None
     if verb in _LABELLED and tokens.peek()[0] == "name":
         label = tokens.name("an entry").removeprefix("$")
-        fewest = fewest - 1
-        most = None if most is None else most - 1
+        # The label stands for the first number.
+        fewest -= 1
+        if most is not None:
+            most -= 1
     operands: list[int] = []
     while len(operands) < fewest or (tokens.more and len(operands) != most):
         operands.append(tokens.integer("a number"))
@@ -304,11 +317,14 @@ def _control(verb: str, tokens: Tokens, line: int) -> Control:
 
 
 def _meter_rates(tokens: Tokens, line: int) -> MeterRates:
-    return MeterRates(line, tokens.name("a meter"), _entry(tokens), _rate(tokens), _rate(tokens))
+    meter = tokens.name("a meter")
+    index = _entry(tokens)
+    return MeterRates(line, meter, index, _rate(tokens), _rate(tokens))
 
 
 def _meter_array_rates(tokens: Tokens, line: int) -> MeterRates:
-    return MeterRates(line, tokens.name("a meter"), None, _rate(tokens), _rate(tokens))
+    meter = tokens.name("a meter")
+    return MeterRates(line, meter, None, _rate(tokens), _rate(tokens))
 
 
 def _no_packet(_tokens: Tokens, line: int) -> NoPacket:
@@ -335,24 +351,24 @@ def _expect_digest(tokens: Tokens, line: int) -> ExpectDigest:
 
 
 def _member_add(tokens: Tokens, line: int) -> AddMember:
-    return AddMember(
-        line, tokens.name("an action profile"), tokens.integer("a member"), _action(tokens)
-    )
+    profile = tokens.name("an action profile")
+    member = tokens.integer("a member")
+    return AddMember(line, profile, member, _action(tokens))
 
 
 def _group_add(tokens: Tokens, line: int) -> AddGroup:
     profile = tokens.name("an action profile")
     group = tokens.integer("a group")
-    members: list[tuple[int, int]] = []
+    members: dict[int, int] = {}
     while tokens.more:
         member = tokens.integer("a member")
-        if member in (known for known, _ in members):
+        if member in members:
             raise StatementError(
                 f"group {group}: member {member} is given twice; '{member}:2' gives it twice the"
                 " share"
             )
-        members.append((member, tokens.integer("a weight") if tokens.accept(":") else 1))
-    return AddGroup(line, profile, group, tuple(members))
+        members[member] = tokens.integer("a weight") if tokens.accept(":") else 1
+    return AddGroup(line, profile, group, tuple(members.items()))
 
 
 def _pvs_add(tokens: Tokens, line: int) -> AddValue:

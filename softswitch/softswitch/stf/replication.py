@@ -51,11 +51,13 @@ class Replication:
         self._apply()
 
     def mirroring_add(self, session: int, port: int) -> None:
-        self._sessions[session] = port, self._sessions.get(session, (None, None))[1]
+        _, group = self._sessions.get(session, (None, None))
+        self._sessions[session] = port, group
         self._apply()
 
     def mirroring_add_mc(self, session: int, group: int) -> None:
-        self._sessions[session] = self._sessions.get(session, (None, None))[0], group
+        port, _ = self._sessions.get(session, (None, None))
+        self._sessions[session] = port, group
         self._apply()
 
     def mirroring_delete(self, session: int) -> None:
@@ -75,17 +77,19 @@ class Replication:
         return self._nodes[node]
 
     def _apply(self) -> None:
-        groups = {
-            group: [
-                (port, self._nodes[node][0]) for node in members for port in self._nodes[node][1]
-            ]
-            for group, members in self._groups.items()
-        }
+        groups: dict[int, list[tuple[int, int]]] = {}
+        for number, members in self._groups.items():
+            groups[number] = []
+            for node in members:
+                rid, ports = self._nodes[node]
+                groups[number] += [(port, rid) for port in ports]
         self._switch.multicast_groups.clear()
         self._switch.multicast_groups.update(groups)
         self._switch.clone_sessions.clear()
         for session, (port, group) in self._sessions.items():
-            replicas = [] if port is None else [(port, 0)]
-            self._switch.clone_sessions[session] = CloneSession(
-                [*replicas, *([] if group is None else groups.get(group, []))]
-            )
+            replicas: list[tuple[int, int]] = []
+            if port is not None:
+                replicas.append((port, 0))
+            if group is not None:
+                replicas += groups.get(group, [])
+            self._switch.clone_sessions[session] = CloneSession(replicas)

@@ -1,6 +1,4 @@
-"""What runs of a test have in common on every kind of switch: packets, their expectations, and the
-result.
-"""
+"""The common part of runs on every kind of switch: packets, expectations, and the result."""
 
 from __future__ import annotations
 
@@ -41,7 +39,12 @@ class StfRun:
     A subclass adds the commands that are about tables, counters and registers.
     """
 
-    def __init__(self, process: Process, max_port: int, file: str) -> None:
+    def __init__(
+        self,
+        process: Process,
+        max_port: int,
+        file: str,
+    ) -> None:
         self._process = process
         self._max_port = max_port
         self._file = file
@@ -65,16 +68,13 @@ class StfRun:
 
     def result(self) -> Result:
         """Return the outcome of the commands so far."""
-        faults = [
-            Failure(
-                self._file, line, reason, self._packet_before(line) if packet is None else packet
-            )
-            for line, reason, packet in self._expectations.faults()
-        ]
-        return Result(
-            self._checked,
-            tuple(sorted([*self._failures, *faults], key=lambda failure: failure.line)),
-        )
+        failures = list(self._failures)
+        for line, reason, packet in self._expectations.faults():
+            if packet is None:
+                packet = self._packet_before(line)
+            failures.append(Failure(self._file, line, reason, packet))
+        failures.sort(key=lambda failure: failure.line)
+        return Result(self._checked, tuple(failures))
 
     def _fail(self, line: int, reason: str) -> None:
         self._failures.append(Failure(self._file, line, reason, self._packet_before(line)))
@@ -92,10 +92,10 @@ class StfRun:
         if command.port > self._max_port:
             raise ValueError(f"packet: port {command.port} is not in 0..{self._max_port}")
         if self._next_ns is None:
-            self._now_ns = self._now_ns + STEP_NS
+            self._now_ns += STEP_NS
         else:
             self._now_ns = self._next_ns
-        self._next_ns = None
+            self._next_ns = None
         self._packets.append(command.line)
         self._expectations.received(command.port)
         self._last = self._process(command.port, command.data, self._now_ns)

@@ -13,11 +13,12 @@ of the ``packet`` before it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import singledispatchmethod
 
 from softswitch import ActionProfile, Entry, KeyElement, MeterConfig, Program, Switch, Table
+from softswitch.stateful import Register
 from softswitch.switch import Native
 from softswitch.valuesets import ValueElement
 
@@ -74,21 +75,36 @@ class Run(StfRun):
     """One run on ``switch``, which belongs to the test from now on. It must be new, because entries
     are numbered from 0."""
 
-    def __init__(self, switch: Switch, file: str, aliases: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        switch: Switch,
+        file: str,
+        aliases: Mapping[str, str],
+    ) -> None:
         super().__init__(switch.process, switch.max_port, file)
         self._aliases = aliases
         self._switch = switch
         self._labels: dict[str, tuple[Table, int]] = {}
         self._replication = Replication(switch)
         spec = switch.program.ir
-        self._direct_counters = {
-            c.name: c.table for c in spec.counters.values() if c.table is not None
-        }
-        self._direct_meters = {m.name: m.table for m in spec.meters.values() if m.table is not None}
+        self._direct_counters: dict[str, str] = {}
+        self._direct_meters: dict[str, str] = {}
+        for counter in spec.counters.values():
+            if counter.table is not None:
+                self._direct_counters[counter.name] = counter.table
+        for meter in spec.meters.values():
+            if meter.table is not None:
+                self._direct_meters[meter.name] = meter.table
         self._digests = {digest.name: len(digest.items) for digest in spec.digests.values()}
         switch.on_digest = self._on_digest
 
-    def _on_digest(self, _now_ns: int, name: str, _list_id: int, values: tuple[int, ...]) -> None:
+    def _on_digest(
+        self,
+        _now_ns: int,
+        name: str,
+        _list_id: int,
+        values: tuple[int, ...],
+    ) -> None:
         self._expectations.learned(self.line, name, values)
 
     @singledispatchmethod
@@ -117,20 +133,21 @@ class Run(StfRun):
                 " range fields"
             )
         key: list[KeyElement] = [None] * len(table.match_types)
-        given: set[int] = set()
+        matched: set[int] = set()
         for match in command.matches:
             place = resolve_field(table.name, match.field, table.key_names)
-            if place in given:
+            if place in matched:
                 raise ValueError(
                     f"table '{table.name}': field '{table.key_names[place]}' is given twice"
                 )
-            given.add(place)
+            matched.add(place)
+            kind = table.match_types[place]
             try:
-                key[place] = element(match.value, table.match_types[place], table.key_widths[place])
+                key[place] = element(match.value, kind, table.key_widths[place])
             except ValueError as error:
                 raise ValueError(f"table '{table.name}': field '{match.field}': {error}") from None
         for place, kind in enumerate(table.match_types):
-            if kind == "exact" and place not in given:
+            if kind == "exact" and place not in matched:
                 raise ValueError(
                     f"table '{table.name}': field '{table.key_names[place]}' is exact and must be"
                     " given"
@@ -141,11 +158,11 @@ class Run(StfRun):
                 raise ValueError(
                     f"table '{table.name}': has no action profile, so an entry needs an action"
                 )
-            handle = table.insert_indirect(
-                key, priority, **{command.action.kind: command.action.number}
-            )
+            choice = {command.action.kind: command.action.number}
+            handle = table.insert_indirect(key, priority, **choice)
         else:
-            handle = table.insert(key, priority, *self._call(table, command.action))
+            name, args = self._call(table, command.action)
+            handle = table.insert(key, priority, name, args)
         if command.label is not None:
             self._labels[command.label] = table, handle
 
@@ -181,9 +198,7 @@ class Run(StfRun):
                 " are given"
             )
         try:
-            member = tuple(
-                _member(value, width) for value, width in zip(command.values, widths, strict=True)
-            )
+            member = tuple(map(_member, command.values, widths))
         except ValueError as error:
             raise ValueError(f"value set '{name}': {error}") from None
         value_sets[name].add(member)
@@ -209,21 +224,20 @@ class Run(StfRun):
                     f"{name}: expected nothing counted, has {packets} packets, {octets} bytes",
                 )
             return
-        found = packets if command.unit == "packets" else octets
-        if not COMPARE[command.relation](found, command.number):
+        value = packets if command.unit == "packets" else octets
+        if not COMPARE[command.relation](value, command.number):
             wanted = f"{command.unit} {command.relation} {command.number}"
-            self._fail(command.line, f"{name}: expected {wanted}, has {found}")
+            self._fail(command.line, f"{name}: expected {wanted}, has {value}")
 
     @_execute.register
     def _check_register(self, command: CheckRegister) -> None:
-        registers = self._switch.registers
-        found = registers[self._name("register", command.register, registers)].read(command.index)
+        value = self._register(command.register).read(command.index)
         self._checked += 1
-        if not COMPARE[command.relation](found, command.number):
+        if not COMPARE[command.relation](value, command.number):
             name = f"register {command.register}({command.index})"
             self._fail(
                 command.line,
-                f"{name}: expected {command.relation} {command.number:#x}, has {found:#x}",
+                f"{name}: expected {command.relation} {command.number:#x}, has {value:#x}",
             )
 
     @_execute.register
@@ -232,22 +246,19 @@ class Run(StfRun):
         if not command.name:
             getattr(self._replication, command.verb)(*numbers)
             return
-        kind, _, what = command.verb.partition("_")
+        kind, _, operation = command.verb.partition("_")
         if kind == "counter":
-            index, values = (
-                (numbers[0], numbers[1:]) if command.label is None else (command.label, numbers)
-            )
-            if what == "read":
-                self._read_counter(command.name, index)
+            if operation == "read":
+                self._read_counter(command.name, command.index)
             else:
-                self._write_counter(command.name, index, *values)
+                packets, octets = numbers[-2:]
+                self._write_counter(command.name, command.index, packets, octets)
         elif kind == "register":
-            registers = self._switch.registers
-            register = registers[self._name("register", command.name, registers)]
-            if what == "reset":
+            register = self._register(command.name)
+            if operation == "reset":
                 for cell in range(register.size):
                     register.write(cell, 0)
-            elif what == "write":
+            elif operation == "write":
                 register.write(*numbers)
             else:
                 register.read(numbers[0])
@@ -255,68 +266,80 @@ class Run(StfRun):
             value_sets = self._switch.value_sets
             value_sets[self._name("value set", command.name, value_sets)].clear()
         else:
-            self._read_meter(command.name, numbers[0] if command.label is None else command.label)
+            self._read_meter(command.name, command.index)
 
     @_execute.register
     def _meter_rates(self, command: MeterRates) -> None:
-        config = MeterConfig(
-            _per_second(command.committed[0]),
-            command.committed[1],
-            _per_second(command.peak[0]),
-            command.peak[1],
-        )
+        rate, burst = command.committed
+        peak_rate, peak_burst = command.peak
+        config = MeterConfig(_per_second(rate), burst, _per_second(peak_rate), peak_burst)
         name = self._meter_name(command.meter)
         if name in self._direct_meters:
             table = self._switch.tables[self._direct_meters[name]]
-            entries = (
-                table.entries()
-                if command.index is None
-                else (self._entry_of(f"meter '{name}'", table, command.index),)
-            )
+            entries: Iterable[Entry] = table.entries()
+            if command.index is not None:
+                entries = [self._entry_of(f"meter '{name}'", table, command.index)]
             for entry in entries:
                 entry.meter.configure(config)
             return
+
         meter = self._switch.meters[name]
-        for index in (
-            range(meter.size)
-            if command.index is None
-            else (self._plain(f"meter '{name}'", command.index),)
-        ):
+        indices: Iterable[int] = range(meter.size)
+        if command.index is not None:
+            indices = [self._plain(f"meter '{name}'", command.index)]
+        for index in indices:
             meter.configure(index, config)
 
     def _read_meter(self, wanted: str, index: int | str) -> MeterConfig | None:
         name = self._meter_name(wanted)
+        place = f"meter '{name}'"
         if name in self._direct_meters:
             table = self._switch.tables[self._direct_meters[name]]
-            return self._entry_of(f"meter '{name}'", table, index).meter.config
-        return self._switch.meters[name].read(self._plain(f"meter '{name}'", index))
+            return self._entry_of(place, table, index).meter.config
+        return self._switch.meters[name].read(self._plain(place, index))
 
     def _read_counter(self, wanted: str, index: int | str) -> tuple[int, int]:
         name = self._counter_name(wanted)
+        place = f"counter '{name}'"
         if name in self._direct_counters:
             table = self._switch.tables[self._direct_counters[name]]
-            return table.read_counter(self._entry_of(f"counter '{name}'", table, index).handle)
-        return self._switch.counters[name].read(self._plain(f"counter '{name}'", index))
+            entry = self._entry_of(place, table, index)
+            return table.read_counter(entry.handle)
+        return self._switch.counters[name].read(self._plain(place, index))
 
-    def _write_counter(self, wanted: str, index: int | str, packets: int, octets: int) -> None:
+    def _write_counter(
+        self,
+        wanted: str,
+        index: int | str,
+        packets: int,
+        octets: int,
+    ) -> None:
         name = self._counter_name(wanted)
         if name in self._direct_counters:
             table = self._switch.tables[self._direct_counters[name]]
-            table.write_counter(
-                self._entry_of(f"counter '{name}'", table, index).handle, packets, octets
-            )
+            entry = self._entry_of(f"counter '{name}'", table, index)
+            table.write_counter(entry.handle, packets, octets)
         else:
-            self._switch.counters[name].write(
-                self._plain(f"counter '{name}'", index), packets, octets
-            )
+            number = self._plain(f"counter '{name}'", index)
+            self._switch.counters[name].write(number, packets, octets)
 
     # -- names -------------------------------------------------------------------------------------
 
-    def _name(self, kind: str, wanted: str, names: Mapping[str, object]) -> str:
+    def _name(
+        self,
+        kind: str,
+        wanted: str,
+        names: Mapping[str, object],
+    ) -> str:
         return resolve(kind, wanted, names, self._aliases)
 
     def _table(self, wanted: str) -> Table:
-        return self._switch.tables[self._name("table", wanted, self._switch.tables)]
+        tables = self._switch.tables
+        return tables[self._name("table", wanted, tables)]
+
+    def _register(self, wanted: str) -> Register:
+        registers = self._switch.registers
+        return registers[self._name("register", wanted, registers)]
 
     def _profile(self, wanted: str) -> ActionProfile:
         profiles = self._switch.action_profiles
@@ -328,9 +351,15 @@ class Run(StfRun):
     def _meter_name(self, wanted: str) -> str:
         return self._name("meter", wanted, {**self._switch.meters, **self._direct_meters})
 
-    def _entry_of(self, owner: str, table: Table, index: int | str) -> Entry:
-        """Return the entry of a direct counter or meter, by the name that it was added with or by
-        its number.
+    def _entry_of(
+        self,
+        owner: str,
+        table: Table,
+        index: int | str,
+    ) -> Entry:
+        """Return the entry of a direct counter or meter.
+
+        It goes by the name that it was added with, or by its number.
         """
         if isinstance(index, int):
             return table.entry(index)
@@ -365,32 +394,42 @@ class Run(StfRun):
         return self._resolved(f"action profile '{profile.name}'", params, action)
 
     def _resolved(
-        self, owner: str, actions: Mapping[str, list[str]], action: EntryAction
+        self,
+        owner: str,
+        actions: Mapping[str, list[str]],
+        action: EntryAction,
     ) -> tuple[str, list[int]]:
         try:
             name = resolve("action", action.name, actions, self._aliases)
         except ValueError as error:
             raise ValueError(f"{owner}: {error}") from None
-        given = dict(action.args)
+        values = dict(action.args)
         params = actions[name]
         for param in params:
-            if param not in given:
+            if param not in values:
                 raise ValueError(f"action '{name}': parameter '{param}' is missing")
-        for param in given:
+        for param in values:
             if param not in params:
                 raise ValueError(
                     f"action '{name}': has no parameter '{param}'; it has:"
                     f" {', '.join(params) or 'none'}"
                 )
-        return name, [given[param] for param in params]
+        return name, [values[param] for param in params]
 
 
 def _parameters(table: Table) -> dict[str, list[str]]:
     """Return the names of the parameters of each action."""
-    return {name: [param.name for param in params] for name, params in table.action_params.items()}
+    names: dict[str, list[str]] = {}
+    for action, params in table.action_params.items():
+        names[action] = [param.name for param in params]
+    return names
 
 
-def element(value: Value, kind: str, width: int) -> KeyElement:
+def element(
+    value: Value,
+    kind: str,
+    width: int,
+) -> KeyElement:
     """Return a value in the form that a table takes.
 
     Raise ValueError with the reason if the value has another kind.
@@ -415,7 +454,8 @@ def element(value: Value, kind: str, width: int) -> KeyElement:
         raise ValueError(f"'*' does not go with a match of kind {kind}")
     assert cared is not None
     prefix = (cared & full).bit_count()
-    if cared & full != full ^ (full >> prefix):
+    upper_bits = full ^ (full >> prefix)
+    if cared & full != upper_bits:
         raise ValueError(f"'*' may only stand at the end of a prefix of {width} bits")
     return number, prefix
 
@@ -433,7 +473,8 @@ def _member(value: Value, width: int) -> ValueElement:
     if value.relation == "/":
         if second > width:
             raise ValueError(f"prefix length {second} is not in 0..{width}")
-        return number & ~(full >> second), full & ~(full >> second)
+        mask = full & ~(full >> second)
+        return number & mask, mask
     if value.relation == "&&&":
         return number & second, second
     if value.relation == "->":

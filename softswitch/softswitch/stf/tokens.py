@@ -32,14 +32,17 @@ class Tokens:
         self._next = 0
         place = 0
         while place < len(text):
-            found = _TOKEN.match(text, place)
-            if found is None:
+            matched = _TOKEN.match(text, place)
+            if matched is None:
                 raise StatementError(f"cannot read {text[place:].strip()!r}")
-            kind = found.lastgroup
+            kind = matched.lastgroup
             assert kind is not None
-            value = found[kind]
-            self._items.append(("name", value[1:-1]) if kind == "quoted" else (kind, value))
-            place = found.end()
+            value = matched[kind]
+            if kind == "quoted":
+                kind = "name"
+                value = value[1:-1]
+            self._items.append((kind, value))
+            place = matched.end()
 
     def peek(self, ahead: int = 0) -> tuple[str, str]:
         """Return (kind, text) of a later token; beyond the last one the kind is ``end``."""
@@ -53,43 +56,41 @@ class Tokens:
         """Return whether a token is left."""
         return self._next < len(self._items)
 
-    def take(self, kind: str, what: str) -> str:
-        found, value = self.peek()
-        if found != kind:
-            raise StatementError(
-                f"expected {what}, found {value!r}"
-                if found != "end"
-                else f"expected {what}, but the line ends"
-            )
+    def take(self, kind: str, wanted: str) -> str:
+        actual, value = self.peek()
+        if actual == "end" and kind != "end":
+            raise StatementError(f"expected {wanted}, but the line ends")
+        if actual != kind:
+            raise StatementError(f"expected {wanted}, found {value!r}")
         self._next += 1
         return value
 
-    def name(self, what: str) -> str:
-        return self.take("name", what)
+    def name(self, wanted: str) -> str:
+        return self.take("name", wanted)
 
-    def integer(self, what: str) -> int:
-        text = self.take("number", what)
+    def integer(self, wanted: str) -> int:
+        text = self.take("number", wanted)
         if "*" in text or "." in text:
-            raise StatementError(f"expected {what}, found {text!r}")
+            raise StatementError(f"expected {wanted}, found {text!r}")
         return _integer(text)
 
-    def decimal(self, what: str) -> Fraction:
-        text = self.take("number", what)
+    def decimal(self, wanted: str) -> Fraction:
+        text = self.take("number", wanted)
         if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
-            raise StatementError(f"expected a decimal {what.removeprefix('a ')}, found {text!r}")
+            raise StatementError(f"expected a decimal {wanted.removeprefix('a ')}, found {text!r}")
         return Fraction(text)
 
-    def digits(self, what: str) -> Digits:
+    def digits(self, wanted: str) -> Digits:
         """Read a number that may have ``*`` among its hexadecimal or binary digits."""
-        text = self.take("number", what)
+        text = self.take("number", wanted)
         if "." in text:
-            raise StatementError(f"expected {what}, found {text!r}")
+            raise StatementError(f"expected {wanted}, found {text!r}")
         base = text[:2].lower()
         if base not in ("0x", "0b"):
             return Digits(int(text), None, False)
-        one = "f" if base == "0x" else "1"
-        body = text[2:]
-        mask = int("".join("0" if digit == "*" else one for digit in body), 16 if one == "f" else 2)
+        full_digit = "f" if base == "0x" else "1"
+        body = re.sub("[^*]", full_digit, text[2:])
+        mask = _integer(base + body.replace("*", "0"))
         return Digits(_integer(text.replace("*", "0")), mask, "*" in body)
 
     def sign(self, sign: str) -> None:

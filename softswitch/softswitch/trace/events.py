@@ -18,13 +18,13 @@ Value = int | bytes
 class Received:
     """Ingress begins.
 
-    ``again`` is ``resubmitted`` or ``recirculated`` for a packet that was here before.
+    ``repetition`` is ``resubmitted`` or ``recirculated`` for a packet that was here before.
     """
 
     now_ns: int
     port: int
     data: bytes
-    again: str | None
+    repetition: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Checksum:
 
     field: str
     wanted: int | None
-    found: int
+    actual: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One field of a table's key: the packet's value and the entry's element, None if no entry
-    matched.
+    """One field of a table's key: the packet's value and the entry's element.
+
+    The element is None if no entry matched.
     """
 
     name: str
@@ -183,9 +184,9 @@ class RegisterWritten:
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """The program used an index out of range; ``what`` names the array."""
+    """The program used an index out of range; ``array`` names the array."""
 
-    what: str
+    array: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
-"""Events as text: one line each, indented below the table or state that they belong to, in spans
-that can be coloured."""
+"""Events as text: one line each, in spans that can be coloured.
+
+Lines are indented below the table or state that they belong to.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +28,8 @@ class Span:
 
 
 Line = tuple[Span, ...]
+Lines = list[tuple[int, Line]]
+"""Lines with the depth of each, which is its indentation."""
 
 
 def plain(line: Iterable[Span]) -> str:
@@ -44,91 +48,87 @@ class TraceText:
 
     def lines(self, event: Event) -> list[Line]:
         """Return the lines for the next event: mostly one, sometimes none."""
-        return [
-            (Span("  " * depth), *spans) if spans else () for depth, spans in self._lines(event)
-        ]
+        lines: list[Line] = []
+        for depth, spans in self._lines(event):
+            indentation = Span("  " * depth)
+            lines.append((indentation, *spans) if spans else ())
+        return lines
 
     @singledispatchmethod
-    def _lines(self, event: Event) -> list[tuple[int, Line]]:
+    def _lines(self, event: Event) -> Lines:
         raise AssertionError(event)
 
-    def _head(self, *spans: Span) -> list[tuple[int, Line]]:
+    def _head(self, *spans: Span) -> Lines:
         self._depth = 1
         return [(0, spans)]
 
-    def _step(self, *spans: Span, inner: int = 1) -> list[tuple[int, Line]]:
+    def _step(self, *spans: Span, inner: int = 1) -> Lines:
         """Return the line of a step under which the following steps are indented."""
         self._depth = 1 + inner
         return [(1, spans)]
 
-    def _detail(self, *spans: Span) -> list[tuple[int, Line]]:
+    def _detail(self, *spans: Span) -> Lines:
         return [(self._depth, spans)]
 
     # -- halves ------------------------------------------------------------------------------------
 
     @_lines.register
-    def _received(self, event: events.Received) -> list[tuple[int, Line]]:
-        how = f" {event.again}" if event.again else ""
-        if self._depth and not event.again:
-            between: list[tuple[int, Line]] = [(0, ())]
+    def _received(self, event: events.Received) -> Lines:
+        lines: Lines = []
+        if event.repetition is None:
+            half = "ingress"
+            if self._depth:
+                # An empty line between packets.
+                lines.append((0, ()))
         else:
-            between = []
-        return between + self._head(
-            Span(f"ingress{how}", "head"),
-            Span(f" port {event.port}, {len(event.data)} bytes at {event.now_ns / 1000:g} us: "),
-            Span(_octets(event.data), "value"),
-        )
+            half = f"ingress {event.repetition}"
+        arrival = f" port {event.port}, {len(event.data)} bytes at {event.now_ns / 1000:g} us: "
+        octets = Span(_octets(event.data), "value")
+        return lines + self._head(Span(half, "head"), Span(arrival), octets)
 
     @_lines.register
-    def _departing(self, event: events.Departing) -> list[tuple[int, Line]]:
+    def _departing(self, event: events.Departing) -> Lines:
+        text = f" port {event.port}, queue {event.queue}"
         if event.waited_ns:
-            waited = f", waited {event.waited_ns / 1000:g} us"
-        else:
-            waited = ""
+            text += f", waited {event.waited_ns / 1000:g} us"
         if event.enqueued_depth:
-            depth = f", depth {event.enqueued_depth} then {event.leaving_depth}"
-        else:
-            depth = ""
-        return self._head(
-            Span("egress", "head"), Span(f" port {event.port}, queue {event.queue}{waited}{depth}")
-        )
+            text += f", depth {event.enqueued_depth} then {event.leaving_depth}"
+        return self._head(Span("egress", "head"), Span(text))
 
     # -- parsing -----------------------------------------------------------------------------------
 
     @_lines.register
-    def _state(self, event: events.State) -> list[tuple[int, Line]]:
+    def _state(self, event: events.State) -> Lines:
         return self._step(Span("state "), Span(event.name, "name"))
 
     @_lines.register
-    def _extracted(self, event: events.Extracted) -> list[tuple[int, Line]]:
-        fields = ", ".join(f"{name} {shown(value)}" for name, value, _ in event.fields)
-        return self._detail(
-            Span("extract "), Span(event.header, "name"), Span(": "), Span(fields or "-", "value")
-        )
+    def _extracted(self, event: events.Extracted) -> Lines:
+        fields = Span(_values(event.fields) or "-", "value")
+        return self._detail(Span("extract "), Span(event.header, "name"), Span(": "), fields)
 
     @_lines.register
-    def _parser_error(self, event: events.ParserError) -> list[tuple[int, Line]]:
+    def _parser_error(self, event: events.ParserError) -> Lines:
         return self._detail(Span(f"parser error {event.name}", "bad"))
 
     @_lines.register
-    def _parsed(self, event: events.Parsed) -> list[tuple[int, Line]]:
-        return self._step(
-            Span(f"parsed {event.parsed_bytes} bytes, {event.left_bytes} left"), inner=0
-        )
+    def _parsed(self, event: events.Parsed) -> Lines:
+        text = f"parsed {event.parsed_bytes} bytes, {event.left_bytes} left"
+        return self._step(Span(text), inner=0)
 
     @_lines.register
-    def _checksum(self, event: events.Checksum) -> list[tuple[int, Line]]:
-        head = (Span("checksum "), Span(event.field, "name"))
+    def _checksum(self, event: events.Checksum) -> Lines:
         if event.wanted is None:
-            return self._step(*head, Span(": not looked at", "faint"))
-        if event.wanted == event.found:
-            return self._step(*head, Span(f": {event.found:#x} is right", "good"))
-        return self._step(*head, Span(f": {event.found:#x} should be {event.wanted:#x}", "bad"))
+            verdict = Span(": not looked at", "faint")
+        elif event.wanted == event.actual:
+            verdict = Span(f": {event.actual:#x} is right", "good")
+        else:
+            verdict = Span(f": {event.actual:#x} should be {event.wanted:#x}", "bad")
+        return self._step(Span("checksum "), Span(event.field, "name"), verdict)
 
     # -- match and action --------------------------------------------------------------------------
 
     @_lines.register
-    def _condition(self, event: events.Condition) -> list[tuple[int, Line]]:
+    def _condition(self, event: events.Condition) -> Lines:
         if event.value:
             answer = Span("true", "good")
         else:
@@ -136,68 +136,57 @@ class TraceText:
         return self._step(Span(f"if {event.text}: "), answer, *_at(event.position), inner=0)
 
     @_lines.register
-    def _applied(self, event: events.Applied) -> list[tuple[int, Line]]:
+    def _applied(self, event: events.Applied) -> Lines:
         lines = self._step(Span("table "), Span(event.table, "name"), *_at(event.position))
         for key in event.keys:
             asked = ""
-            if event.hit:
-                if key.kind != "exact":
-                    asked = f" matches {wanted(key)}"
-                else:
-                    asked = ""
-            found = Span(shown(key.value), "value")
-            lines.append((2, (Span(f"{key.name} {key.kind} = "), found, Span(asked))))
+            if event.hit and key.kind != "exact":
+                asked = f" matches {wanted(key)}"
+            head = Span(f"{key.name} {key.kind} = ")
+            actual = Span(value_text(key.value), "value")
+            lines.append((2, (head, actual, Span(asked))))
         if not event.hit:
             lines.append((2, (Span("miss", "bad"),)))
-        else:
-            if event.priority is None:
-                rank = ""
-            else:
-                rank = f", priority {event.priority}"
-            if event.handle is None:
-                which = ""
-            else:
-                which = f", entry {event.handle}"
-            lines.append((2, (Span("hit", "good"), Span(which + rank))))
+            return lines
+
+        entry = ""
+        if event.handle is not None:
+            entry += f", entry {event.handle}"
+        if event.priority is not None:
+            entry += f", priority {event.priority}"
+        lines.append((2, (Span("hit", "good"), Span(entry))))
         return lines
 
     @_lines.register
-    def _chosen(self, event: events.Chosen) -> list[tuple[int, Line]]:
-        if event.group is None:
-            group = ""
-        else:
-            group = f"group {event.group}, "
-        if event.member is None:
-            member = "no member"
-        else:
-            member = f"member {event.member}"
-        return self._detail(Span(group + member))
+    def _chosen(self, event: events.Chosen) -> Lines:
+        text = "no member" if event.member is None else f"member {event.member}"
+        if event.group is not None:
+            text = f"group {event.group}, {text}"
+        return self._detail(Span(text))
 
     @_lines.register
-    def _ran(self, event: events.Ran) -> list[tuple[int, Line]]:
-        arguments = ", ".join(f"{name} {shown(value)}" for name, value, _ in event.arguments)
-        lines = self._detail(
-            Span("action "), Span(event.action, "name"), Span(f"({arguments})", "value")
-        )
+    def _ran(self, event: events.Ran) -> Lines:
+        arguments = Span(f"({_values(event.arguments)})", "value")
+        lines = self._detail(Span("action "), Span(event.action, "name"), arguments)
         self._depth = 3
         return lines
 
     @_lines.register
-    def _block(self, event: events.Block) -> list[tuple[int, Line]]:
+    def _block(self, event: events.Block) -> Lines:
         self._depth = 1
         return []
 
     @_lines.register
-    def _statement(self, event: events.Statement) -> list[tuple[int, Line]]:
+    def _statement(self, event: events.Statement) -> Lines:
         return self._detail(Span(event.text), *_at(event.position))
 
-    def _effect(self, *spans: Span) -> list[tuple[int, Line]]:
+    def _effect(self, *spans: Span) -> Lines:
         return [(self._depth + 1, spans)]
 
     @_lines.register
-    def _wrote(self, event: events.Wrote) -> list[tuple[int, Line]]:
-        old = shown(event.old)
-        new = shown(event.new)
+    def _wrote(self, event: events.Wrote) -> Lines:
+        old = value_text(event.old)
+        new = value_text(event.new)
         if event.old != event.new:
             change = Span(f"{old} -> {new}", "value")
         else:
@@ -205,94 +194,92 @@ class TraceText:
         return self._effect(Span(event.field, "name"), Span(": "), change)
 
     @_lines.register
-    def _validity(self, event: events.Validity) -> list[tuple[int, Line]]:
-        return self._effect(
-            Span(event.header, "name"),
-            Span(" is now valid" if event.valid else " is no longer valid"),
-        )
+    def _validity(self, event: events.Validity) -> Lines:
+        state = " is now valid" if event.valid else " is no longer valid"
+        return self._effect(Span(event.header, "name"), Span(state))
 
     @_lines.register
-    def _copied(self, event: events.Copied) -> list[tuple[int, Line]]:
+    def _copied(self, event: events.Copied) -> Lines:
         state = "" if event.valid else ", which is not valid"
         return self._effect(Span(event.target, "name"), Span(f" is now as {event.source}{state}"))
 
     @_lines.register
-    def _marked(self, event: events.Marked) -> list[tuple[int, Line]]:
+    def _marked(self, event: events.Marked) -> Lines:
         return self._effect(Span("to be dropped", "bad"))
 
     @_lines.register
-    def _counted(self, event: events.Counted) -> list[tuple[int, Line]]:
+    def _counted(self, event: events.Counted) -> Lines:
         return self._effect(Span(f"counter {event.counter}[{event.index}]"))
 
     @_lines.register
-    def _register_read(self, event: events.RegisterRead) -> list[tuple[int, Line]]:
-        return self._effect(
-            Span(f"register {event.register}[{event.index}] is "), Span(shown(event.value), "value")
-        )
+    def _register_read(self, event: events.RegisterRead) -> Lines:
+        cell = Span(f"register {event.register}[{event.index}] is ")
+        return self._effect(cell, Span(value_text(event.value), "value"))
 
     @_lines.register
-    def _register_written(self, event: events.RegisterWritten) -> list[tuple[int, Line]]:
-        change = Span(f"{shown(event.old)} -> {shown(event.new)}", "value")
-        return self._effect(Span(f"register {event.register}[{event.index}]: "), change)
+    def _register_written(self, event: events.RegisterWritten) -> Lines:
+        cell = Span(f"register {event.register}[{event.index}]: ")
+        old = value_text(event.old)
+        new = value_text(event.new)
+        return self._effect(cell, Span(f"{old} -> {new}", "value"))
 
     @_lines.register
-    def _overrun(self, event: events.Overrun) -> list[tuple[int, Line]]:
-        return self._effect(Span(f"{event.what}: index out of range, nothing done", "bad"))
+    def _overrun(self, event: events.Overrun) -> Lines:
+        return self._effect(Span(f"{event.array}: index out of range, nothing done", "bad"))
 
     @_lines.register
-    def _logged(self, event: events.Logged) -> list[tuple[int, Line]]:
+    def _logged(self, event: events.Logged) -> Lines:
         return self._effect(Span(f"log: {event.text}"))
 
     # -- leaving -----------------------------------------------------------------------------------
 
     @_lines.register
-    def _digested(self, event: events.Digested) -> list[tuple[int, Line]]:
-        return self._step(
-            Span("digest "),
-            Span(event.name, "name"),
-            Span(": "),
-            Span(", ".join(map(shown, event.values)), "value"),
-        )
+    def _digested(self, event: events.Digested) -> Lines:
+        values = Span(", ".join(map(value_text, event.values)), "value")
+        return self._step(Span("digest "), Span(event.name, "name"), Span(": "), values)
 
     @_lines.register
-    def _cloned(self, event: events.Cloned) -> list[tuple[int, Line]]:
+    def _cloned(self, event: events.Cloned) -> Lines:
         ports = ", ".join(f"port {port} queue {queue}" for port, queue in event.copies)
         return self._step(Span(f"clone, session {event.session}: {ports or 'no copies'}"))
 
     @_lines.register
-    def _replicated(self, event: events.Replicated) -> list[tuple[int, Line]]:
+    def _replicated(self, event: events.Replicated) -> Lines:
         ports = ", ".join(f"port {port} (rid {rid})" for port, rid in event.copies)
-        return self._step(
-            Span(f"multicast group {event.group}, queue {event.queue}: {ports}", "good")
-        )
+        text = f"multicast group {event.group}, queue {event.queue}: {ports}"
+        return self._step(Span(text, "good"))
 
     @_lines.register
-    def _queued(self, event: events.Enqueued) -> list[tuple[int, Line]]:
-        return self._step(
-            Span(f"to port {event.port}, queue {event.queue}, {event.length_bytes} bytes", "good")
-        )
+    def _queued(self, event: events.Enqueued) -> Lines:
+        text = f"to port {event.port}, queue {event.queue}, {event.length_bytes} bytes"
+        return self._step(Span(text, "good"))
 
     @_lines.register
-    def _dropped(self, event: events.Dropped) -> list[tuple[int, Line]]:
+    def _dropped(self, event: events.Dropped) -> Lines:
         return self._step(Span(f"dropped: {event.reason}", "bad"))
 
     @_lines.register
-    def _recirculated(self, event: events.Recirculated) -> list[tuple[int, Line]]:
+    def _recirculated(self, event: events.Recirculated) -> Lines:
         return self._step(Span(f"recirculated, {len(event.data)} bytes"))
 
     @_lines.register
-    def _sent(self, event: events.Sent) -> list[tuple[int, Line]]:
-        lines = self._step(Span("deparsed "), Span(", ".join(event.headers) or "no header", "name"))
-        out = (
-            Span(f"sent on port {event.port}, {len(event.data)} bytes: ", "good"),
-            Span(event.data.hex(), "value"),
-        )
-        return [*lines, (1, out)]
+    def _sent(self, event: events.Sent) -> Lines:
+        headers = ", ".join(event.headers) or "no header"
+        lines = self._step(Span("deparsed "), Span(headers, "name"))
+        departure = Span(f"sent on port {event.port}, {len(event.data)} bytes: ", "good")
+        lines.append((1, (departure, Span(event.data.hex(), "value"))))
+        return lines
 
 
-def shown(value: Value) -> str:
-    """Return a value as a reader of P4 expects it: small ones in decimal, large ones, which are
-    often addresses, in hex."""
+def _values(fields: Iterable[tuple[str, Value, int]]) -> str:
+    return ", ".join(f"{name} {value_text(value)}" for name, value, _ in fields)
+
+
+def value_text(value: Value) -> str:
+    """Return a value as a reader of P4 expects it.
+
+    Small ones are decimal. Large ones, which are often addresses, are in hex.
+    """
     if isinstance(value, bytes):
         return _octets(value)
     return str(value) if abs(value) < 1 << 16 else f"{value:#x}"
@@ -303,14 +290,14 @@ def wanted(key: events.Match) -> str:
     if key.wanted is None:
         return "anything"
     if isinstance(key.wanted, int):
-        return shown(key.wanted)
+        return value_text(key.wanted)
     first, second = key.wanted
-    low = shown(first)
+    low = value_text(first)
     match key.kind:
         case "lpm":
             return f"{low}/{second}"
         case "range":
-            return f"{low}..{shown(second)}"
+            return f"{low}..{value_text(second)}"
     return f"{first:#x} &&& {second:#x}" if second else "anything"
 
 

@@ -1,5 +1,6 @@
-"""Switches, hosts and links in virtual time: deterministic discrete events, integer nanoseconds, no
-threads, no I/O.
+"""What switches, hosts and links in virtual time have in common: accounts, the reasons why packets
+end, and interfaces. `softswitch.native.fabric` has the nodes: deterministic discrete events, integer
+nanoseconds, no threads, no I/O.
 """
 
 from softswitch.virtual.conservation import (
@@ -8,22 +9,15 @@ from softswitch.virtual.conservation import (
     SwitchAccount,
     WireAccount,
 )
-from softswitch.virtual.eventloop import EventLoop
-from softswitch.virtual.fabric import Link, VirtualFabric
-from softswitch.virtual.host import VirtualHost
-from softswitch.virtual.switch import VirtualDrop, VirtualSwitch
-from softswitch.virtual.wire import Wire
+from softswitch.virtual.fabric import Link, Urgency
+from softswitch.virtual.switch import VirtualDrop
 
 __all__ = [
     "Conservation",
     "ConservationError",
-    "EventLoop",
     "Link",
     "SwitchAccount",
+    "Urgency",
     "VirtualDrop",
-    "VirtualFabric",
-    "VirtualHost",
-    "VirtualSwitch",
-    "Wire",
     "WireAccount",
 ]

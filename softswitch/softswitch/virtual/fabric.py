@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from softswitch.tm import PortScheduler
+from softswitch.tm import PortQueues
 from softswitch.virtual.conservation import (
     Conservation,
     ConservationError,
@@ -15,13 +16,24 @@ from softswitch.virtual.conservation import (
     WireAccount,
 )
 from softswitch.virtual.eventloop import Loop
-from softswitch.virtual.host import Urgency, VirtualHost
-from softswitch.virtual.switch import Pipelines, VirtualDrop, VirtualSwitch
-from softswitch.virtual.wire import Wire
+from softswitch.virtual.switch import Pipelines, VirtualDrop
+
+Urgency = Callable[[int], tuple[float, ...]]
+"""The urgency of packets at a time in nanoseconds, as numbers that decide in their order."""
+
+
+class Node(Protocol):
+    """A node that a wire can end at."""
+
+    @property
+    def name(self) -> str: ...
+
+    def receive(self, port: int, data: bytes) -> None:
+        """Receive a packet whose last bit has come in at `port`, now."""
 
 
 class WireLine(Protocol):
-    """One direction of a link, as `Wire` is."""
+    """One direction of a link."""
 
     @property
     def name(self) -> str: ...
@@ -34,7 +46,7 @@ class WireLine(Protocol):
 
 
 class HostNode(Protocol):
-    """A host, as `VirtualHost` is."""
+    """A host with one network interface."""
 
     on_packet: Callable[[int, bytes], None]
 
@@ -55,14 +67,14 @@ class HostNode(Protocol):
 
 
 class SwitchNode(Protocol):
-    """A switch, as `VirtualSwitch` is."""
+    """A switch between the wires of its ports."""
 
     switch: Pipelines
 
     @property
     def name(self) -> str: ...
     @property
-    def ports(self) -> dict[int, PortScheduler]: ...
+    def ports(self) -> dict[int, PortQueues]: ...
     @property
     def packets_in(self) -> int: ...
     @property
@@ -95,7 +107,7 @@ class Link:
     backward: WireLine
 
 
-class VirtualFabric:
+class FabricOfNodes(ABC):
     """Nodes and links on one event loop.
 
     Node names are unique. Raises ValueError for a fabric that cannot be built.
@@ -119,47 +131,50 @@ class VirtualFabric:
         node = self.hosts[name] = self._new_host(name, on_packet)
         return node
 
-    def connect(self, one: Endpoint, other: Endpoint, rate_bps: int, delay_ns: int) -> Link:
+    def connect(
+        self,
+        first: Endpoint,
+        second: Endpoint,
+        rate_bps: int,
+        delay_ns: int,
+    ) -> Link:
         """Add a full-duplex link of `rate_bps` each way; the last bit of a packet takes `delay_ns`
         to the other end.
         """
-        ends = self._free_port(one), self._free_port(other)
-        if ends[0] == ends[1]:
-            raise ValueError(f"{ends[0][0].name}: port {ends[0][1]} cannot be connected to itself")
-        link = Link(
-            self._new_wire(ends[0], ends[1], rate_bps, delay_ns),
-            self._new_wire(ends[1], ends[0], rate_bps, delay_ns),
-        )
-        for (node, port), wire in zip(ends, (link.forward, link.backward), strict=True):
-            node.attach(port, wire)
+        near = self._free_port(first)
+        far = self._free_port(second)
+        node, port = near
+        if near == far:
+            raise ValueError(f"{node.name}: port {port} cannot be connected to itself")
+        forward = self._new_wire(near, far, rate_bps, delay_ns)
+        backward = self._new_wire(far, near, rate_bps, delay_ns)
+        node.attach(port, forward)
+        node, port = far
+        node.attach(port, backward)
+
+        link = Link(forward, backward)
         self.links.append(link)
         return link
 
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> int:
-        """Run the event loop (`EventLoop.run`), then `check`. Return the number of events."""
+        """Run the event loop, then `check`. Return the number of events."""
         events = self.loop.run(until_ns, max_events)
+        # A fault in an account is the simulator's, so no result of this run can be trusted.
         self.check()
         return events
 
     def conservation(self) -> Conservation:
         """Return the present whereabouts of every packet."""
-        wires = [wire for link in self.links for wire in (link.forward, link.backward)]
+        switches = tuple(map(_switch_account, self.switches.values()))
+        wires: list[WireAccount] = []
+        for link in self.links:
+            for wire in (link.forward, link.backward):
+                account = WireAccount(wire.name, wire.sent_packets, wire.delivered_packets)
+                wires.append(account)
         return Conservation(
             now_ns=self.loop.now_ns,
-            switches=tuple(
-                SwitchAccount(
-                    node.name,
-                    node.packets_in,
-                    node.replicated,
-                    node.packets_out,
-                    {reason.value: count for reason, count in sorted(node.dropped.items())},
-                    node.packets_queued,
-                )
-                for node in self.switches.values()
-            ),
-            wires=tuple(
-                WireAccount(wire.name, wire.sent_packets, wire.delivered_packets) for wire in wires
-            ),
+            switches=switches,
+            wires=tuple(wires),
             host_sent=sum(host.packets_sent for host in self.hosts.values()),
             host_received=sum(host.packets_received for host in self.hosts.values()),
             injected=sum(node.packets_injected for node in self.switches.values()),
@@ -172,14 +187,21 @@ class VirtualFabric:
         if faults:
             raise ConservationError(f"at {self.loop.now_ns} ns: " + "; ".join(faults))
 
-    def _new_switch(self, name: str, switch: Pipelines) -> SwitchNode:
-        return VirtualSwitch(self.loop, name, switch)
+    @abstractmethod
+    def _new_switch(self, name: str, switch: Pipelines) -> SwitchNode: ...
 
-    def _new_host(self, name: str, on_packet: Callable[[int, bytes], None]) -> HostNode:
-        return VirtualHost(self.loop, name, on_packet)
+    @abstractmethod
+    def _new_host(self, name: str, on_packet: Callable[[int, bytes], None]) -> HostNode: ...
 
-    def _new_wire(self, source: Any, destination: Any, rate_bps: int, delay_ns: int) -> WireLine:
-        return Wire(self.loop, source, destination, rate_bps, delay_ns)
+    @abstractmethod
+    def _new_wire(
+        self,
+        source: Any,
+        destination: Any,
+        rate_bps: int,
+        delay_ns: int,
+    ) -> WireLine:
+        """Return one direction of a link between a node's port and another's."""
 
     def _check_new(self, name: str) -> None:
         if name in self.switches or name in self.hosts:
@@ -188,11 +210,23 @@ class VirtualFabric:
     def _free_port(self, endpoint: Endpoint) -> tuple[SwitchNode | HostNode, int]:
         node, port = endpoint
         if isinstance(node, str):
-            known = self.switches.get(node) or self.hosts.get(node)
-            if known is None:
+            named = self.switches.get(node) or self.hosts.get(node)
+            if named is None:
                 raise ValueError(
                     f"{node}: there is no node of that name; add it before connecting it"
                 )
-            node = known
+            node = named
         node.check_free(port)
         return node, port
+
+
+def _switch_account(node: SwitchNode) -> SwitchAccount:
+    dropped = {reason.value: count for reason, count in sorted(node.dropped.items())}
+    return SwitchAccount(
+        node.name,
+        node.packets_in,
+        node.replicated,
+        node.packets_out,
+        dropped,
+        node.packets_queued,
+    )

@@ -1,4 +1,4 @@
-"""docs/service.md: what it shows is so."""
+"""docs/service.md and docs/reference/service.md: what they show is so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from echelon.cli import app
 from echelon.model.documents import parse_document
 from echelon.model.jobs.spec import JobSpec
 
-PAGE = (Path(__file__).parents[3] / "docs" / "service.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = (DOCS / "service.md", DOCS / "reference" / "service.md")
+PAGE = "".join(page.read_text(encoding="utf-8") for page in PAGES)
 
 
 def test_the_configuration_is_that_of_the_module() -> None:

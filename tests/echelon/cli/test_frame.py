@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from echelon.cli.watch import View, first_jobs, frame, slowdown
-from echelon.controller.machine.lines import JobState
-from echelon.controller.service.api.jobs import JobSummary
-from echelon.controller.service.api.status import StatusResource
-from echelon.controller.service.api.switches import QueueUse, SwitchQueues, SwitchResource, uses
+from echelon.controller.resources.jobs import JobSummary
+from echelon.controller.resources.status import StatusResource
+from echelon.controller.resources.switches import QueueUse, SwitchQueues, SwitchResource, uses
+from echelon.controller.states import JobState
 from echelon.switches.southbound.lifecycle import State
 from tests.drawing import examples
 

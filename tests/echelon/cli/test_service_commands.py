@@ -10,11 +10,11 @@ import pytest
 from finsy.proto import p4r
 from pydantic import TypeAdapter
 
-from echelon.controller.service.api.jobs import JobResource, JobSummary
-from echelon.controller.service.api.links import LinkResource
-from echelon.controller.service.api.plan import PlanResource
-from echelon.controller.service.api.policy import PolicyResource
-from echelon.controller.service.api.switches import IntentResource, SwitchDifference, SwitchResource
+from echelon.controller.resources.jobs import JobResource, JobSummary
+from echelon.controller.resources.links import LinkResource
+from echelon.controller.resources.plan import PlanResource
+from echelon.controller.resources.policy import PolicyResource
+from echelon.controller.resources.switches import IntentResource, SwitchDifference, SwitchResource
 from tests.echelon.cli.conftest import JOB, Operated
 from tests.echelon.service.lab import PATIENCE_S, free_port, settle, until
 

@@ -23,7 +23,7 @@ import pytest
 from typer.testing import CliRunner
 
 from echelon.cli import app
-from echelon.controller.service.api.switches import uses
+from echelon.controller.resources.switches import uses
 from tests.echelon.cli.conftest import Operated
 from tests.echelon.cli.test_service_commands import columns, submit
 from tests.echelon.service.conftest import Build

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from echelon.controller.changes import ReportConnections
 from echelon.controller.machine.effects import (
     Answer,
     Effect,
@@ -21,7 +22,7 @@ from echelon.controller.machine.effects import (
     SearchPlan,
     SetAlarm,
 )
-from echelon.controller.machine.events import ReportConnections, ReportIterations, StopWaiting
+from echelon.controller.machine.events import ReportIterations, StopWaiting
 from echelon.controller.machine.facts import NoPlanChosen
 from echelon.controller.machine.invariants import check as check_invariants
 from echelon.controller.machine.invariants import mixed_up
@@ -32,7 +33,7 @@ from echelon.model.fabric.model import Fabric
 from echelon.planning.plan import FlowPlan
 from echelon.planning.policies import PlanError
 from echelon.planning.policies.base import Choice, Policy, Prediction
-from echelon.planning.policies.echelon.candidates import CandidatePlan, candidates
+from echelon.planning.policies.echelon.candidates import PlanCandidate, candidates
 from echelon.planning.policies.echelon.policy import Echelon
 from echelon.planning.policies.echelon.search import PlanSearch
 from echelon.switches.lowering.capabilities import Capabilities
@@ -113,11 +114,11 @@ class Whim:
         self.group = search.group
         self._number = number
 
-    def run(self) -> Choice[CandidatePlan]:
+    def run(self) -> Choice[PlanCandidate]:
         rng = random.Random(f"{sorted(self.group)} {self._number}")
         if rng.random() < 0.1:
             raise PlanError("no plan can be simulated")
-        one = rng.choice((*candidates(several_paths=True), CandidatePlan(policy="none")))
+        one = rng.choice((*candidates(several_paths=True), PlanCandidate(policy="none")))
         found = Prediction(one, dict.fromkeys(self.group, 1.0), 1.0, 1)
         return Choice(found, (found,))
 
@@ -434,7 +435,7 @@ class Adversary(World):
 
     def _pass_time(self, name: str) -> None:
         for one in self.waiting(SetAlarm):
-            if (one.alarm.what, one.alarm.switch) == ("outage", name):
+            if (one.alarm.kind, one.alarm.switch) == ("outage", name):
                 self.carry_out(one)
 
     def outrank(self, name: str) -> None:

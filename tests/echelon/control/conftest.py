@@ -42,7 +42,7 @@ class Stage:
         Telemetry waits 100 ms of virtual time for a full list; then the list has to cross the
         socket.
         """
-        self.testbed.clock.at(self.testbed.clock.now_ns + 10**9, lambda: None)
+        self.testbed.clock.call_at(self.testbed.clock.now_ns + 10**9, lambda: None)
         self.testbed.run(lambda: False)
         heard = threading.Event()
         for _ in range(1000):
@@ -53,7 +53,7 @@ class Stage:
 
 
 @contextmanager
-def _staged(scenario: Scenario, policy: str, *, correct_distances: bool = False) -> Iterator[Stage]:
+def _staged(scenario: Scenario, policy: str) -> Iterator[Stage]:
     identities = scenario.identities
     with (
         VirtualTestbed(scenario.fabric, scenario.control_latency_s) as testbed,
@@ -63,7 +63,6 @@ def _staged(scenario: Scenario, policy: str, *, correct_distances: bool = False)
             make_policy(policy),
             sessions(TARGETS["softswitch"], scenario.fabric, testbed.addresses),
             softswitch(),
-            correct_distances=correct_distances,
         ) as controller,
     ):
         emulator = TrainingEmulator(

@@ -28,7 +28,6 @@ from echelon.controller.machine.errors import (
 )
 from echelon.controller.machine.events import LeadershipLost, StopWaiting, TakeSwitch
 from echelon.controller.machine.facts import (
-    DistancesCorrected,
     JobInstalled,
     JobLeft,
     JobSeen,
@@ -48,7 +47,6 @@ from echelon.model.documents import DocumentError
 from echelon.model.fabric.model import Fabric
 from echelon.planning.policies.varys import Varys
 from echelon.switches.southbound.events import HigherPrimary, IntentRefused, SwitchChanged
-from echelon.switches.telemetry.corrections import AGREEING
 from tests.echelon.control.world import FINISH, START, World, ring, small, two_by_two
 
 
@@ -170,10 +168,9 @@ def test_what_cannot_be_is_refused_at_once(fabric: Fabric) -> None:
         world.answer(world.register(ring("b", "h1", "h2")))
 
 
-def test_reported_distances_replace_those_that_were_seen_before() -> None:
+def test_reported_distances_replace_those_of_the_file() -> None:
     seen = from_document({"number": 1, "accepted_at": 1.0, "spec": pipeline("p"), "offsets_s": {}})
     (one,) = seen.job.echelonflows
-    seen = replace(seen, observed_s={one.name: (Fraction(0), Fraction(1), Fraction(2))})
     reported = seen.with_reported(one.name, (Fraction(0), Fraction(3), Fraction(4)))
     assert reported.job.echelonflows[0].offsets_s == (0, 3, 4)
 
@@ -217,7 +214,7 @@ def test_a_switch_that_another_controller_keeps_taking_is_taken_back_ever_later(
     for number in range(MOST_TAKEOVERS):
         world.tell(HigherPrimary("leaf1", 100 * number))
         assert len(world.waiting(RaiseTerm)) == min(number + 1, FREE_TAKEOVERS)
-    alarms = [effect for effect in world.waiting(SetAlarm) if effect.alarm.what == "term"]
+    alarms = [effect for effect in world.waiting(SetAlarm) if effect.alarm.kind == "term"]
     assert [effect.delay_s for effect in alarms] == [
         FIRST_PAUSE_S,
         2 * FIRST_PAUSE_S,
@@ -430,48 +427,6 @@ def test_a_job_is_timed_alone_once(world: World) -> None:
     while world.can_write("leaf1"):
         world.write("leaf1")
     assert world.waiting(TimeAlone) == []
-
-
-def correct(world: World, job: str, iterations: int) -> None:
-    """Report starts of a pipeline's flows that are twice as far apart as the profile says."""
-    flows = world.machine.jobs.jobs[job].reported.echelonflows[0].flows
-    for epoch in range(1, 1 + iterations):
-        for index, flow in enumerate(flows):
-            world.report(
-                "leaf1", (job, flow, START, epoch), time_us=1_000_000 * epoch + 20_000 * index
-            )
-
-
-def test_distances_are_corrected_by_what_switches_see(fabric: Fabric) -> None:
-    world = World(fabric, correct_distances=True)
-    world.start()
-    world.register(pipeline("p"))
-    world.run()
-    correct(world, "p", AGREEING + 1)
-    world.run()
-    assert world.facts.count(DistancesCorrected("p")) == 1
-    (one,) = world.machine.jobs.jobs["p"].job.echelonflows
-    assert one.offsets_s == (0, Fraction(20, 1000), Fraction(40, 1000))
-    assert world.machine.settled
-
-
-def test_what_was_seen_of_a_jobs_former_self_is_not_taken_for_it(fabric: Fabric) -> None:
-    world = World(fabric, correct_distances=True)
-    world.start()
-    world.register(pipeline("p", 3))
-    world.run()
-    correct(world, "p", AGREEING)
-    # What switches saw arrives while the job is another one already, and not planned yet.
-    former = world.machine.jobs.jobs["p"]
-    world.register(pipeline("p", 2), replace=True)
-    while not world.waiting(MakePlan):
-        world.step()
-    flows = former.reported.echelonflows[0].flows
-    for index, flow in enumerate(flows):
-        world.report("leaf1", ("p", flow, START, AGREEING + 1), time_us=20_000_000 + 20_000 * index)
-    world.run()
-    assert DistancesCorrected("p") not in world.facts
-    assert world.machine.progress.state("p") == ("installed", None)
 
 
 # -- reactive policies -----------------------------------------------------------------------------

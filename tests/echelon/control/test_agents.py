@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from echelon.controller.changes import ReportConnections
 from echelon.controller.machine.effects import MakePlan, Refuse, Save
 from echelon.controller.machine.errors import ServiceError
-from echelon.controller.machine.events import ReportConnections
 from echelon.switches.lowering.identity import FiveTuple
 from echelon.switches.lowering.intent import TableEntry
 from echelon.switches.lowering.parts import ipv4
@@ -381,7 +381,7 @@ def test_reported_queue_pairs_are_recognised_in_both_directions(world: World) ->
     assert len({one["queue_pair"] for one in arguments}) == 6
     assert {one.actions[0].name for one in found} == {"set_queue_pair_1024"}
     assert not entries(world, switch, "tcp_answer")
-    assert {one[0] for one in world.machine.jobs.known("r").five_tuples} == {"roce"}
+    assert {one[0] for one in world.machine.jobs.find("r").five_tuples} == {"roce"}
 
 
 def test_a_port_of_tcp_has_sixteen_bits(world: World) -> None:

@@ -10,10 +10,10 @@ from unittest.mock import patch
 
 import pytest
 
-from echelon.controller.machine.events import RegisterJob
+from echelon.controller.changes import RegisterJob
 from echelon.controller.machine.jobs import RegisteredJob, from_document, parse_job
 from echelon.controller.machine.records import Changes
-from echelon.controller.service.api.jobs import JobResource, JobSummary
+from echelon.controller.service.api.jobs import job_resource, job_summary
 from echelon.model.documents import DocumentError
 from echelon.model.jobs.free import FreeGraph
 from tests.echelon.control.world import World, ring, two_by_two
@@ -132,13 +132,13 @@ def test_a_stored_job_that_is_too_large_is_set_aside_and_can_be_removed(world: W
     world.crash()
     machine = world.machine
     assert machine.jobs.jobs["small"].graph is None, "nothing is built to show it"
-    assert JobSummary.of(machine.jobs.jobs["small"], machine).flow_count == 4, (
+    assert job_summary(machine.jobs.jobs["small"], machine).flow_count == 4, (
         "and it was counted before"
     )
     world.run()
     assert world.in_plan() == {"small"}
     for number in range(len(TOO_LARGE)):
-        shown = JobResource.of(machine.jobs.jobs[f"large{number}"], machine)
+        shown = job_resource(machine.jobs.jobs[f"large{number}"], machine)
         assert (shown.state, shown.flow_count, shown.echelonflows) == ("unplanned", 0, ())
         assert shown.problem is not None
     removed = world.remove("large0")

@@ -11,19 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.controller.machine import rehearsal
-from echelon.controller.machine.effects import Install, MakePlan, Refuse, Rehearse, Save
-from echelon.controller.machine.errors import RefusedError, UnknownError
-from echelon.controller.machine.events import (
-    ChangeRequest,
+from echelon.controller.changes import (
     ChoosePolicy,
-    LeadershipLost,
     RegisterJob,
     RemoveJob,
     ReportDistances,
     SetLink,
-    StopWaiting,
 )
+from echelon.controller.machine import rehearsal
+from echelon.controller.machine.change import ChangeRequest
+from echelon.controller.machine.effects import Install, MakePlan, Refuse, Rehearse, Save
+from echelon.controller.machine.errors import RefusedError, UnknownError
+from echelon.controller.machine.events import LeadershipLost, StopWaiting
 from echelon.controller.machine.jobs import parse_job
 from echelon.controller.machine.jobstore import ChosenPolicy
 from echelon.controller.machine.rehearsal import ChangeOutcome

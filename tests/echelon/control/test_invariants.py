@@ -81,7 +81,7 @@ def wait_for_too_few_switches(machine: Machine) -> None:
 
 def give_flows_one_number(machine: Machine) -> None:
     def renumbered(part: Part) -> Part:
-        return replace(part, known=tuple(flow._replace(number=7) for flow in part.known))
+        return replace(part, flows=tuple(flow._replace(number=7) for flow in part.flows))
 
     change_part(machine, renumbered)
 
@@ -96,8 +96,8 @@ def change_part(machine: Machine, change: Callable[[Part], Part]) -> None:
     intents = machine.in_force.planned.intents
     assert isinstance(intents, dict)
     intent = intents["leaf1"]
-    part = next(part for part in intent.parts if part.owner == "b" and part.known)
-    strange = replace(part, owner="x", known=part.known[:1])
+    part = next(part for part in intent.parts if part.owner == "b" and part.flows)
+    strange = replace(part, owner="x", flows=part.flows[:1])
     rest = tuple(other for other in intent.parts if other is not part)
     intents["leaf1"] = replace(intent, parts=(*rest, strange, change(part)))
 

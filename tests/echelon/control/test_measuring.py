@@ -9,11 +9,11 @@ from fractions import Fraction
 
 import pytest
 
+from echelon.controller.machine.agents import MOST_ITERATIONS, MOST_SIZES
 from echelon.controller.machine.effects import Refuse, Save
 from echelon.controller.machine.errors import ServiceError
 from echelon.controller.machine.events import ReportIterations
 from echelon.controller.machine.facts import IterationsMeasured, SizesCorrected
-from echelon.controller.machine.reports import MOST_ITERATIONS, MOST_SIZES
 from echelon.switches.telemetry.sizes import HostIteration
 from tests.echelon.control.world import World, ring, two_by_two
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echelon.controller.changes import MoveLinks, TurnLinks
 from echelon.controller.machine.effects import AdvanceMove, Save, SetAlarm
 from echelon.controller.machine.errors import RefusedError
-from echelon.controller.machine.events import MoveLinks, TurnLinks
 from echelon.controller.machine.facts import LinksMoved, MoveFailed
 from echelon.controller.machine.rehearsal import ChangeOutcome
 from echelon.controller.machine.wiring import Wiring, ends_of, moved_to
@@ -335,7 +335,7 @@ def test_a_save_that_fails_is_tried_again(world: World) -> None:
     for _ in range(2):
         (save,) = world.waiting(Save)
         world.carry_out(save, fails=True)
-        (alarm,) = (one for one in world.waiting(SetAlarm) if one.alarm.what == "move")
+        (alarm,) = (one for one in world.waiting(SetAlarm) if one.alarm.kind == "move")
         world.carry_out(alarm)
     world.run()
     assert world.machine.moves.stage == "standing"

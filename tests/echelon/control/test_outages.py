@@ -46,7 +46,7 @@ def crossing(world: World) -> set[str]:
 
 def ring_out(world: World) -> list[float]:
     """Let the alarms of outages ring, and everything come to rest. Return their delays."""
-    alarms = [one for one in world.waiting(SetAlarm) if one.alarm.what == "outage"]
+    alarms = [one for one in world.waiting(SetAlarm) if one.alarm.kind == "outage"]
     for one in alarms:
         world.carry_out(one)
     world.run(connect=False)

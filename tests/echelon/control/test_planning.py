@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from echelon.controller.machine.decisions import DecisionDue
 from echelon.controller.machine.jobs import RegisteredJob, from_document
 from echelon.controller.machine.jobstore import ChosenPolicy
-from echelon.controller.machine.planning import DecisionDue, Planner, PlanningError, PlanRequest
+from echelon.controller.machine.planning import Planner, PlanningError, PlanRequest
 from echelon.model.fabric.load import FabricSpec, build_fabric
 from echelon.model.fabric.model import Fabric
 from echelon.planning.policies import policy_names

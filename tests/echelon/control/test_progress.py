@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.jobs import RegisteredJob
 from echelon.controller.machine.lines import JobLine, Progress, SwitchLine
 from echelon.planning.plan import FlowPlan
@@ -96,7 +97,7 @@ class Model(RuleBasedStateMachine):
         self.held[switch] = version
         before = {job for job in self.wanted if self.is_installed(job)}
         done = self.progress.acknowledged(
-            switch, version, encoding_s=0.125, rpc_s=1.0, now_s=float(self.generation), at=1.0
+            switch, version, encoding_s=0.125, rpc_s=1.0, now=Instant(float(self.generation), 1.0)
         )
         for job in done:
             assert job in before
@@ -138,7 +139,9 @@ def test_a_failed_plan_leaves_planned_jobs_alone() -> None:
     progress.accepted("old", 0.0)
     flows = {"old": flows_over("old", frozenset({"s1"}))}
     progress.planned(1, flows, {}, ["old"], began_s=0.0, policy_s=0.0, lowering_s=0.0)
-    progress.acknowledged("s1", 1, encoding_s=0.0, rpc_s=float(Fraction(1, 8)), now_s=1.0, at=2.0)
+    progress.acknowledged(
+        "s1", 1, encoding_s=0.0, rpc_s=float(Fraction(1, 8)), now=Instant(1.0, 2.0)
+    )
     lines["new"] = line()
     progress.accepted("new", 1.0)
     progress.failed("no way", ["old", "new"])
@@ -158,7 +161,7 @@ def test_a_job_that_no_plan_had_at_first_is_timed_when_it_is_installed() -> None
     progress.planned(1, {}, {"a": "no room"}, ["a"], began_s=0.5, policy_s=0.0, lowering_s=0.0)
     assert progress.state("a") == ("unplanned", "no room")
     progress.planned(2, flows, {}, ["a"], began_s=1.0, policy_s=0.25, lowering_s=0.5)
-    assert progress.acknowledged("s1", 2, encoding_s=0.0, rpc_s=0.0, now_s=2.0, at=7.0) == ["a"]
+    assert progress.acknowledged("s1", 2, encoding_s=0.0, rpc_s=0.0, now=Instant(2.0, 7.0)) == ["a"]
     times, installed_at = progress.times("a")
     assert installed_at == 7.0
     assert times is not None
@@ -172,7 +175,7 @@ def test_a_job_that_leaves_the_plan_on_its_way_is_timed_when_it_is_back() -> Non
     flows = {"a": flows_over("a", frozenset({"s1"}))}
     progress.planned(1, flows, {}, ["a"], began_s=0.5, policy_s=0.0, lowering_s=0.0)
     progress.planned(2, {}, {"a": "no room"}, ["a"], began_s=1.0, policy_s=0.0, lowering_s=0.0)
-    assert progress.acknowledged("s1", 2, encoding_s=0.0, rpc_s=0.0, now_s=2.0, at=6.0) == []
+    assert progress.acknowledged("s1", 2, encoding_s=0.0, rpc_s=0.0, now=Instant(2.0, 6.0)) == []
     progress.planned(3, flows, {}, ["a"], began_s=2.5, policy_s=0.0, lowering_s=0.0)
-    assert progress.acknowledged("s1", 3, encoding_s=0.0, rpc_s=0.0, now_s=3.0, at=7.0) == ["a"]
+    assert progress.acknowledged("s1", 3, encoding_s=0.0, rpc_s=0.0, now=Instant(3.0, 7.0)) == ["a"]
     assert progress.times("a")[1] == 7.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from echelon.controller.changes import RegisterJob
 from echelon.controller.machine.effects import Save
 from echelon.controller.machine.errors import RefusedError
-from echelon.controller.machine.events import RegisterJob
 from echelon.controller.machine.jobs import Quota, parse_job
 from tests.echelon.control.world import World, ring, two_by_two
 

@@ -183,7 +183,7 @@ def test_a_switch_that_stays_behind_holds_up_the_others_for_a_while_only(world: 
     assert {world.switches[name].acknowledged for name in others} == {
         version - len(world.machine.in_force.planned.steps)
     }
-    for alarm in [one for one in world.waiting(SetAlarm) if one.alarm.what == "step"]:
+    for alarm in [one for one in world.waiting(SetAlarm) if one.alarm.kind == "step"]:
         world.carry_out(alarm)
     assert OrderGivenUp(version, ("spine2",)) in world.facts
     assert {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.controller.machine.planning import DecisionDue, decide
+from echelon.controller.machine.decisions import DecisionDue, decide
 from echelon.controller.machine.reactive import ActiveFlows
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.model.jobs.graph import EchelonFlow, Flow, FlowKey, Job

@@ -18,14 +18,14 @@ from echelon.model.fabric.model import Fabric
 from echelon.planning.plan import FlowPlan
 from echelon.planning.policies import PlanError
 from echelon.planning.policies.base import Choice, Prediction
-from echelon.planning.policies.echelon.candidates import FAIR, CandidatePlan
+from echelon.planning.policies.echelon.candidates import FAIR, UNSEARCHED, PlanCandidate
 from echelon.planning.policies.echelon.policy import Echelon
 from echelon.planning.policies.echelon.search import PlanSearch
 from tests.echelon.control.world import START, World, ring, two_by_two
 
-SRPT = CandidatePlan(policy="srpt")
-NOTHING_BETTER = CandidatePlan("k3")
-IMPOSSIBLE = CandidatePlan(policy="there-is-none")
+SRPT = PlanCandidate(policy="srpt")
+NOTHING_BETTER = UNSEARCHED
+IMPOSSIBLE = PlanCandidate(policy="there-is-none")
 
 
 class Told:
@@ -34,16 +34,16 @@ class Told:
     def __init__(
         self,
         search: PlanSearch,
-        found: CandidatePlan | None,
+        found: PlanCandidate | None,
         slowdown: float,
-        others: Sequence[CandidatePlan] = (),
+        others: Sequence[PlanCandidate] = (),
     ) -> None:
         self.group = search.group
         self._found = found
         self._slowdown = slowdown
         self._others = others
 
-    def run(self) -> Choice[CandidatePlan]:
+    def run(self) -> Choice[PlanCandidate]:
         if self._found is None:
             raise PlanError("no plan can be simulated")
         best = Prediction(
@@ -60,9 +60,9 @@ class Scripted(Echelon):
 
     def __init__(
         self,
-        finds: list[CandidatePlan | None],
+        finds: list[PlanCandidate | None],
         slowdown: float = 1.0,
-        others: Sequence[CandidatePlan] = (),
+        others: Sequence[PlanCandidate] = (),
     ) -> None:
         super().__init__()
         self._finds, self._slowdown, self._others = finds, slowdown, others
@@ -74,7 +74,7 @@ class Scripted(Echelon):
         found = super().searches(*args, **others)
         return [Told(search, self._finds[0], self._slowdown, self._others) for search in found]
 
-    def adopt(self, group: frozenset[str], choice: Choice[CandidatePlan]) -> bool:
+    def adopt(self, group: frozenset[str], choice: Choice[PlanCandidate]) -> bool:
         self._finds[1:] and self._finds.pop(0)
         return super().adopt(group, choice)
 
@@ -86,9 +86,9 @@ def fabric() -> Fabric:
 
 def world_of(
     fabric: Fabric,
-    *finds: CandidatePlan | None,
+    *finds: PlanCandidate | None,
     slowdown: float = 1.0,
-    others: Sequence[CandidatePlan] = (),
+    others: Sequence[PlanCandidate] = (),
 ) -> tuple[World, list[Scripted]]:
     """Return a world at rest with two jobs that share links, and the policies that it has made; no
     search is run.
@@ -176,7 +176,11 @@ def test_a_plan_that_is_found_takes_the_way_of_all_plans(fabric: Fabric) -> None
     }
     assert plan(world) != at_once
     (told,) = [fact for fact in world.facts if isinstance(fact, PlanChosen)]
-    assert (told.jobs, told.plan, told.before) == (("a", "b"), "fair", "rule k3")
+    assert (told.jobs, told.plan, told.before) == (
+        ("a", "b"),
+        "fair",
+        "rule critical_and_short_first",
+    )
 
 
 def test_a_restart_takes_up_the_plan_that_was_chosen(fabric: Fabric) -> None:
@@ -301,7 +305,7 @@ def test_a_plan_that_switches_cannot_carry_replaces_nothing(fabric: Fabric) -> N
 def test_the_next_best_plan_that_switches_can_carry_replaces_one_that_they_cannot(
     fabric: Fabric,
 ) -> None:
-    world, _ = world_of(fabric, IMPOSSIBLE, others=(CandidatePlan(policy="nor-this"), FAIR, SRPT))
+    world, _ = world_of(fabric, IMPOSSIBLE, others=(PlanCandidate(policy="nor-this"), FAIR, SRPT))
     search(world)
     assert labels(world) == {"fair"}
     assert not world.machine.searching
@@ -314,11 +318,11 @@ def test_the_next_best_plan_that_switches_can_carry_replaces_one_that_they_canno
 
 @pytest.mark.parametrize(
     "others",
-    [(NOTHING_BETTER, FAIR), tuple(CandidatePlan(policy=f"none-{number}") for number in range(9))],
+    [(NOTHING_BETTER, FAIR), tuple(PlanCandidate(policy=f"none-{number}") for number in range(9))],
     ids=["next", "none"],
 )
 def test_a_plan_in_force_stays_if_it_is_the_next_best_or_none_can_be_carried(
-    fabric: Fabric, others: Sequence[CandidatePlan]
+    fabric: Fabric, others: Sequence[PlanCandidate]
 ) -> None:
     world, _ = world_of(fabric, IMPOSSIBLE, others=others)
     before, at_once = labels(world), plan(world)
@@ -345,7 +349,7 @@ def test_searches_begin_again_ever_later_after_their_process_has_ended(fabric: F
     for _ in range(9):
         search(world, fails=True)
         assert not world.machine.searching, "nobody should wait for it"
-        (alarm,) = (one for one in world.waiting(SetAlarm) if one.alarm.what == "search")
+        (alarm,) = (one for one in world.waiting(SetAlarm) if one.alarm.kind == "search")
         delays.append(alarm.delay_s)
         world.carry_out(alarm)
         all_but_searches(world)
@@ -392,7 +396,7 @@ def test_predictions_that_hold_change_nothing(fabric: Fabric) -> None:
         assert fact.measured_s == pytest.approx(
             {"a": 1.52, "b": 1.48}[fact.job] * ALONE_S, rel=1e-3
         )
-        assert not fact.again
+        assert not fact.search_again
     assert world.waiting(SearchPlan) == []
 
 
@@ -405,7 +409,7 @@ def test_a_prediction_that_is_wrong_calls_for_a_search_from_the_observed_phases(
     assert iterate(world, JUDGED - 1 + UNTIMED, a=period_s, b=period_s) == []
     judged = iterate(world, 1, a=period_s, b=period_s)
     asked_s = world.now_s
-    assert [fact.again for fact in judged] == [False, True], (
+    assert [fact.search_again for fact in judged] == [False, True], (
         "once for both, when both have iterated"
     )
     all_but_searches(world)
@@ -418,10 +422,10 @@ def test_a_prediction_that_is_wrong_calls_for_a_search_from_the_observed_phases(
     assert made[-1].starts_s[-1] == pytest.approx({"a": expected_s, "b": expected_s}, abs=1e-5)
     # While it is under way, nothing else is asked for; it changes nothing, so the next one has to
     # wait twice as long.
-    assert not any(fact.again for fact in iterate(world, JUDGED, a=period_s, b=period_s))
+    assert not any(fact.search_again for fact in iterate(world, JUDGED, a=period_s, b=period_s))
     search(world)
-    assert not any(fact.again for fact in iterate(world, JUDGED, a=period_s, b=period_s))
-    assert any(fact.again for fact in iterate(world, JUDGED, a=period_s, b=period_s))
+    assert not any(fact.search_again for fact in iterate(world, JUDGED, a=period_s, b=period_s))
+    assert any(fact.search_again for fact in iterate(world, JUDGED, a=period_s, b=period_s))
 
 
 def test_of_a_job_that_pauses_nothing_is_concluded(fabric: Fabric) -> None:
@@ -429,4 +433,4 @@ def test_of_a_job_that_pauses_nothing_is_concluded(fabric: Fabric) -> None:
     search(world)
     judged = iterate(world, 4 * JUDGED, a=ALONE_S)
     assert judged
-    assert not any(fact.again for fact in judged)
+    assert not any(fact.search_again for fact in judged)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from echelon.controller.changes.remove_job import JobRemoved
 from echelon.controller.machine import story
 from echelon.controller.machine.effects import Save
-from echelon.controller.machine.facts import JobRemoved, NumbersUnsaved
+from echelon.controller.machine.facts import NumbersUnsaved
 from echelon.controller.machine.story import (
     FOR_ALL,
     LONGEST,
@@ -38,7 +39,7 @@ def kinds(records: Sequence[StoryRecord]) -> list[str]:
 
 
 def test_a_job_from_its_submission_to_its_removal(world: World) -> None:
-    began_s = world.now.at
+    began_s = world.now.epoch_s
     world.register(ring("a", "h1", "h2"))
     world.run()
     records = world.machine.story("a")
@@ -52,7 +53,7 @@ def test_a_job_from_its_submission_to_its_removal(world: World) -> None:
     assert order.index("PlanAdopted") < records.index(holds) < order.index("JobInstalled")
     times_s = [record.time_s for record in records]
     assert times_s == sorted(times_s)
-    assert began_s < times_s[0] < times_s[-1] <= world.now.at
+    assert began_s < times_s[0] < times_s[-1] <= world.now.epoch_s
     assert [record.number for record in records] == sorted({record.number for record in records})
 
     world.remove("a")

@@ -63,7 +63,7 @@ def test_varys_weights_at_the_bottleneck(fig2: Scenario, staged: Staged) -> None
             seen[Fraction(stage.testbed.clock.now_ns, NS)] = [(c.level, c.weight) for c in configs]
 
         for tenths in (5, 15, 25, 35, 65):
-            stage.testbed.clock.at(tenths * NS // 10, probe)
+            stage.testbed.clock.call_at(tenths * NS // 10, probe)
         stage.run()
         probe()
         finish_s = stage.emulator.records["pipeline"].iterations[0].finish

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from echelon.controller.changes import ChoosePolicy, MoveLinks, RegisterJob, RemoveJob, SetLink
+from echelon.controller.machine.change import ChangeRequest
 from echelon.controller.machine.effects import (
     AcknowledgeDigests,
     AdvanceMove,
@@ -37,27 +39,21 @@ from echelon.controller.machine.effects import (
 from echelon.controller.machine.errors import ServiceError, UnavailableError
 from echelon.controller.machine.events import (
     AwaitJob,
-    ChangeRequest,
-    ChoosePolicy,
     CountersFailed,
     CountersRead,
     Digests,
     DryRun,
     Event,
-    Instant,
     LeadershipLost,
     MoveAdvanced,
-    MoveLinks,
-    RegisterJob,
-    RemoveJob,
     Saved,
     SaveFailed,
     SearchFailed,
-    SetLink,
     Started,
     TermSaved,
 )
 from echelon.controller.machine.facts import Fact
+from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.jobs import parse_job
 from echelon.controller.machine.jobstore import ChosenPolicy
 from echelon.controller.machine.machine import Machine, Settings
@@ -130,7 +126,6 @@ class World:
     fabric: Fabric
     policy: str = "echelon"
     coalesce_s: float = 0.0
-    correct_distances: bool = False
     correct_sizes: bool = False
     capabilities: Capabilities = field(default_factory=softswitch)
     make_policy: MakePolicy = registered_policy
@@ -166,7 +161,6 @@ class World:
             self.max_jobs,
             1000,
             self.coalesce_s,
-            self.correct_distances,
             self.correct_sizes,
             reroute=self.reroute,
             moved_by_hand=self.by_hand,
@@ -397,7 +391,7 @@ class World:
         numbers = {
             (known.job, known.flow): known.number
             for part in self.switches[name].held
-            for known in part.known
+            for known in part.flows
         }
         fields = tuple(
             {
@@ -500,7 +494,7 @@ def known_flows(parts: Iterable[Part]) -> dict[int, set[tuple[str, str]]]:
     """Return the flows that have each number."""
     out: dict[int, set[tuple[str, str]]] = {}
     for part in parts:
-        for known in part.known:
+        for known in part.flows:
             out.setdefault(known.number, set()).add((known.job, known.flow))
     return out
 

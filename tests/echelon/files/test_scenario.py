@@ -25,7 +25,7 @@ from echelon_lab.scenarios.scenario import (
     load_scenario,
 )
 from echelon_lab.scenarios.traffic_spec import TrafficSource
-from echelon_lab.traffic.models import Burst, Consistent, Long
+from echelon_lab.traffic.generators import Burst, Consistent, Long
 from echelon_lab.traffic.schedule import ScheduledFlow
 from echelon_lab.traffic.sizes import load_sizes
 
@@ -471,7 +471,7 @@ def test_a_command_that_no_job_can_have_is_refused(
 ) -> None:
     with pytest.raises(DocumentError) as refused:
         with_program(tmp_path, more, *([] if recognition is None else [recognition]))
-    assert said in "\n".join(map(str, (refused.value, *refused.value.others)))
+    assert said in "\n".join(map(str, (refused.value, *refused.value.other_faults)))
 
 
 def test_a_job_of_a_file_with_other_keys(tmp_path: Path) -> None:

@@ -48,4 +48,4 @@ def test_of_very_many_unknown_keys_the_first_are_named() -> None:
     nodes = [{f"k{number}": 1} for number in range(60_000)]
     with pytest.raises(DocumentError) as caught:
         make_job_spec(job="a", parallelism="graph", workers=["h1", "h2"], graph={"nodes": nodes})
-    assert (caught.value.path, len(caught.value.others)) == ("graph.nodes[0].k0", 1)
+    assert (caught.value.path, len(caught.value.other_faults)) == ("graph.nodes[0].k0", 1)

@@ -37,9 +37,7 @@ class EarliestDeadlineFirst:
 
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
         rates = [ZERO] * len(flows)
-        order = sorted(
-            range(len(flows)), key=lambda i: (flows[i].ideal_finish_s, flows[i].sequence)
-        )
+        order = sorted(range(len(flows)), key=lambda i: (flows[i].deadline_s, flows[i].sequence))
         fill_in_order(flows, order, residual_of(self.capacities, flows), rates)
         return Allocation(tuple(rates))
 

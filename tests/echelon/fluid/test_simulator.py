@@ -87,7 +87,7 @@ def test_a_late_producer_is_late_from_birth(
     seen: dict[str, Fraction] = {}
 
     def note(_: Fraction, flows: Sequence[ActiveFlow], allocation: Allocation) -> None:
-        seen.update({flow.flow: flow.ideal_finish_s for flow in flows})
+        seen.update({flow.flow: flow.deadline_s for flow in flows})
 
     job = pipeline(2, 3)
     delays = {("pipeline", "h1", 2): Fraction(4)}
@@ -116,7 +116,7 @@ def test_policies_are_told_the_wrong_profile(
     seen: dict[str, Fraction] = {}
 
     def note(_: Fraction, flows: Sequence[ActiveFlow], allocation: Allocation) -> None:
-        seen.update({flow.flow: flow.ideal_finish_s for flow in flows})
+        seen.update({flow.flow: flow.deadline_s for flow in flows})
 
     job = pipeline(2, 3)
     believed = [with_profile_error(job, Fraction(1, 5))]

@@ -1,4 +1,4 @@
-"""docs/jobs.md: every key of every paradigm is in it, and its jobs are good."""
+"""docs/reference/jobs.md: every key of every paradigm is in it, and its jobs are good."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from echelon.model.documents import parse_document
 from echelon.model.jobs.paradigm import registered
 from echelon.model.jobs.spec import JobSpec
 
-PAGE = (Path(__file__).parents[3] / "docs" / "jobs.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "jobs.md").read_text(encoding="utf-8")
 BLOCKS = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import ctoolchain
 from echelon.model.documents import parse_document
 from echelon.model.errors import RunError
 from echelon.model.fabric.load import load_fabric_spec
@@ -16,8 +17,11 @@ from echelon.planning.policies import make_policy
 from echelon.switches.targets import DEFAULT_TARGET, UNRANKED_TARGET
 from echelon_lab.scenarios.results import PolicyRun
 from echelon_lab.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
+from echelon_lab.virtual import embedded
 from echelon_lab.virtual import run as virtual_run
+from softswitch.native.fabric import load_fabric
 from tests.needs import needs
+from tests.reference import virtual_time
 
 pytestmark = pytest.mark.io
 
@@ -119,13 +123,25 @@ def test_c_and_python_agree(
     policy: str, settings: dict[str, Any], target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = scenario(**settings)
-    monkeypatch.setenv(VARIABLE, "python")
-    in_python = run(of, policy, target)
+    with monkeypatch.context() as in_the_oracle:
+        in_the_oracle.setenv(VARIABLE, "python")
+        in_the_oracle.setattr(embedded, "EventLoop", virtual_time.EventLoop)
+        in_the_oracle.setattr(embedded, "VirtualFabric", virtual_time.VirtualFabric)
+        in_python = run(of, policy, target)
     monkeypatch.setenv(VARIABLE, "native")
     in_c = run(of, policy, target)
     assert in_c == in_python
     if settings is LOSSY or (settings.get("tcp") and "queue" in settings):
         assert sum(in_c.retransmitted.values()) > 10
+
+
+def test_without_a_compiler_a_run_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(ctoolchain, "compilers", list)
+    load_fabric.cache_clear()
+    with pytest.raises(RunError, match=r"virtual time need C: there is no C compiler \(Debian: "):
+        run(scenario(), "fair")
+    load_fabric.cache_clear()
 
 
 def test_an_unknown_engine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

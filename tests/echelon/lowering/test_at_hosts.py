@@ -103,7 +103,7 @@ def test_hosts_have_what_switches_that_rank_would_have(order: str) -> None:
     made, _ = lowered(plan, RACK, jobs)
     _, intents = lowered(plan, RACK, jobs, SOFTSWITCH)
     (intent,) = intents.values()
-    known = {(flow.job, flow.flow): flow.entry for part in intent.parts for flow in part.known}
+    known = {(flow.job, flow.flow): flow.entry for part in intent.parts for flow in part.flows}
     for rule in (rule for of in made.at_hosts.values() for rule in of):
         arguments = dict(known[rule.job, rule.flow].actions[0].arguments)
         assert (rule.offset_us, rule.due_us, rule.left_shift) == tuple(

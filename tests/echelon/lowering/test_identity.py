@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -109,6 +110,8 @@ def test_more_flows_than_the_shim_numbers_are_refused() -> None:
     with pytest.raises(LoweringError, check=coded("does-not-fit", "65537", "65536", job="big")):
         identities_of(Job("big", (), flows, ()), 1, spec_of(), FABRIC)
     assert len(identities_of(Job("big", (), flows[1:], ()), 0xFFFF, spec_of(), FABRIC)) == 1 << 16
+    with pytest.raises(LoweringError, check=coded("does-not-fit", "65536", job="late")):
+        identities_of(Job("late", (), flows[:1], ()), 1 << 16, spec_of(), FABRIC)
 
 
 def test_the_connection_that_starts_first_may_open_an_iteration() -> None:
@@ -159,6 +162,42 @@ def test_more_packets_than_positions_count_are_refused() -> None:
         LoweringError, check=coded("does-not-fit", "from h1 to h2", str(1 << 32), job="a")
     ):
         identities_of(build_job(spec), 1, spec, FABRIC)
+
+
+@pytest.mark.parametrize(("activation", "fits"), [((1 << 30) - 4096, True), ((1 << 30) - 1, False)])
+def test_packets_may_count_as_less_than_all_positions_but_not_as_all(
+    activation: int, fits: bool
+) -> None:
+    """Four activations of the second size are less than 4 GiB, but as whole packets just that."""
+    pipeline = {"micro_batches": 4, "forward": "1 s", "backward": "1 s"}
+    spec = spec_of(recognition=ROCE, pipeline={**pipeline, "activation": f"{activation} B"})
+    job = build_job(spec)
+    if fits:
+        assert len(identities_of(job, 1, spec, FABRIC)) == len(job.flows)
+    else:
+        with pytest.raises(LoweringError, check=coded("does-not-fit", "from h1 to h2", job="a")):
+            identities_of(job, 1, spec, FABRIC)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "iteration", "ranges"),
+    [
+        (0, 1000, 2000, [(0, 1000)]),  # another flow comes behind it
+        (1000, 2000, 2000, [(1000, 2000), (2000, 2000 + 8192)]),
+        (2000, 2000, 2000, [(2000, 2000)]),  # no bytes, so nothing belongs to it
+        (0, 1 << 20, 1 << 20, [(0, 1 << 20), (1 << 20, (1 << 20) + (1 << 20) // 20)]),
+        # Switches count 32 bits, and the end of a range has to fit them.
+        (0, (1 << 32) - 9, (1 << 32) - 9, [(0, (1 << 32) - 9), ((1 << 32) - 9, (1 << 32) - 1)]),
+    ],
+)
+def test_what_a_plan_does_not_know_belongs_to_the_last_flow(
+    start: int, end: int, iteration: int, ranges: list[tuple[int, int]]
+) -> None:
+    identity = SegmentIdentity(
+        "10.0.0.1", "10.0.0.2", "tcp", 1, 2, start, end, iteration, Fraction(1, 20)
+    )
+    assert list(identity.ranges) == ranges
+    assert list(replace(identity, by_bytes=True).ranges) == ranges[:1]
 
 
 def test_queue_pairs_get_entries_of_their_own() -> None:

@@ -72,3 +72,17 @@ def test_of_many_pairs_two_are_named() -> None:
         pause=True,
     )
     assert "between h0 and h1, h1 and h2 and 26 more pairs:" in line
+
+
+@pytest.mark.parametrize(
+    ("workers", "named"),
+    [
+        (["a", "b", "c"], "between a and b, b and c: one"),
+        (["a", "b", "c", "d"], "between a and b, b and c and 1 more pairs: one"),
+    ],
+)
+def test_two_pairs_of_hosts_are_named_and_others_counted(workers: list[str], named: str) -> None:
+    pipeline = {"micro_batches": 2, "forward": "1 ms", "backward": "1 ms", "activation": "1 MB"}
+    document = {"parallelism": "pipeline", "pipeline": pipeline}
+    lines = said(document, workers, by="agent", idle_gap="50 ms", pause=True)
+    assert any(named in line for line in lines), lines

@@ -288,3 +288,38 @@ def test_without_the_order_packets_circle(switches: int) -> None:
             for key, packet in change.packets.items():
                 found.update(faults(written.tables, change.fabric, packet, change.old[key][1]))
     assert any("circles" in fault for fault in found)
+
+
+def test_switches_learn_then_change_then_forget_from_the_source_on() -> None:
+    links = [("s1", "s4"), ("s4", "s5"), ("s2", "s5"), ("s1", "s3"), ("s2", "s3")]
+    fabric = fabric_of(networkx.Graph(links))
+    identities: dict[str, dict[str, Identity]] = {"a": {"f0": ShimIdentity(1, 0)}}
+    old = ("h1", "s1", "s4", "s5", "s2", "h2")
+    new = ("h1", "s1", "s3", "s2", "h2")
+    lowering = Lowering(fabric, dict.fromkeys(fabric.switches, softswitch()))
+
+    def plan(path: tuple[str, ...]) -> Plan:
+        flows = {"a": (FlowPlan("a", "f0", Fixed(0), path),)}
+        return Plan.of_jobs("test", flows, default_schedule=SCHEDULE)
+
+    def ports(intents: Mapping[str, Intent]) -> dict[str, int]:
+        """Return the port to which each switch that knows the flow sends it."""
+        found = {}
+        for name, intent in intents.items():
+            for entry in intent.entries:
+                if entry.table == "flow":
+                    found[name] = dict(entry.actions[0].arguments)["port"]
+        return found
+
+    before = lowering.lower(plan(old), identities)
+    last = LastPlan(plan(old).by_job, fabric, identities, before)
+    moved = reroutes(last, plan(new).by_job, fabric, identities)
+    after = lowering.lower(plan(new), identities)
+    order = LoopFreeOrder(moved)
+    learnt, changed, half_forgotten = map(ports, order.between(before, after))
+
+    assert order.steps == 3
+    assert learnt == {**ports(before), "s3": fabric.port_to["s3", "s2"]}
+    assert changed == {**learnt, "s1": fabric.port_to["s1", "s3"]}
+    assert half_forgotten == {name: port for name, port in changed.items() if name != "s4"}
+    assert ports(after) == {name: port for name, port in half_forgotten.items() if name != "s5"}

@@ -17,10 +17,11 @@ from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
 from echelon.planning.policies import make_policy
+from echelon.planning.rankings.attained import Attained
 from echelon.planning.rankings.deadline import Deadline
 from echelon.planning.rankings.fixed import Fixed
 from echelon.switches.lowering.capabilities import Capabilities, VirtualQueueMarks
-from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity
+from echelon.switches.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.switches.lowering.intent import ActionCall, Intent, Interval, TableEntry
 from echelon.switches.lowering.lower import LoweringError, lower
 from echelon.switches.targets.softswitch.capabilities import softswitch
@@ -370,6 +371,24 @@ def test_a_switch_recognises_as_many_connections_as_it_has_room_for_and_no_more(
         lower(plan, diamond(), beyond, able)
 
 
+@pytest.mark.parametrize(("connections", "fits"), [(2, True), (3, False)])
+def test_connections_of_tcp_that_count_as_one_take_a_number_each_and_one_together(
+    connections: int, fits: bool
+) -> None:
+    able = replace(softswitch(), max_connections=3)
+    ports = tuple((source, 5000) for source in range(connections))
+    identity = SegmentIdentity(
+        "10.0.0.1", "10.0.0.2", "tcp", 0, 0, 0, 3000, 3000, Fraction(1, 100), reported=ports
+    )
+    plan = plan_of(FlowPlan("a", "f", Fixed(0), PATH))
+    if fits:
+        intent = lower(plan, diamond(), {("a", "f"): identity}, able)["s1"]
+        assert len(only(intent, "tcp_connection")) == connections
+    else:
+        with pytest.raises(LoweringError, check=coded("numbers-exhausted", "switch s1", job="a")):
+            lower(plan, diamond(), {("a", "f"): identity}, able)
+
+
 def test_marks_by_a_virtual_queue_where_the_target_has_no_queue_of_its_own() -> None:
     able = replace(softswitch(), ecn=VirtualQueueMarks(backlog_bytes=7000))
     intent = lower(plan_of(deadline()), diamond(), {("a", "f"): ShimIdentity(1, 0)}, able)["s2"]
@@ -400,12 +419,69 @@ def test_levels_and_shares_that_cannot_be_are_refused() -> None:
         LoweringError, check=coded("does-not-fit", "switch s1", "target softswitch", "4", "8")
     ):
         lower(Plan("test", (deadline(),), strict()), diamond(), IDENTITIES, few)
+    one_above = (QueuePlan(0),) * 7 + (QueuePlan(4),)
+    with pytest.raises(LoweringError, check=coded("does-not-fit", "switch s1", "4", "5")):
+        lower(
+            Plan("test", (FlowPlan("a", "f", Fixed(0), PATH),), one_above),
+            diamond(),
+            IDENTITIES,
+            few,
+        )
     half = QueuePlan(0, min_share=Fraction(1, 2))
     with pytest.raises(LoweringError, check=coded("does-not-fit", "policy test", "every port")):
         lower(Plan("test", (), (half,) * 8), diamond(), IDENTITIES, softswitch())
     torn = {("s1", "s2"): (replace(half, max_share=Fraction(1, 4)), *strict()[1:])}
     with pytest.raises(LoweringError, check=coded("does-not-fit", "port s1 to s2")):
         lower(Plan("test", (), strict(), torn), diamond(), IDENTITIES, softswitch())
+
+
+def test_shares_may_take_the_whole_port_and_be_a_queues_maximum() -> None:
+    eighth = QueuePlan(0, min_share=Fraction(1, 8), max_share=Fraction(1, 8))
+    intents = lower(Plan("test", (), (eighth,) * 8), diamond(), {}, softswitch())
+    rates = {(queue.min_rate_bps, queue.max_rate_bps) for queue in intents["s1"].queues}
+    assert rates == {(1_250_000, 1_250_000)}
+
+
+def test_a_switch_needs_a_queue_for_each_level() -> None:
+    lower(plan_of(), diamond(), {}, replace(softswitch(), queues=LEVELS))
+    with pytest.raises(LoweringError, check=coded("does-not-fit", "switch s1", "7", "8")):
+        lower(plan_of(), diamond(), {}, replace(softswitch(), queues=LEVELS - 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "needed"),
+    [
+        ("max_flows", 4),
+        ("max_echelonflows", 2),
+        ("max_profiles", 3),
+        ("max_groups", 2),
+        ("max_jobs", 1),
+        ("max_connections", 2),
+    ],
+)
+def test_a_switch_numbers_as_many_things_as_it_has_room_for_and_no_more(
+    kind: str, needed: int
+) -> None:
+    """Two flows have a connection, an EchelonFlow and a profile each, two others a group each."""
+    gap_s = Fraction(1, 100)
+    others = tuple(2 * threshold for threshold in THRESHOLDS)
+    flows = (
+        FlowPlan("a", "f", Deadline("e", Fraction(1), THRESHOLDS), PATH),
+        FlowPlan("a", "g", Deadline("h", Fraction(1), others), PATH),
+        FlowPlan("a", "x", Attained("p", (1000,), (1, 0)), PATH),
+        FlowPlan("a", "y", Attained("q", (1000,), (1, 0)), PATH),
+    )
+    identities: dict[tuple[str, str], Identity] = {
+        ("a", "x"): ShimIdentity(1, 0),
+        ("a", "y"): ShimIdentity(1, 1),
+    }
+    for source, flow in enumerate("fg"):
+        identities["a", flow] = SegmentIdentity(
+            "10.0.0.1", "10.0.0.2", "tcp", source, 5000, 0, 3000, 3000, gap_s
+        )
+    lower(plan_of(*flows), diamond(), identities, replace(softswitch(), **{kind: needed}))
+    with pytest.raises(LoweringError, check=coded("numbers-exhausted", "switch s1", job="a")):
+        lower(plan_of(*flows), diamond(), identities, replace(softswitch(), **{kind: needed - 1}))
 
 
 def test_what_is_drained_keeps_its_queues_and_loses_its_routes() -> None:
@@ -442,6 +518,13 @@ def wide(hosts: int, spines: int) -> Fabric:
             CableLink(LinkEnd(a, p), LinkEnd(b, q), 10_000_000, Fraction(0)) for a, p, b, q in ends
         ),
     )
+
+
+def test_a_switch_spreads_packets_if_it_has_a_group_for_each_host_that_needs_one() -> None:
+    fits = lower(plan_of(), wide(4, 2), {}, replace(softswitch(), max_ecmp_groups=4))["l1"]
+    assert len(only(fits, "ecmp")) == 4
+    one_less = replace(softswitch(), max_ecmp_groups=3)
+    assert only(lower(plan_of(), wide(4, 2), {}, one_less)["l1"], "ecmp") == []
 
 
 def test_groups_that_do_not_fit_give_way_to_one_next_hop_a_host() -> None:

@@ -82,7 +82,7 @@ class Jobs(RuleBasedStateMachine):
         try:
             with self.numbering.attempt(self.version) as attempt:
                 for switch in SWITCHES:
-                    numbers = attempt.of(switch, job)
+                    numbers = attempt.numbers(switch, job)
                     for part in sorted(want.get(switch, ()), key=repr):
                         got.setdefault((switch, job), {})[part] = ask(numbers, part)
         except ExhaustedError as error:
@@ -148,7 +148,7 @@ class Jobs(RuleBasedStateMachine):
             self.numbering.attempt(self.version + 1) as attempt,
         ):
             for switch, of_switch in want.items():
-                numbers = attempt.of(switch, job)
+                numbers = attempt.numbers(switch, job)
                 for part in sorted(of_switch, key=repr):
                     ask(numbers, part)
             raise RuntimeError
@@ -194,7 +194,7 @@ class Jobs(RuleBasedStateMachine):
         self.version = 1
         with again.attempt(self.version) as attempt:
             for (switch, job), held in self.live.items():
-                numbers = attempt.of(switch, job)
+                numbers = attempt.numbers(switch, job)
                 assert {part: ask(numbers, part) for part in held} == held
         self.kept = {
             key: {part: (number, 0) for part, (number, _) in kept.items()}
@@ -239,7 +239,7 @@ def flows_of(
     numbering: Numbering, version: int, job: str, names: list[str], switch: str = "s1"
 ) -> list[int]:
     with numbering.attempt(version) as attempt:
-        numbers = attempt.of(switch, job)
+        numbers = attempt.numbers(switch, job)
         return [numbers.flow(name) for name in names]
 
 
@@ -320,6 +320,18 @@ def test_two_jobs_cannot_be_stored_with_one_number() -> None:
         Numbering({"s1": LIMITS}).restore({"a": one, "b": one})
 
 
+def test_a_pool_has_the_numbers_below_its_limit() -> None:
+    pool = Pool(3)
+    pool.claim(0)
+    pool.claim(2)
+    assert pool.take() == 1
+    for number in (-1, 3):
+        with pytest.raises(ValueError, match=f"number {number} is taken, or not below 3"):
+            pool.claim(number)
+    with pytest.raises(ExhaustedError):
+        pool.take()
+
+
 def test_a_pool_gives_what_was_free_for_longest() -> None:
     pool = Pool(6, first=1)
     assert pool.take() == 1
@@ -343,6 +355,6 @@ def test_what_was_undone_was_never_taken() -> None:
     numbering = Numbering({"s1": LIMITS})
     for _ in range(3):
         with suppress(RuntimeError), numbering.attempt(1) as attempt:
-            assert [attempt.of("s1", "a").flow(name) for name in "xyz"] == [0, 1, 2]
+            assert [attempt.numbers("s1", "a").flow(name) for name in "xyz"] == [0, 1, 2]
             raise RuntimeError
     assert flows_of(numbering, 1, "b", ["x"]) == [0]

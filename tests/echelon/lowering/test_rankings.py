@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echelon.model.p4program import constants
-from echelon.planning.policies.echelon.candidates import RULES, CandidatePlan
+from echelon.planning.policies.echelon.candidates import BLENDS, PlanCandidate
 from echelon.planning.rankings.attained import Attained
 from echelon.planning.rankings.deadline import Deadline, Relative
 from echelon.planning.rankings.in_switches import TICKS, LevelProfile, RankShifts, Units
@@ -508,14 +508,14 @@ def test_a_unit_that_no_shift_makes_is_refused(unit_s: Fraction) -> None:
         Deadline("e", Fraction(0), (), relative=relative).action(Numbers(NARROW))
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", BLENDS)
 def test_every_rule_can_be_carried_for_jobs_that_send_words_beside_long_flows(rule: str) -> None:
     """Gloo's words of one byte are due together with gradients."""
     scenario = load_scenario(
         Path(__file__).parents[3] / "topologies" / "scenarios" / "torch_programs.yaml"
     )
-    candidate = CandidatePlan(rule)
-    plan = candidate.plan(candidate.planner(), scenario.jobs, scenario.fabric, None, {})
+    candidate = PlanCandidate(rule)
+    plan = candidate.plan(candidate.new_policy(), scenario.jobs, scenario.fabric, None, {})
     ranked = [flow.ranking for flow in plan.flows if isinstance(flow.ranking, Deadline)]
     assert len(ranked) > 100
     for ranking in ranked:

@@ -20,7 +20,7 @@ def build_active(
     echelonflow: str | None = "H",
     remaining_bytes: Fraction | int = 1000,
     start_s: Fraction = Fraction(0),
-    ideal_finish_s: Fraction = Fraction(0),
+    deadline_s: Fraction = Fraction(0),
     max_rate_Bps: Fraction | None = None,  # noqa: N803
 ) -> ActiveFlow:
     return ActiveFlow(
@@ -32,7 +32,7 @@ def build_active(
         size_bytes=10**9,
         remaining_bytes=Fraction(remaining_bytes),
         start_s=start_s,
-        ideal_finish_s=ideal_finish_s,
+        deadline_s=deadline_s,
         sequence=sequence,
         max_rate_Bps=max_rate_Bps,
     )

@@ -28,7 +28,14 @@ from echelon.planning.fluid.slowdown import mean_time_s
 from echelon.planning.plan import Plan
 from echelon.planning.policies import make_policy
 from echelon.planning.policies.base import Choice
-from echelon.planning.policies.echelon.candidates import CandidatePlan, candidates
+from echelon.planning.policies.echelon.candidates import (
+    BLENDS,
+    FAIR,
+    FORMER_NAMES,
+    UNSEARCHED,
+    PlanCandidate,
+    candidates,
+)
 from echelon.planning.policies.echelon.policy import Echelon
 from echelon.planning.policies.echelon.search import ITERATIONS, WORST, Doubt, PlanSearch
 from tests.drawing import examples
@@ -88,7 +95,7 @@ def search(
     jobs: Sequence[Job],
     fabric: Fabric,
     limit: float = inf,
-    tried: Sequence[CandidatePlan] | None = None,
+    tried: Sequence[PlanCandidate] | None = None,
 ) -> PlanSearch:
     starts_s = {job.name: float(job.start_s) for job in jobs}
     return PlanSearch(
@@ -96,7 +103,7 @@ def search(
         fabric,
         tried or candidates(False),
         EXACT,
-        CandidatePlan("k3"),
+        UNSEARCHED,
         limit=limit,
         starts_s=starts_s,
     )
@@ -127,12 +134,12 @@ def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan) -> dict[str, float]
 def test_the_best_of_all_candidates_is_chosen(seed: int) -> None:
     """Each example tries some of them: to simulate all in Python takes five seconds."""
     jobs, fabric = mix(seed, 3), pairs(3)
-    tried = Random(seed).sample([one for one in candidates(False) if one != CandidatePlan("k3")], 8)
-    tried.append(CandidatePlan("k3"))
+    tried = Random(seed).sample([one for one in candidates(False) if one != UNSEARCHED], 8)
+    tried.append(UNSEARCHED)
     scores = {}
     for candidate in tried:
         slowdowns = by_hand(
-            jobs, fabric, candidate.planner().plan(jobs, fabric, candidate.chooser())
+            jobs, fabric, candidate.new_policy().plan(jobs, fabric, candidate.chooser())
         )
         scores[candidate] = fmean(slowdowns.values()) + WORST * max(slowdowns.values())
     choice = search(jobs, fabric, tried=tried).run()
@@ -170,17 +177,14 @@ def test_what_is_predicted_is_what_the_installed_plan_does(seed: int) -> None:
 
 def test_a_search_depends_on_nothing_else() -> None:
     jobs, fabric = mix(7, 3), pairs(3)
-    again = PlanSearch(jobs, fabric, candidates(False), Doubt(), CandidatePlan("k3"))
-    assert (
-        again.run()
-        == PlanSearch(jobs, fabric, candidates(False), Doubt(), CandidatePlan("k3")).run()
-    )
+    again = PlanSearch(jobs, fabric, candidates(False), Doubt(), UNSEARCHED)
+    assert again.run() == PlanSearch(jobs, fabric, candidates(False), Doubt(), UNSEARCHED).run()
 
 
 def test_without_the_engine_in_c_the_choice_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes are whole bytes there."""
     jobs, fabric = mix(7, 2), pairs(2)
-    tried = [CandidatePlan("k3"), CandidatePlan("h1"), CandidatePlan(policy="fair")]
+    tried = [UNSEARCHED, PlanCandidate("delayed_first"), PlanCandidate(policy="fair")]
     found = PlanSearch(jobs, fabric, tried, Doubt(draws=1), tried[0]).run()
     monkeypatch.setattr("echelon.planning.policies.echelon.search.available", lambda: False)
     again = PlanSearch(jobs, fabric, tried, Doubt(draws=1), tried[0]).run()
@@ -204,9 +208,11 @@ def test_a_search_takes_no_more_work_than_allowed(
             finally:
                 spent.append(self.work)
 
-    def found() -> Choice[CandidatePlan]:
+    def found() -> Choice[PlanCandidate]:
         spent.clear()
-        return PlanSearch(jobs, fabric, candidates(False), Doubt(), CandidatePlan("h1")).run()
+        return PlanSearch(
+            jobs, fabric, candidates(False), Doubt(), PlanCandidate("delayed_first")
+        ).run()
 
     monkeypatch.setattr("echelon.planning.policies.echelon.search.NativeRun", Counted)
     whole = found()
@@ -218,7 +224,7 @@ def test_a_search_takes_no_more_work_than_allowed(
     assert len(choice.tried) <= len(whole.tried)
     # What is in force is compared with the best in as many draws.
     draws = {one.candidate: one.draws for one in choice.tried}
-    assert draws[CandidatePlan("h1")] == choice.best.draws
+    assert draws[PlanCandidate("delayed_first")] == choice.best.draws
 
 
 def test_a_restart_goes_on_with_the_chosen_plan() -> None:
@@ -228,6 +234,16 @@ def test_a_restart_goes_on_with_the_chosen_plan() -> None:
     other = Echelon(Echelon.Parameters(draws=0))
     other.take(policy.to_document())
     assert other.plan(jobs, fabric) == chosen
+
+
+def test_a_store_of_before_blends_had_names_is_read() -> None:
+    assert sorted(FORMER_NAMES.values()) == sorted(BLENDS)
+    for code, name in FORMER_NAMES.items():
+        candidate = PlanCandidate(name, shifted=True)
+        document = {**candidate.to_document(), "rule": code}
+        assert PlanCandidate.of_document(document) == candidate
+    with pytest.raises(ValueError, match="rule k9"):
+        PlanCandidate.of_document({**FAIR.to_document(), "policy": "", "rule": "k9"})
 
 
 @pytest.mark.parametrize("order", ["left", "memory", "normalised", "deadline", "setf"])

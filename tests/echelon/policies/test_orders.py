@@ -63,12 +63,12 @@ def test_the_order_on_every_link_holds_until_the_next_overtaking(
     one does then.
     """
     order = NormalisedTardiness()
-    flows = [active(k, links, ideal_finish_s=ideal) for k, (links, ideal, _) in enumerate(made)]
+    flows = [active(k, links, deadline_s=ideal) for k, (links, ideal, _) in enumerate(made)]
     jobs = [facts(period) for _, _, period in made]
 
     def ranks(at: Fraction) -> list[Urgency]:
         return [
-            order.urgency(job, at, flow, flow.ideal_finish_s)
+            order.urgency(job, at, flow, flow.deadline_s)
             for job, flow in zip(jobs, flows, strict=True)
         ]
 

@@ -200,7 +200,7 @@ def test_lost_time_is_not_forgotten(
 ) -> None:
     reference = ready(star)
     assert reference.deadlines_s([active(0, UP, start_s=Fraction(10))]) == [10]
-    late = [active(1, UP, start_s=Fraction(20), ideal_finish_s=Fraction(20))]
+    late = [active(1, UP, start_s=Fraction(20), deadline_s=Fraction(20))]
     assert reference.deadlines_s(late) == [13]
 
 

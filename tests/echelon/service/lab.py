@@ -100,7 +100,7 @@ _FORKING.set_forkserver_preload(
             for name in (
                 "cli.running",
                 "cli.switch_command",
-                "realtime.dataplane",
+                "native.polling",
                 "realtime.unix_port",
             )
         ),

@@ -10,8 +10,9 @@ from unittest.mock import patch
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from echelon.controller.changes.report_connections import ConnectionsReported
 from echelon.controller.machine import facts
-from echelon.controller.service.told import Metrics
+from echelon.controller.service.metrics import Metrics
 from echelon.switches.telemetry.sizes import HostIteration
 
 TEXT = Path(__file__).with_name("metrics.txt")
@@ -35,12 +36,11 @@ def exercised() -> Metrics:
         facts.PlanRefused("fair", "no"),
         facts.PlanChosen(("a",), "fair", "echelon", 4, 1.5, 2.0, 0.125, 2.5),
         facts.SearchEnded(("a",)),
-        facts.PredictionJudged("a", 2.0, 1.0, again=False),
+        facts.PredictionJudged("a", 2.0, 1.0, search_again=False),
         facts.JobInstalled("a", 3, 0.75),
         facts.JobsCounted({"installed": 4}),
         facts.IterationTimed("a", 1.5),
         facts.TardinessSeen("a", -0.25),
-        facts.DistancesCorrected("a"),
         facts.SizesCorrected("a", {}),
         facts.IterationsMeasured(
             "a",
@@ -49,7 +49,7 @@ def exercised() -> Metrics:
                 "h2": HostIteration(Fraction(1), {"h1": 9}, 4, Fraction(1, 8)),
             },
         ),
-        facts.ConnectionsReported("a", "h1", 3, 2),
+        ConnectionsReported("a", "h1", 3, 2),
         facts.SwitchSessionOpened("s1"),
         facts.TermContested("s1", 9, 1, 0.5),
         facts.IntentWritten("s1", 3, 2, 1, 0.01),

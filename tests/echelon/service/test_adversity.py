@@ -27,6 +27,7 @@ from echelon.controller.service.api.jobs import installed, register
 from echelon.controller.service.config import load_service_config
 from echelon.controller.service.controller import ControllerService
 from echelon.controller.service.leader import Leader
+from echelon.controller.service.metrics import Metrics
 from echelon.controller.service.store import (
     Candidate,
     Changes,
@@ -35,7 +36,6 @@ from echelon.controller.service.store import (
     StoreError,
     open_store,
 )
-from echelon.controller.service.told import Metrics
 from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import TWO_BY_TWO, Lab, ring, settle, until
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from echelon.controller.service import daemon
+from echelon.controller.service import garbage
 
 
 class Ring:
@@ -21,15 +21,15 @@ class Ring:
 
 @pytest.fixture(autouse=True)
 def _every_moment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(daemon, "_COLLECT_PERIOD_S", 0.01)
-    monkeypatch.setattr(daemon, "_FEW_OBJECTS", 1000)
+    monkeypatch.setattr(garbage, "_COLLECT_PERIOD_S", 0.01)
+    monkeypatch.setattr(garbage, "_FEW_OBJECTS", 1000)
     yield
     assert gc.isenabled()
 
 
 async def _collecting(*, quiet: bool, starting: bool = False) -> bool:
     """Return whether a ring that is dropped after the start is soon gone."""
-    task = asyncio.create_task(daemon.collect_when_quiet(lambda: quiet, lambda: starting))
+    task = asyncio.create_task(garbage.collect_when_quiet(lambda: quiet, lambda: starting))
     await asyncio.sleep(0)
     try:
         ring = weakref.ref(Ring())
@@ -56,9 +56,9 @@ def test_nothing_is_collected_while_a_change_is_under_way() -> None:
 def test_garbage_cannot_fill_the_memory_while_changes_never_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(daemon, "_MANY_OBJECTS", 3000)
-    monkeypatch.setattr(daemon, "_MOST_UNSEEN", 3000)
-    monkeypatch.setattr(daemon, "_FULL_SHARE", 1.0)
+    monkeypatch.setattr(garbage, "_MANY_OBJECTS", 3000)
+    monkeypatch.setattr(garbage, "_MOST_UNSEEN", 3000)
+    monkeypatch.setattr(garbage, "_FULL_SHARE", 1.0)
     assert asyncio.run(_collecting(quiet=False))
     assert not asyncio.run(_collecting(quiet=False, starting=True))
 
@@ -66,7 +66,7 @@ def test_garbage_cannot_fill_the_memory_while_changes_never_end(
 def test_what_a_start_leaves_waits_for_a_full_collection() -> None:
     async def started() -> bool:
         starting = True
-        task = asyncio.create_task(daemon.collect_when_quiet(lambda: True, lambda: starting))
+        task = asyncio.create_task(garbage.collect_when_quiet(lambda: True, lambda: starting))
         await asyncio.sleep(0)
         left = weakref.ref(Ring())
         kept = [[number] for number in range(500)]
@@ -90,11 +90,11 @@ def test_objects_that_became_garbage_later_go_with_a_full_collection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A ring that was alive at one collection is looked at again at the next full one."""
-    monkeypatch.setattr(daemon, "_FULL_PERIOD_S", 0.1)
-    monkeypatch.setattr(daemon, "_FULL_SHARE", 1.0)
+    monkeypatch.setattr(garbage, "_FULL_PERIOD_S", 0.1)
+    monkeypatch.setattr(garbage, "_FULL_SHARE", 1.0)
 
     async def later() -> bool:
-        task = asyncio.create_task(daemon.collect_when_quiet(lambda: True, lambda: False))
+        task = asyncio.create_task(garbage.collect_when_quiet(lambda: True, lambda: False))
         ring = Ring()
         seen = weakref.ref(ring)
         await asyncio.sleep(0.05)

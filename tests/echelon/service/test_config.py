@@ -58,7 +58,7 @@ audit: 500 ms
 lease: 2 s
 limits: {jobs: 5, flows_per_job: 20, body: 10 kB}
 coalesce: 0 s
-telemetry: {correct_distances: true}
+telemetry: {correct_sizes: true}
 log: {format: json, level: debug}
 """
 
@@ -113,7 +113,7 @@ def test_the_defaults(tmp_path: Path) -> None:
         10_000,
         10**6,
     )
-    assert config.correct_distances is False
+    assert config.correct_sizes is False
     assert (config.log.format, config.log.level) == (None, "info")
 
 
@@ -137,7 +137,7 @@ def test_every_key(tmp_path: Path) -> None:
         20,
         10_000,
     )
-    assert config.correct_distances
+    assert config.correct_sizes
     assert (config.log.format, config.log.level) == ("json", "debug")
 
 
@@ -261,7 +261,8 @@ MISTAKES = [
     ("coalesce: 0 s", "coalesce: 1 h", "coalesce", "is more than 10 s"),
     ("jobs: 5", "jobs: 0", "limits.jobs", "too small"),
     ("body: 10 kB", "body: 10", "limits.body", "has no unit"),
-    ("correct_distances: true", "correct_distances: 1", "telemetry.correct_distances", ""),
+    ("correct_sizes: true", "correct_sizes: 1", "telemetry.correct_sizes", ""),
+    ("correct_sizes: true", "correct_distances: true", "telemetry.correct_distances", "is gone"),
     ("level: debug", "level: loud", "log.level", "is not allowed"),
     ("service: lab", "service: lab\nservice: lab", "line 2", "duplicate key"),
 ]

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from echelon.controller.client import Client, ClientError
-from echelon.controller.service.api.dryruns import DryRunResource
-from echelon.controller.service.api.plan import FlowPlanResource
+from echelon.controller.resources.dryruns import DryRunResource
+from echelon.controller.resources.plan import FlowPlanResource
 from tests.echelon.service.conftest import Build, Service
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import LINE, PATIENCE_S, RULE, Lab, fill_store, ring, settle, until
@@ -124,7 +124,7 @@ def test_pages_hold_everything_once(service: tuple[Lab, Client]) -> None:
     assert caught.value.status == 404
     latest = client.events(limit=4)
     assert client.events(limit=2, before=latest[2].request) == latest[:2]
-    assert {one.object for one in client.events(of="local")} == {"local"}
+    assert {one.object for one in client.events(subject="local")} == {"local"}
 
 
 def settle_all(client: Client) -> None:

@@ -545,7 +545,7 @@ def _is_needed(one: Requirement) -> bool:
 
 
 def test_the_page_lists_every_metric_with_its_labels() -> None:
-    page = (ROOT / "docs" / "observability.md").read_text()
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     assert page == metrics.written(page), "write it by python -m docs.generate.metrics"
     rows = re.findall(r"^\| `(echelon_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
     documented = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
@@ -565,7 +565,7 @@ def test_the_page_lists_every_metric_with_its_labels() -> None:
 
 
 def test_the_page_lists_every_alert() -> None:
-    page = (ROOT / "docs" / "observability.md").read_text()
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     assert re.findall(r"^\| `(Echelon\w+)` \|", page, re.MULTILINE) == [
         rule["alert"] for rule in rules()
     ]

@@ -16,8 +16,8 @@ from echelon.controller.machine.invariants import InvariantError
 from echelon.controller.machine.machine import Machine
 from echelon.controller.service.config import load_service_config
 from echelon.controller.service.leader import Leader
+from echelon.controller.service.metrics import Metrics
 from echelon.controller.service.store import Candidate, open_store
-from echelon.controller.service.told import Metrics
 from tests.echelon.service.lab import PATIENCE_S, TWO_BY_TWO, Daemon, Lab, Process, ring
 
 WITH_A_FAULT = """

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from echelon.controller.machine import facts
-from echelon.controller.machine.lines import JobState
 from echelon.controller.service import daemon
-from echelon.controller.service import told as module
-from echelon.controller.service.told import Metrics
+from echelon.controller.service import metrics as module
+from echelon.controller.service.metrics import Metrics
+from echelon.controller.states import JobState
 from echelon.switches.southbound.lifecycle import State
 from tests.echelon.service.measured import TEXT, adopted, exercised, families, text
 
@@ -257,18 +257,20 @@ def test_states_are_those_of_the_resources() -> None:
 
 
 def test_the_library_is_loaded_by_the_service_alone() -> None:
-    code = (
-        "import sys, echelon.controller.service.told; sys.exit('prometheus_client' in sys.modules)"
-    )
+    code = "import sys, echelon.controller.service.metrics; sys.exit('prometheus_client' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_all_series_of_a_job_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A metric may have a second label beside the job's."""
     by_host = module.Metric(
-        "gauge", "by_host", "x", {"training_job": (), "host": ()},
-        {facts.JobSeen: lambda fact: {(fact.job, host): 1 for host in ("h1", "h2")}},
-    )  # fmt: skip
+        "gauge",
+        "by_host",
+        "x",
+        {"training_job": (), "host": ()},
+        (facts.JobSeen,),
+        lambda fact: {(fact.job, host): 1 for host in ("h1", "h2")},
+    )
     monkeypatch.setattr(module, "METRICS", (*module.METRICS, by_host))
     metrics = Metrics("1")
     metrics.count(facts.JobSeen("a"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.controller.service import daemon
+from echelon.controller.service import systemd
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -25,22 +25,22 @@ def supervisor(
 
 
 def test_what_is_said_arrives(supervisor: socket.socket) -> None:
-    assert daemon.notify_ready("leads, 4 switches")
+    assert systemd.notify_ready("leads, 4 switches")
     assert supervisor.recv(4096) == b"READY=1\nSTATUS=leads, 4 switches"
-    assert daemon.notify_stopping("plan 7\nREADY=0")
+    assert systemd.notify_stopping("plan 7\nREADY=0")
     assert supervisor.recv(4096) == b"STOPPING=1\nSTATUS=plan 7 READY=0"
-    assert daemon.notify_alive()
+    assert systemd.notify_alive()
     assert supervisor.recv(4096) == b"WATCHDOG=1"
-    assert daemon.notify_stopping()
+    assert systemd.notify_stopping()
     assert supervisor.recv(4096) == b"STOPPING=1"
-    assert daemon.notify_reloading()
+    assert systemd.notify_reloading()
     first, second = supervisor.recv(4096).decode().split("\n")
     assert first == "RELOADING=1"
     assert int(second.removeprefix("MONOTONIC_USEC=")) > 0
 
 
 def test_a_supervisor_that_does_not_read_holds_nobody_up(supervisor: socket.socket) -> None:
-    said = [daemon.notify_alive() for _ in range(10_000)]
+    said = [systemd.notify_alive() for _ in range(10_000)]
     assert said[0]
     assert not said[-1]
 
@@ -54,8 +54,8 @@ def test_without_a_supervisor_nothing_happens(
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     if address is not None:
         monkeypatch.setenv("NOTIFY_SOCKET", address)
-    assert not daemon.notify_ready()
-    assert not daemon.notify_alive()
+    assert not systemd.notify_ready()
+    assert not systemd.notify_alive()
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_how_often_to_say_that_one_is_alive(
         monkeypatch.delenv(name, raising=False)
         if value is not None:
             monkeypatch.setenv(name, str(value))
-    assert daemon.watchdog_s() == expected
+    assert systemd.watchdog_s() == expected

@@ -389,7 +389,7 @@ def test_only_the_highest_id_takes_a_switch_and_that_is_told(build: Build) -> No
             assert seen.entries is None
             assert "restart the switch" in (seen.problem or "")
             assert client.take_switch("s1").state == "backup"
-            told = client.events(of="s1")
+            told = client.events(subject="s1")
             assert [one.action for one in told if one.action != "links up"] == [
                 "switch taken",
                 "take switch",

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from echelon.controller.client import Client
-from echelon.controller.service.api.plan import PlanResource
+from echelon.controller.resources.plan import PlanResource
 from tests.echelon.service.conftest import Build, Service
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import PAIR, PATIENCE_S, ring, settle, until

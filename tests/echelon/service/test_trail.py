@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from echelon.controller.machine import events
+from echelon.controller.changes import RemoveJob
 from echelon.controller.machine.records import Changes
 from echelon.controller.service.trail import KEPT, ORIGIN, Origin, Trail
 from tests.echelon.service.conftest import Service
@@ -44,7 +44,7 @@ def change(trail: Trail, number: int, *, client: str = "ops") -> Changes:
     """Record the removal of a job, as a request of `client`."""
     token = ORIGIN.set(Origin(f"r{number}", client, "10.0.0.1"))
     try:
-        trail.remember(number, events.RemoveJob(number, f"j{number}"))
+        trail.remember(number, RemoveJob(number, f"j{number}"))
     finally:
         ORIGIN.reset(token)
     return trail.recorded(number, Changes({("settings", "x"): {}}, [("jobs", f"j{number}")]))

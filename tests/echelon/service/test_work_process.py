@@ -107,7 +107,7 @@ def test_a_graph_that_another_process_built_is_the_same(process: WorkProcess) ->
         taken = job.with_graph_of(there.built)
         assert taken.graph == here.built.graph
         assert taken.flow_count == here.built.flow_count
-        assert taken.is_expected_as(job)
+        assert taken.spec is job.spec
         built += 1
 
 

@@ -26,8 +26,8 @@ from echelon.switches.targets.softswitch.queues import GnmiQueues
 from softswitch.gnmi.service import GnmiService
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
-from softswitch.tm import PortScheduler
 from tests.echelon.lowering.test_lower import diamond
+from tests.softswitch.tm.native import SchedulerInC
 
 PRIMARY = 10
 """The election id that sessions take."""
@@ -40,7 +40,7 @@ class Rig:
 
     def __init__(self, connect: str = "over sockets") -> None:
         self.now_ns = 0
-        self.ports = {port: PortScheduler(10_000_000) for port in (1, 2, 3)}
+        self.ports = {port: SchedulerInC(10_000_000) for port in (1, 2, 3)}
         self.device = Device(None, 1, ports=self.ports, now_ns=lambda: self.now_ns)
         self.server = Server(self.device)
         self.connect = (

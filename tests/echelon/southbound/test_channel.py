@@ -70,7 +70,7 @@ async def test_there_is_a_status_for_each_of_a_thousand_failed_updates(rig: Any)
             await channel.write(inserts(some), 1000)
         codes = [status.code for status in caught.value.updates]
         assert codes == [GRPCStatusCode.ALREADY_EXISTS, GRPCStatusCode.OK] * 500
-        assert caught.value.whole.code == GRPCStatusCode.UNKNOWN
+        assert caught.value.status.code == GRPCStatusCode.UNKNOWN
         with pytest.raises(CallError) as caught:
             await channel.write(inserts(some), 1000)
         assert {status.code for status in caught.value.updates} == {GRPCStatusCode.ALREADY_EXISTS}
@@ -103,7 +103,7 @@ async def test_a_write_under_another_election_id_is_refused_as_a_whole(rig: Any)
     async with with_channel(rig) as channel:
         with pytest.raises(CallError, match="not that of the primary") as caught:
             await channel.write(inserts(entries(2), PRIMARY - 1), 2)
-        assert caught.value.whole.code == GRPCStatusCode.PERMISSION_DENIED
+        assert caught.value.status.code == GRPCStatusCode.PERMISSION_DENIED
         assert caught.value.updates == ()
         assert rig.held() == []
 
@@ -143,4 +143,4 @@ def test_details_that_are_of_another_kind_say_nothing_of_updates() -> None:
     assert [(s.code, s.message) for s in failure(rpc_error(strange)).updates] == [(6, "there")]
     strange.details.add().Pack(p4r.ReadRequest())
     found = failure(rpc_error(strange))
-    assert (found.updates, found.whole.message) == ((), "outer")
+    assert (found.updates, found.status.message) == ((), "outer")

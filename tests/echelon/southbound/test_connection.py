@@ -44,7 +44,7 @@ from echelon.switches.southbound.session import DigestReport, SessionFactory, Sw
 from echelon.switches.targets.softswitch.queues import GnmiQueues
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
-from softswitch.tm import PortScheduler, QueueConfig
+from softswitch.tm import QueueConfig
 from tests.echelon.southbound.conftest import Unaware, bare, flow_entry
 from tests.echelon.southbound.switch_process import (
     SwitchProcess,
@@ -54,6 +54,7 @@ from tests.echelon.southbound.switch_process import (
     switch_process,
 )
 from tests.needs import needs
+from tests.softswitch.tm.native import SchedulerInC
 
 MakeIntent = Callable[..., Intent]
 Wanted = Callable[[Intent], Awaitable[list[bytes]]]
@@ -85,7 +86,7 @@ class Station:
 
     def erase(self) -> None:
         """Erase the switch, as a restart does."""
-        self.ports = {port: PortScheduler(10_000_000) for port in (1, 2, 3)}
+        self.ports = {port: SchedulerInC(10_000_000) for port in (1, 2, 3)}
         self.device = Device(None, 1, ports=self.ports)
 
     def start(self) -> None:

@@ -239,7 +239,7 @@ def by_queue(settings: tuple[QueueSetting, ...]) -> dict[tuple[int, int], QueueS
 
 
 def root_of(wire: Namespace, interface: str = "p1") -> Root:
-    with Shaper(wire.path).at(interface) as opened:
+    with Shaper(wire.path).interface(interface) as opened:
         return opened.read()
 
 
@@ -513,7 +513,7 @@ def test_without_permission() -> None:
         "import sys; sys.path[:0] = sys.argv[1:]\n"
         "from echelon.switches.targets.bmv2.shaper import Shaper, ShaperError\n"
         "try:\n"
-        "    with Shaper().at('lo') as interface: interface.remove()\n"
+        "    with Shaper().interface('lo') as interface: interface.remove()\n"
         "except ShaperError as error: print(error)\n"
     )
     command = [

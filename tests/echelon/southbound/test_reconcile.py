@@ -147,7 +147,8 @@ def test_turning_from_intent_to_intent_is_the_same_as_starting_with_the_last(
         turn = wanted.turn_to([parts[n] for n in chosen])
         again = [encoded(key, 0).key for key in lost]
         carry_out(
-            held, turned(turn, wanted.by_key, held, [key for key in again if key not in turn.gone])
+            held,
+            turned(turn, wanted.by_key, held, [key for key in again if key not in turn.former]),
         )
         assert held == wanted.by_key
         assert set(held) == {encoded(key, 0).key for key in keys}
@@ -200,12 +201,12 @@ def test_entries_that_a_part_shares_with_the_one_before_are_not_encoded_again(
 def test_an_entry_that_cannot_be_encoded_is_told_of_and_the_others_are_there() -> None:
     wanted = WantedEntries(Encoder(), {"t0": 0, "t1": 1, "t2": 2})
     first, broken = part("a", {1: 1}), Part("b", (flow(2, 300), flow(4, 1)))
-    come = [entry.key for entries in wanted.turn_to([first, broken]).come for entry in entries]
+    come = [entry.key for entries in wanted.turn_to([first, broken]).new for entry in entries]
     assert sorted(come) == sorted(wanted.by_key) == [encoded(1, 1).key, encoded(4, 1).key]
     (invalid,) = wanted.invalid
     assert (invalid.owner, invalid.entry) == ("b", flow(2, 300))
     assert "byte" in invalid.reason
-    assert list(wanted.turn_to([first]).come) == []
+    assert list(wanted.turn_to([first]).new) == []
     assert wanted.invalid == []
 
 
@@ -213,9 +214,9 @@ def test_large_parts_are_encoded_a_thousand_at_a_time() -> None:
     encode = Encoder()
     wanted = WantedEntries(encode, {"t0": 0, "t1": 1, "t2": 2})
     turn = wanted.turn_to([part("a", dict.fromkeys(range(0, 6000, STAGES), 1)), part("b", {1: 1})])
-    assert len(next(turn.come)) == encode.calls == 1000
-    assert [len(entries) for entries in turn.come] == [1000, 1]
+    assert len(next(turn.new)) == encode.calls == 1000
+    assert [len(entries) for entries in turn.new] == [1000, 1]
     several = [
         part(str(n), dict.fromkeys(range(1800 * n, 1800 * n + 1800, STAGES), 1)) for n in range(4)
     ]
-    assert [len(entries) for entries in wanted.turn_to(several).come] == [1000, 1000, 400]
+    assert [len(entries) for entries in wanted.turn_to(several).new] == [1000, 1000, 400]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from echelon.switches.southbound.channel import CallError, UpdateStatus
 from echelon.switches.southbound.encoding import EncodedEntry, UpdateKind, update_size
 from echelon.switches.southbound.reconcile import Chunk, Difference, difference
-from echelon.switches.southbound.writer import Found, LookUp, Send, Writing, carry_out
+from echelon.switches.southbound.writer import HeldEntry, LookUp, Send, Writing, carry_out
 from tests.drawing import examples
 
 Table = dict[int, int]
@@ -83,13 +83,13 @@ class Model:
             del self.ours[key]
         return OK
 
-    def look_up(self, lookup: LookUp) -> Mapping[bytes, Found]:
+    def look_up(self, lookup: LookUp) -> Mapping[bytes, HeldEntry]:
         found = {}
         for key in (entry.key for entry in lookup.entries):
             if key in self.theirs:
-                found[key] = Found(encoded(int.from_bytes(key, "big"), 9), ours=False)
+                found[key] = HeldEntry(encoded(int.from_bytes(key, "big"), 9), ours=False)
             elif key in self.ours:
-                found[key] = Found(self.ours[key], ours=True)
+                found[key] = HeldEntry(self.ours[key], ours=True)
         return found
 
 
@@ -113,7 +113,7 @@ def run(writing: Writing, model: Model, random: Random) -> None:
             if error.updates:
                 writing.failed_in_part(instruction, error.updates)
             else:
-                writing.failed(instruction, error.whole)
+                writing.failed(instruction, error.status)
         else:
             writing.succeeded(instruction)
     raise AssertionError("no end")
@@ -256,7 +256,7 @@ def test_a_batch_that_fails_as_a_whole_is_halved_until_the_culprit_is_found() ->
         if any(entry.key == culprit.key for entry in send.entries):
             raise CallError(UpdateStatus(GRPCStatusCode.INVALID_ARGUMENT, "bad"))
 
-    async def read(lookup: LookUp) -> Mapping[bytes, Found]:
+    async def read(lookup: LookUp) -> Mapping[bytes, HeldEntry]:
         raise AssertionError("nothing to look up")
 
     held: dict[bytes, EncodedEntry] = {}
@@ -285,7 +285,7 @@ def test_what_concerns_no_update_ends_it_and_leaves_nothing_under_way(code: GRPC
             finally:
                 ended += 1
 
-        async def read(lookup: LookUp) -> Mapping[bytes, Found]:
+        async def read(lookup: LookUp) -> Mapping[bytes, HeldEntry]:
             raise AssertionError("nothing to look up")
 
         before = asyncio.all_tasks()
@@ -332,7 +332,7 @@ async def test_the_next_entries_are_made_ready_while_the_switch_is_at_work() -> 
             await asyncio.sleep(0)
         at_work.append(list(made))
 
-    async def read(lookup: LookUp) -> Mapping[bytes, Found]:
+    async def read(lookup: LookUp) -> Mapping[bytes, HeldEntry]:
         raise AssertionError("nothing to look up")
 
     await carry_out(Writing(chunks(), {}, deletes=False), write, read)

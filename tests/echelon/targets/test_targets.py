@@ -16,7 +16,6 @@ from echelon.planning.plan import LEVELS
 from echelon.switches.lowering.capabilities import (
     OuterQueues,
     QueueDepthMarks,
-    TreeMemory,
     VirtualQueueMarks,
 )
 from echelon.switches.targets import DEFAULT_TARGET, TARGETS, UNRANKED_TARGET, Site, find_target
@@ -172,12 +171,11 @@ def test_a_faulty_entry_is_refused_in_one_line(entry: Mapping[str, object], comp
 def test_a_softswitch_takes_no_option_but_its_program() -> None:
     options = TARGETS["softswitch"].options
     assert TARGETS["softswitch"].capabilities(options()).trees is None
-    adding = options(program="aggregation")
-    assert TARGETS["softswitch"].capabilities(adding).trees == TreeMemory(4096, 1024)
-    assert TARGETS["softswitch"].program(adding).binary.parent.name == "v1model-aggregation"
     assert TARGETS["softswitch"].program(options()) == TARGETS["softswitch"].program()
-    assert TARGETS["softswitch"].aggregating() == adding
+    assert parse_document(options, {"program": "ranking"}, "f") == options()
     assert parse_document(options, {}, "f") == options()
+    with pytest.raises(DocumentError, match="program: unknown program 'x'"):
+        parse_document(options, {"program": "x"}, "f")
     with pytest.raises(DocumentError, match="thrift: unknown key"):
         parse_document(options, {"thrift": "h:1"}, "f")
 

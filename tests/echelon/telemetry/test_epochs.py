@@ -41,7 +41,7 @@ def test_a_new_run_has_numbers_of_its_own(steps: list[tuple[bool, int]]) -> None
     runs: list[set[int]] = [set()]
     for anew, epoch in steps:
         if anew:
-            counting.begin_anew()
+            counting.restart()
             runs.append(set())
         runs[-1].add(counting.number(epoch))
     numbers = [number for run in runs for number in run]

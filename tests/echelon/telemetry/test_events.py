@@ -21,7 +21,7 @@ from echelon.switches.telemetry.events import FlowEvent, decode_event
 from echelon_lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
-from softswitch.tm import PortScheduler
+from tests.softswitch.tm.native import SchedulerInC
 
 FABRIC = Fabric(
     "one",
@@ -55,7 +55,7 @@ async def test_first_and_last_packets_are_reported() -> None:
     identities = {(f.job, f.flow): ShimIdentity(1, number) for number, f in enumerate(PLAN.flows)}
     intent = lower(PLAN, FABRIC, identities, softswitch())["s1"]
     device = Device(
-        None, 1, ports={port: PortScheduler(10_000_000) for port in (1, 2)}, now_ns=lambda: 0
+        None, 1, ports={port: SchedulerInC(10_000_000) for port in (1, 2)}, now_ns=lambda: 0
     )
     sent = [
         (10, packet(1, 255)),  # opens the EchelonFlow: d = 10 s for the head, 12.5 s for the tail

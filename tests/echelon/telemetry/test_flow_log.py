@@ -61,10 +61,10 @@ def test_a_clock_that_runs_slow_is_followed() -> None:
         clock = Fraction(second) * (1 - Fraction(5, 10**5))
         event = FlowEvent("s1", "j", "f", 0, clock, Fraction(0), False, False)
         log.observe(event, PATH, EPOCH + second + 0.01 * (second % 3), has_deadline=False)
-    at = log.at("s1", float(clock))
+    at = log.since_1970("s1", float(clock))
     assert at is not None
     assert at - EPOCH - 3600 == pytest.approx(0, abs=1e-3)
-    assert log.at("s2", 0.0) is None
+    assert log.since_1970("s2", 0.0) is None
 
 
 def test_a_flow_that_was_not_seen_whole_is_left_out() -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from echelon.model.jobs import build_job
 from echelon.model.jobs.spec import JobSpec
-from echelon.switches.telemetry.corrections import AGREEING, MAX_FACTOR
 from echelon.switches.telemetry.sizes import (
+    AGREEING,
+    MAX_FACTOR,
     SIZE_TOLERANCE,
     HostIteration,
     profiled_bytes,

@@ -77,7 +77,7 @@ def test_mutations(programs: Path, name: str, data: st.DataObject) -> None:
         refusal = error
     if refusal is not None:
         assert refusal.place
-        assert refusal.what
+        assert refusal.reason
         return
     switch = Switch(loaded)
     for size in (0, 1, 13, 64):
@@ -208,8 +208,8 @@ def test_the_place_and_the_reason_are_told(
     with pytest.raises(ProgramError) as caught:
         load_program(program, "matching.json")
     assert place in caught.value.place
-    assert reason in caught.value.what
-    assert str(caught.value) == f"{caught.value.place}: {caught.value.what}"
+    assert reason in caught.value.reason
+    assert str(caught.value) == f"{caught.value.place}: {caught.value.reason}"
 
 
 def test_a_cycle_of_tables_is_refused(programs: Path) -> None:

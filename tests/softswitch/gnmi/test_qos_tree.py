@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from softswitch.gnmi.qos import QosTree
 from softswitch.rpc.status import Code, RefusedError
-from softswitch.tm import STRICT_QUEUES, PortScheduler, QueueConfig
+from softswitch.tm import STRICT_QUEUES, QueueConfig
 from tests.drawing import examples
+from tests.softswitch.tm.native import SchedulerInC
 
 QUEUE = "/qos/interfaces/interface[interface-id={}]/output/queues/queue[name={}]"
 PORT_RATE = "/interfaces/interface[name={}]/config/softswitch:port-rate"
@@ -33,12 +34,12 @@ def update(text: str, value: object) -> gnmi.Update:
 
 
 @pytest.fixture
-def ports() -> dict[int, PortScheduler]:
-    return {1: PortScheduler(10**9), 2: PortScheduler(None)}
+def ports() -> dict[int, SchedulerInC]:
+    return {1: SchedulerInC(10**9), 2: SchedulerInC(None)}
 
 
 @pytest.fixture
-def tree(ports: dict[int, PortScheduler]) -> QosTree:
+def tree(ports: dict[int, SchedulerInC]) -> QosTree:
     return QosTree(ports)
 
 
@@ -56,7 +57,7 @@ def from_json(tree: QosTree, text: str, encoding: int = gnmi.JSON_IETF) -> objec
     return json.loads(entry.val.json_ietf_val if encoding == gnmi.JSON_IETF else entry.val.json_val)
 
 
-def test_leaf_by_leaf(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
+def test_leaf_by_leaf(tree: QosTree, ports: dict[int, SchedulerInC]) -> None:
     config = QUEUE.format(1, 3) + "/config/softswitch:"
     values = {
         "level": 6,
@@ -74,19 +75,19 @@ def test_leaf_by_leaf(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
 
 
 def test_a_port_that_has_gone_is_not_there_for_paths_that_were_set_before(
-    tree: QosTree, ports: dict[int, PortScheduler]
+    tree: QosTree, ports: dict[int, SchedulerInC]
 ) -> None:
     request = gnmi.SetRequest(update=[update(QUEUE.format(2, 2) + "/config/softswitch:level", 1)])
     tree.set(request, 0)
     gone = ports.pop(2)
     with pytest.raises(RefusedError, match="no '2' there; ports: 1"):
         tree.set(request, 0)
-    ports[2] = PortScheduler(None)
+    ports[2] = SchedulerInC(None)
     tree.set(request, 0)
     assert ports[2].config(2) == gone.config(2)
 
 
-def test_a_container_at_once(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
+def test_a_container_at_once(tree: QosTree, ports: dict[int, SchedulerInC]) -> None:
     value = {
         "name": "2",
         "softswitch:level": 1,
@@ -105,7 +106,7 @@ def test_a_container_at_once(tree: QosTree, ports: dict[int, PortScheduler]) -> 
     }
 
 
-def test_many_ports_in_one_value(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
+def test_many_ports_in_one_value(tree: QosTree, ports: dict[int, SchedulerInC]) -> None:
     value = {
         "interface": [
             {
@@ -121,10 +122,10 @@ def test_many_ports_in_one_value(tree: QosTree, ports: dict[int, PortScheduler])
     assert [ports[port].config(0).weight for port in (1, 2)] == [10, 20]
 
 
-def test_what_is_got_can_be_set(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
+def test_what_is_got_can_be_set(tree: QosTree, ports: dict[int, SchedulerInC]) -> None:
     ports[1].configure(5, QueueConfig(3, 17, 1_000, 2_000, 99), 0)
     (entry,) = tree.get(path("/qos/interfaces"), None, gnmi.GetRequest.CONFIG, gnmi.JSON_IETF)
-    fresh = {1: PortScheduler(10**9), 2: PortScheduler(None)}
+    fresh = {1: SchedulerInC(10**9), 2: SchedulerInC(None)}
     QosTree(fresh).set(gnmi.SetRequest(replace=[gnmi.Update(path=entry.path, val=entry.val)]), 0)
     for port in (1, 2):
         assert [fresh[port].config(queue) for queue in range(8)] == [
@@ -132,7 +133,7 @@ def test_what_is_got_can_be_set(tree: QosTree, ports: dict[int, PortScheduler]) 
         ]
 
 
-def test_port_rate(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
+def test_port_rate(tree: QosTree, ports: dict[int, SchedulerInC]) -> None:
     assert scalars(tree, PORT_RATE.format(1)) == {PORT_RATE.format(1)[1:]: 10**9}
     tree.set(gnmi.SetRequest(update=[update(PORT_RATE.format(1), 25_000_000)]), 0)
     assert ports[1].rate_bps == 25_000_000
@@ -143,7 +144,7 @@ def test_port_rate(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
 
 
 def test_replace_and_delete_restore_what_they_do_not_mention(
-    tree: QosTree, ports: dict[int, PortScheduler]
+    tree: QosTree, ports: dict[int, SchedulerInC]
 ) -> None:
     ports[1].configure(3, QueueConfig(1, 50, 0, 10**6), 0)
     tree.set(
@@ -155,7 +156,7 @@ def test_replace_and_delete_restore_what_they_do_not_mention(
     assert ports[1].config(3) == STRICT_QUEUES[3]
 
 
-def test_order_is_delete_replace_update(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
+def test_order_is_delete_replace_update(tree: QosTree, ports: dict[int, SchedulerInC]) -> None:
     leaf = QUEUE.format(1, 0) + "/config/softswitch:weight"
     tree.set(
         gnmi.SetRequest(update=[update(leaf, 3)], replace=[update(leaf, 2)], delete=[path(leaf)]), 0
@@ -163,7 +164,7 @@ def test_order_is_delete_replace_update(tree: QosTree, ports: dict[int, PortSche
     assert ports[1].config(0).weight == 3
 
 
-def test_counters(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
+def test_counters(tree: QosTree, ports: dict[int, SchedulerInC]) -> None:
     ports[1].configure(4, QueueConfig(level=4, depth_bytes=1500), 0)
     assert ports[1].enqueue(4, None, 1000, 0)
     assert not ports[1].enqueue(4, None, 1000, 0)
@@ -242,7 +243,7 @@ REFUSED_SETS: list[tuple[str, object, str]] = [
 
 @pytest.mark.parametrize(("where", "value", "reason"), REFUSED_SETS)
 def test_refused_set_names_the_reason_and_changes_nothing(
-    tree: QosTree, ports: dict[int, PortScheduler], where: str, value: object, reason: str
+    tree: QosTree, ports: dict[int, SchedulerInC], where: str, value: object, reason: str
 ) -> None:
     request = gnmi.SetRequest(
         update=[
@@ -336,7 +337,7 @@ def test_refused_requests(tree: QosTree, call: Callable[[QosTree], object], code
 def test_a_set_is_the_sequence_of_its_updates_or_nothing(
     changes: list[tuple[int, int, str, int]],
 ) -> None:
-    ports = {1: PortScheduler(None), 2: PortScheduler(None)}
+    ports = {1: SchedulerInC(None), 2: SchedulerInC(None)}
     request = gnmi.SetRequest(
         update=[
             update(f"{QUEUE.format(port, queue)}/config/softswitch:{leaf}", value)

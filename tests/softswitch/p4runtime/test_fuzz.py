@@ -14,7 +14,7 @@ from soak.messages import SEEDS, mutated
 
 from softswitch.gnmi.qos import QosTree
 from softswitch.rpc.status import BatchFailedError, Code, RefusedError
-from softswitch.tm import PortScheduler
+from tests.softswitch.tm.native import SchedulerInC
 
 ROUNDS = 2000
 
@@ -152,7 +152,7 @@ def test_mutated_pipelines(controller: Any, part: str) -> None:
 
 def test_mutated_gnmi_sets() -> None:
     random_ = random.Random(5)
-    tree = QosTree({1: PortScheduler(10**9), 2: PortScheduler(None)})
+    tree = QosTree({1: SchedulerInC(10**9), 2: SchedulerInC(None)})
     parts = ("qos", "interfaces", "interface", "output", "queues", "queue", "config")
     names = [*parts, "state", "softswitch:level", "name", "*", ""]
     seen: set[Code] = set()

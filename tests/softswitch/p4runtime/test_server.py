@@ -17,12 +17,13 @@ from finsy.gnmiclient import GNMIClientError
 from finsy.proto import U128, gnmi, gnmi_grpc, p4r, p4r_grpc, rpc_status
 
 from softswitch.gnmi.qos import PortCounters
+from softswitch.native.fabric import EventLoop, VirtualFabric
 from softswitch.p4runtime import server as server_module
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.rpc.status import Code
-from softswitch.tm import PortScheduler, QueueConfig
-from softswitch.virtual import EventLoop, VirtualFabric
+from softswitch.tm import QueueConfig
+from tests.softswitch.tm.native import SchedulerInC
 
 HERE = Path(__file__).parent
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_metadata_size", 4 << 20)]
@@ -237,8 +238,8 @@ def test_refused_packet_outs(
 
 def test_devices_share_a_port(program: Any) -> None:
     devices = [
-        Device(device_id=3, ports={1: PortScheduler(5)}),
-        Device(device_id=4, ports={1: PortScheduler(6)}),
+        Device(device_id=3, ports={1: SchedulerInC(5)}),
+        Device(device_id=4, ports={1: SchedulerInC(6)}),
     ]
     with Server(devices) as server, grpc.insecure_channel(server.address) as channel:
         for device_id in (3, 4):
@@ -355,7 +356,7 @@ def test_a_controller_reacts_at_a_virtual_instant_and_not_at_all_without_digests
         thread = threading.Thread(target=react)
         thread.start()
         for time_ns in (1_000, 2_000):
-            loop.at(time_ns, host.send, frame)
+            loop.call_at(time_ns, host.send, frame)
         while loop.pending:
             with lock:
                 loop.run(max_events=1)
@@ -365,7 +366,7 @@ def test_a_controller_reacts_at_a_virtual_instant_and_not_at_all_without_digests
         assert [kind for now_ns, kind in device.rpc_log if now_ns > 0] == ["write", "digest_ack"]
         assert {now_ns for now_ns, _ in device.rpc_log} == {0, 1_480}
         count = len(device.rpc_log)
-        loop.at(5_000, host.send, frame)
+        loop.call_at(5_000, host.send, frame)
         with lock:
             fabric.run()
         assert len(arrived) == 2
@@ -386,7 +387,7 @@ def entry(number: int, port: int = 2) -> fy.P4TableEntry:
 
 
 async def test_finsy_writes_reads_and_learns(bare_device: Device) -> None:
-    bare_device.qos = type(bare_device.qos)({1: PortScheduler(10**9)})
+    bare_device.qos = type(bare_device.qos)({1: SchedulerInC(10**9)})
     with Server(bare_device) as server:
         async with fy.Switch("s1", server.address, OPTIONS) as switch:
             assert switch.is_primary
@@ -433,7 +434,7 @@ async def test_finsy_writes_reads_and_learns(bare_device: Device) -> None:
 
 
 async def test_finsy_configures_queues() -> None:
-    ports = {1: PortScheduler(10**9), 2: PortScheduler(10**9)}
+    ports = {1: SchedulerInC(10**9), 2: SchedulerInC(10**9)}
     queue = "qos/interfaces/interface[interface-id={}]/output/queues/queue[name={}]/config/softswitch:{}"
     with Server(Device(ports=ports)) as server:
         async with fy.GNMIClient(server.address) as client:
@@ -483,7 +484,7 @@ def test_gnmi_polls_and_changes() -> None:
     """POLL answers each poll; ON_CHANGE tells of a port that goes down and comes back, and of
     nothing else.
     """
-    device = Device(ports={1: PortScheduler(10**9), 2: PortScheduler(10**9)}, port_counters=counted)
+    device = Device(ports={1: SchedulerInC(10**9), 2: SchedulerInC(10**9)}, port_counters=counted)
     status = gnmi.Path(
         elem=[
             gnmi.PathElem(name="interfaces"),

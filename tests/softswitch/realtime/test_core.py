@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softswitch.realtime import Core, Drop, Obstacle
-from softswitch.tm import PortScheduler, QueueConfig
-from softswitch.virtual import EventLoop, VirtualFabric
+from softswitch.realtime import Drop, Obstacle
+from softswitch.tm import QueueConfig
 from tests.drawing import examples
 from tests.engines import LANGUAGES
+from tests.reference.realtime_core import Core
+from tests.reference.traffic_manager import PortScheduler
+from tests.reference.virtual_time import EventLoop, VirtualFabric
 from tests.softswitch.realtime.conftest import Orders as OrdersInPython
 from tests.softswitch.realtime.native import CoreInC, OrdersInC, SchedulerOfWires
 
@@ -201,7 +203,7 @@ def test_when_it_is_woken_changes_nothing(
     for port in (1, 2):
         configure(node.ports[port])
     for at_ns, packet in arrivals:
-        loop.at(at_ns, node.inject, 0, packet)
+        loop.call_at(at_ns, node.inject, 0, packet)
     fabric.run()
 
     for port in (1, 2):

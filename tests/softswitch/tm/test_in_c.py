@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from ctoolchain import Compiler
-from softswitch.tm import MAX_QUEUES, MAX_WEIGHT, PortScheduler, QueueConfig
+from softswitch.tm import MAX_QUEUES, MAX_WEIGHT, QueueConfig
 from tests.engines import COMPILERS
+from tests.reference.traffic_manager import PortScheduler
 from tests.softswitch.tm.native import SchedulerInC
 
 RATES_BPS = (1, 8_000, 999_983, 10**7, 10**9, 12_345_678_901, 4 * 10**11, 1 << 62)

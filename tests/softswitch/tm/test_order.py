@@ -10,14 +10,13 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softswitch.tm import (
+from softswitch.tm import QUEUES, QueueConfig
+from tests.drawing import examples
+from tests.reference.traffic_manager import (
     GUARANTEE_CREDIT_BYTES,
-    QUEUES,
     SHAPER_CREDIT_BYTES,
     PortScheduler,
-    QueueConfig,
 )
-from tests.drawing import examples
 
 # Rates at which a byte takes whole nanoseconds, so that instants need no rounding and the model is
 # exact.

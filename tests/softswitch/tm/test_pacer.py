@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softswitch.tm import Pacer
+from tests.reference.traffic_manager import Pacer
 
 lengths = st.integers(0, 9216)
 rates = st.integers(1, 800 * 10**9)

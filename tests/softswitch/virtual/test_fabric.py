@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch.tm import QueueConfig
-from softswitch.virtual import ConservationError, EventLoop, VirtualDrop, VirtualFabric
+from softswitch.virtual import ConservationError, VirtualDrop
 from softswitch.virtual.fabric import HostNode, SwitchNode
 from tests.drawing import examples
+from tests.reference.virtual_time import EventLoop, VirtualFabric
 
 GBPS = 10**9
 
@@ -66,8 +67,8 @@ def test_the_higher_level_goes_first_and_nothing_is_preempted(stand_in: Any) -> 
     star.hosts[0].send(packet(2, queue=0, mark=1))
     star.hosts[0].send(packet(2, queue=0, mark=2))
     star.hosts[0].send(packet(2, queue=0, mark=3))
-    star.fabric.loop.at(500, star.hosts[1].send, packet(2, queue=7, mark=4))
-    star.fabric.loop.at(500, star.hosts[1].send, packet(2, queue=7, mark=5))
+    star.fabric.loop.call_at(500, star.hosts[1].send, packet(2, queue=7, mark=4))
+    star.fabric.loop.call_at(500, star.hosts[1].send, packet(2, queue=7, mark=5))
     star.fabric.run()
     assert [data[2] for _, data in star.received[2]] == [1, 4, 5, 2, 3]
     times = [now_ns for now_ns, _ in star.received[2]]
@@ -93,7 +94,7 @@ def test_egress_learns_the_time_and_depth_of_its_packet(stand_in: Any) -> None:
     star = Star(switch, delay_ns=0)
     for host, start_ns, lengths in ((0, 0, (1250, 1000)), (1, 3000, (1250, 1250))):
         for length in lengths:
-            star.fabric.loop.at(start_ns, star.hosts[host].send, bytes(length))
+            star.fabric.loop.call_at(start_ns, star.hosts[host].send, bytes(length))
     star.fabric.run()
     # (enqueued, dequeued, packets met, packets left behind)
     assert switch.egress_calls == [

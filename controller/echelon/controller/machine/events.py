@@ -4,34 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from echelon.controller.machine.change import ChangeRequest
 from echelon.controller.machine.errors import ServiceError
-from echelon.controller.machine.jobs import NO_QUOTA, BuiltJob, Quota, RegisteredJob
-from echelon.controller.machine.jobstore import ChosenPolicy
+from echelon.controller.machine.jobs import RegisteredJob
 from echelon.controller.machine.lines import Alone
 from echelon.controller.machine.planning import DueSearch, Planned
 from echelon.controller.machine.rehearsal import ChangeOutcome, Situation
-from echelon.controller.machine.wiring import Wiring
 from echelon.model.documents import DocumentError
-from echelon.model.fabric.load import FabricSpec
-from echelon.model.jobs.spec import JobSpec
 from echelon.planning.policies.base import Choice, Group, Labelled
-from echelon.switches.lowering.identity import FiveTuple
 from echelon.switches.lowering.intent import TableEntry
 from echelon.switches.southbound.events import SwitchEvent
 from echelon.switches.telemetry.sizes import HostIteration
-
-
-@dataclass(frozen=True, slots=True)
-class Instant:
-    """The time of an event."""
-
-    s: float
-    """Seconds of a clock that only grows."""
-    at: float
-    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,112 +29,21 @@ class LeadershipLost:
     """Another controller leads. The machine does nothing more."""
 
 
-# -- what clients ask: each request is answered by exactly one `Answer` or `Refuse` with its number
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterJob:
-    """A client registers a job.
-
-    The same spec again changes nothing; another spec under the same name is refused, or with
-    `replace` takes its place.
-    """
-
-    request: int
-    document: Mapping[str, Any]
-    """The job file's mapping, as it was sent."""
-    spec: JobSpec
-    replace: bool
-    built: BuiltJob | None = None
-    quota: Quota = NO_QUOTA
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveJob:
-    """A client removes a job."""
-
-    request: int
-    job: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReportDistances:
-    """A client reports the arrangement function of an EchelonFlow, in seconds."""
-
-    request: int
-    job: str
-    echelonflow: str
-    offsets_s: tuple[Fraction, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ReportConnections:
-    """The agent of a host reports all connections of a job that it sees now, from its host to
-    others.
-    """
-
-    request: int
-    job: str
-    host: str
-    connections: tuple[FiveTuple, ...]
+# -- what clients ask, beside the changes of `echelon.controller.changes`: each request is answered
+# by exactly one `Answer` or `Refuse` with its number
 
 
 @dataclass(frozen=True, slots=True)
 class ReportIterations:
-    """The agent of a host reports the latest iterations of a job as the host measured them, oldest
-    first.
+    """The agent of a host reports the latest iterations of a job, as the host measured them.
+
+    The oldest comes first.
     """
 
     request: int
     job: str
     host: str
     iterations: tuple[HostIteration, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ChoosePolicy:
-    """A client chooses a policy, which is known to exist."""
-
-    request: int
-    policy: ChosenPolicy
-
-
-@dataclass(frozen=True, slots=True)
-class SetLink:
-    """A client drains or restores the link between two nodes."""
-
-    request: int
-    a: str
-    b: str
-    drained: bool
-    force: bool = False
-    """Whether to drain it even if jobs have no other path."""
-
-
-@dataclass(frozen=True, slots=True)
-class MoveLinks:
-    """A client wants the fabric to have other links.
-
-    Those that it has already end a move that has not begun.
-    """
-
-    request: int
-    spec: FabricSpec
-
-
-@dataclass(frozen=True, slots=True)
-class TurnLinks:
-    """A client says that the links of the move under way stand, or the controller itself (`OWN`)
-    goes on with it.
-    """
-
-    request: int
-    before: Wiring
-    after: Wiring
-
-
-OWN = 0
-"""The number of a request that no client has made, and that is not answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,18 +59,6 @@ class StopWaiting:
     """The client of that `AwaitJob` or `DryRun` waits no more; it is not answered."""
 
     request: int
-
-
-ChangeRequest: TypeAlias = (
-    RegisterJob
-    | RemoveJob
-    | ReportDistances
-    | ReportConnections
-    | ChoosePolicy
-    | SetLink
-    | MoveLinks
-    | TurnLinks
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +77,9 @@ Request: TypeAlias = ChangeRequest | DryRun | AwaitJob | ReportIterations
 
 @dataclass(frozen=True, slots=True)
 class JobBuilt:
-    """The job that a request brings, with its graph, in answer to `BuildJob`; or the reason why it
-    cannot be built.
+    """The job that a request brings, with its graph, in answer to `BuildJob`.
+
+    Or the reason why it cannot be built.
     """
 
     request: int
@@ -212,8 +95,9 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class SaveFailed:
-    """The changes of a request, or the numbers of a plan if `request` is None, are not saved, or
-    nobody knows.
+    """The changes of a request are not saved, or nobody knows.
+
+    None: the numbers of a plan are not.
     """
 
     request: int | None
@@ -344,7 +228,7 @@ class TermFailed:
 class Alarm:
     """A timer, as the machine sets it and the shell gives it back when its time has come."""
 
-    what: Literal["coalesce", "save", "hold", "term", "search", "outage", "move", "step"]
+    kind: Literal["coalesce", "save", "hold", "term", "search", "outage", "move", "step"]
     number: int = 0
     """The sequence number within its kind; an alarm that is no longer awaited is ignored."""
     switch: str = ""
@@ -355,8 +239,9 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """A switch reports flow events; `AcknowledgeDigests` with the same number says that they were
-    dealt with.
+    """A switch reports flow events.
+
+    `AcknowledgeDigests` with the same number says that they were dealt with.
     """
 
     report: int

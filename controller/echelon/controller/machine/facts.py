@@ -1,68 +1,74 @@
-"""The facts that the machine and the shell around it tell. They change nothing;
-`echelon.controller.service.told` says what logs and metrics make of each."""
+"""The facts that the machine and the shell around it tell. They change nothing.
+
+`echelon.controller.service` makes metrics (`metrics`) and lines of the log (`log_lines`) of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from echelon.controller.machine.lines import JobState
+from echelon.controller.states import JobState
 from echelon.switches.southbound.lifecycle import State
 from echelon.switches.telemetry.sizes import HostIteration
 
+StoryScope: TypeAlias = Literal["job", "switch", "request", "all"]
+"""What a line of a story concerns: a job or switch by name, the job of a request by number, or all
+jobs.
+"""
+StoryLines: TypeAlias = Iterable[tuple[StoryScope, Any, str]]
+LogLine: TypeAlias = tuple[str, Mapping[str, object]]
+"""A line in the log: the event and its fields."""
+
+
+class Fact:
+    """Something that has happened in the machine."""
+
+    __slots__ = ()
+
+    def story(self) -> StoryLines:
+        """Return what the stories of the jobs that it concerns say of it."""
+        return ()
+
+    def log_line(self) -> LogLine | None:
+        """Return what the log says of it; None: `service.log_lines` may say more."""
+        return None
+
+
+def of_job(job: str, text: str) -> StoryLines:
+    """Return the line of one job's story."""
+    return [("job", job, text)]
+
+
+def of_jobs(jobs: Iterable[str], text: str) -> StoryLines:
+    """Return the same line for the stories of some jobs."""
+    return [("job", job, text) for job in jobs]
+
+
+def of_switch(switch: str, text: str) -> StoryLines:
+    """Return a line about a switch, for the stories of the jobs whose flows pass it."""
+    return [("switch", switch, f"switch {switch} {text}")]
+
+
+def of_all(text: str) -> StoryLines:
+    """Return a line for the stories of all jobs."""
+    return [("all", None, text)]
+
 
 @dataclass(frozen=True, slots=True)
-class JobAccepted:
-    """A new or changed job is saved."""
-
-    job: str
-    created: bool
-    flows: int
-
-
-@dataclass(frozen=True, slots=True)
-class JobRemoved:
-    """A job is no longer saved."""
-
-    job: str
-
-
-@dataclass(frozen=True, slots=True)
-class JobLeft:
+class JobLeft(Fact):
     """A job is no longer in the plan."""
 
     job: str
 
-
-@dataclass(frozen=True, slots=True)
-class DistancesReported:
-    """A client reported an arrangement function."""
-
-    job: str
-    echelonflow: str
+    def story(self) -> StoryLines:
+        return of_job(self.job, "the plan does not have it any more")
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionsReported:
-    """The agent of a host reported other connections of a job than before."""
-
-    job: str
-    host: str
-    opened: int
-    closed: int
-
-
-@dataclass(frozen=True, slots=True)
-class DistancesCorrected:
-    """Arrangement functions of a job were replaced by what switches observed."""
-
-    job: str
-
-
-@dataclass(frozen=True, slots=True)
-class SizesCorrected:
+class SizesCorrected(Fact):
     """Sizes of a job's flows were replaced by what its hosts measured."""
 
     job: str
@@ -72,9 +78,12 @@ class SizesCorrected:
     A direction without one has the sizes of the job's file.
     """
 
+    def story(self) -> StoryLines:
+        return of_job(self.job, "its sizes are corrected")
+
 
 @dataclass(frozen=True, slots=True)
-class IterationsMeasured:
+class IterationsMeasured(Fact):
     """A host has reported iterations of a job."""
 
     job: str
@@ -83,29 +92,17 @@ class IterationsMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyChosen:
-    """Another policy is saved."""
-
-    policy: str
-
-
-@dataclass(frozen=True, slots=True)
-class LinkChanged:
-    """A link was drained or restored."""
-
-    link: str
-    drained: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MoveFailed:
+class MoveFailed(Fact):
     """The optical switch has not moved the links. It is told again."""
 
     problem: str
 
+    def story(self) -> StoryLines:
+        return of_all(f"links are not moved yet: {self.problem}")
+
 
 @dataclass(frozen=True, slots=True)
-class LinksMoved:
+class LinksMoved(Fact):
     """The fabric has other links, and the switches hold a plan for them."""
 
     going: int
@@ -119,9 +116,12 @@ class LinksMoved:
         """Return what has moved."""
         return f"{self.going} links gone, {self.coming} new"
 
+    def story(self) -> StoryLines:
+        return of_all(f"links have moved: {self}")
+
 
 @dataclass(frozen=True, slots=True)
-class LinksDown:
+class LinksDown(Fact):
     """Links have gone down by themselves, or are up again."""
 
     switch: str
@@ -134,15 +134,20 @@ class LinksDown:
     def __str__(self) -> str:
         """Return what is down, or up again."""
         if self.port is None:
-            of = self.switch
+            subject = self.switch
+            state = "does not answer"
         else:
-            of = f"{self.switch} port {self.port}"
-        state = "does not answer" if self.port is None else "is down"
-        return f"{of} {state}" if self.down else of
+            subject = f"{self.switch} port {self.port}"
+            state = "is down"
+        return f"{subject} {state}" if self.down else subject
+
+    def story(self) -> StoryLines:
+        state = "down" if self.down else "up"
+        return of_all(f"links are {state}: {self}")
 
 
 @dataclass(frozen=True, slots=True)
-class PlanAdopted:
+class PlanAdopted(Fact):
     """A plan is in force."""
 
     version: int
@@ -155,17 +160,29 @@ class PlanAdopted:
     """The reasons of jobs that were left out, by job. None: the plan is a reactive policy's
     decision about the jobs of the last plan."""
 
+    def story(self) -> StoryLines:
+        # A reactive policy decides many times a second.
+        if self.problems is None:
+            return
+        counts = f"jobs: {self.jobs}, flows: {self.flows}"
+        yield from of_all(f"plan {self.version} by {self.policy} is in force ({counts})")
+        for job, problem in self.problems.items():
+            yield from of_job(job, f"left out of the plan: {problem}")
+
 
 @dataclass(frozen=True, slots=True)
-class PlanRefused:
+class PlanRefused(Fact):
     """There is no new plan; the last good one holds."""
 
     policy: str
     problem: str
 
+    def story(self) -> StoryLines:
+        return of_all(f"{self.policy} makes no new plan: {self.problem}")
+
 
 @dataclass(frozen=True, slots=True)
-class PlanChosen:
+class PlanChosen(Fact):
     """A search has chosen how a group of jobs is planned."""
 
     jobs: tuple[str, ...]
@@ -180,59 +197,88 @@ class PlanChosen:
     """The part by which the score is better than that of the plan before."""
     took_s: float
 
+    def story(self) -> StoryLines:
+        if self.plan == self.before:
+            text = f"no other plan is better than {self.plan}"
+        else:
+            text = f"planned by {self.plan} instead of {self.before}"
+        return of_jobs(self.jobs, f"{text} (tried: {self.tried})")
+
 
 @dataclass(frozen=True, slots=True)
-class SearchEnded:
+class SearchEnded(Fact):
     """A search was ended before it had a result, because jobs or links have changed."""
 
     jobs: tuple[str, ...]
 
+    def story(self) -> StoryLines:
+        return of_jobs(self.jobs, "jobs or links changed: the search ended")
+
 
 @dataclass(frozen=True, slots=True)
-class NoPlanChosen:
+class NoPlanChosen(Fact):
     """There is no better plan, for this reason; the one in force holds."""
 
     jobs: tuple[str, ...]
     problem: str
 
+    def story(self) -> StoryLines:
+        return of_jobs(self.jobs, f"no better plan: {self.problem}")
+
 
 @dataclass(frozen=True, slots=True)
-class PredictionJudged:
+class PredictionJudged(Fact):
     """The iterations of a job were compared with their prediction."""
 
     job: str
     predicted_s: float
     measured_s: float
-    again: bool
-    """Whether its plan is searched for anew, because the prediction is wrong."""
+    search_again: bool
+    """Whether its plan is searched for again, because the prediction is wrong."""
+
+    def story(self) -> StoryLines:
+        if not self.search_again:
+            return []
+        took = f"{self.measured_s:.6g} s, predicted {self.predicted_s:.6g} s"
+        return of_job(self.job, f"its iterations take {took}: a plan is searched for again")
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionRefused:
+class DecisionRefused(Fact):
     """A reactive policy's decision could not be made; the last good plan holds."""
 
     problem: str
 
+    def story(self) -> StoryLines:
+        return of_all(f"the policy decides nothing: {self.problem}")
+
 
 @dataclass(frozen=True, slots=True)
-class OrderGivenUp:
-    """Switches did not come to a step of a plan in time, so that all get the plan at once: packets
-    may be lost.
+class OrderGivenUp(Fact):
+    """Switches did not come to a step of a plan in time, so that all get the plan at once.
+
+    Packets may be lost.
     """
 
     version: int
     switches: tuple[str, ...]
 
+    def story(self) -> StoryLines:
+        return of_all(f"some switches are slow: all take plan {self.version} at once")
+
 
 @dataclass(frozen=True, slots=True)
-class NumbersUnsaved:
+class NumbersUnsaved(Fact):
     """The store does not take a plan's numbers; nothing is written to switches until it does."""
 
     problem: str
 
+    def story(self) -> StoryLines:
+        return of_all(f"switches wait for the store: {self.problem}")
+
 
 @dataclass(frozen=True, slots=True)
-class JobInstalled:
+class JobInstalled(Fact):
     """The last change of a job is on every switch that its flows pass."""
 
     job: str
@@ -240,9 +286,13 @@ class JobInstalled:
     total_s: float
     """Since the change was accepted."""
 
+    def story(self) -> StoryLines:
+        text = f"installed with plan {self.version}, {self.total_s:.6g} s after it came"
+        return of_job(self.job, text)
+
 
 @dataclass(frozen=True, slots=True)
-class DigestsReceived:
+class DigestsReceived(Fact):
     """A switch reported flow events; `unknown` of its reports name no flow of ours."""
 
     switch: str
@@ -251,14 +301,14 @@ class DigestsReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSeen:
+class JobSeen(Fact):
     """A switch reported a flow of a job."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
-class IterationTimed:
+class IterationTimed(Fact):
     """An iteration of a job was timed."""
 
     job: str
@@ -266,7 +316,7 @@ class IterationTimed:
 
 
 @dataclass(frozen=True, slots=True)
-class TardinessSeen:
+class TardinessSeen(Fact):
     """The largest tardiness of a job in its newest iteration; negative: all of it was early."""
 
     job: str
@@ -274,7 +324,7 @@ class TardinessSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class CountersUnread:
+class CountersUnread(Fact):
     """A switch's counters cannot be read; decisions go by the last count of bytes."""
 
     switch: str
@@ -282,7 +332,7 @@ class CountersUnread:
 
 
 @dataclass(frozen=True, slots=True)
-class TermContested:
+class TermContested(Fact):
     """A switch obeys a controller of a higher election id."""
 
     switch: str
@@ -292,47 +342,20 @@ class TermContested:
     pause_s: float | None
     """How long the controller waits before it takes the switch back; None: until it is asked to."""
 
+    def story(self) -> StoryLines:
+        text = f"obeys another controller, of election id {self.election_id}"
+        return of_switch(self.switch, text)
+
 
 @dataclass(frozen=True, slots=True)
-class TermNotRaised:
+class TermNotRaised(Fact):
     """The store does not take a higher term, or there is none."""
 
     switch: str
     problem: str
 
-
-Fact: TypeAlias = (
-    JobAccepted
-    | JobRemoved
-    | JobLeft
-    | DistancesReported
-    | ConnectionsReported
-    | DistancesCorrected
-    | SizesCorrected
-    | IterationsMeasured
-    | PolicyChosen
-    | LinkChanged
-    | MoveFailed
-    | LinksMoved
-    | LinksDown
-    | PlanAdopted
-    | PlanRefused
-    | PlanChosen
-    | SearchEnded
-    | NoPlanChosen
-    | PredictionJudged
-    | DecisionRefused
-    | OrderGivenUp
-    | NumbersUnsaved
-    | JobInstalled
-    | DigestsReceived
-    | JobSeen
-    | IterationTimed
-    | TardinessSeen
-    | CountersUnread
-    | TermContested
-    | TermNotRaised
-)
+    def story(self) -> StoryLines:
+        return of_switch(self.switch, f"is left to others: {self.problem}")
 
 
 # -- facts of the shell ----------------------------------------------------------------------------
@@ -381,9 +404,7 @@ class IntentWritten:
 
 @dataclass(frozen=True, slots=True)
 class EntriesCounted:
-    """The numbers of entries that a switch holds of ours and of others, should hold, and
-    refuses.
-    """
+    """The numbers of a switch's entries: ours, wanted ones, those of others, refused ones."""
 
     switch: str
     held: int

@@ -35,7 +35,12 @@ Breaches: TypeAlias = Iterator[tuple[str, str]]
 class InvariantError(Exception):
     """The fault that an invariant does not hold."""
 
-    def __init__(self, invariant: str, job: str, problem: str) -> None:
+    def __init__(
+        self,
+        invariant: str,
+        job: str,
+        problem: str,
+    ) -> None:
         self.invariant = invariant
         self.job = job
         self.problem = problem
@@ -43,7 +48,11 @@ class InvariantError(Exception):
         super().__init__(f"invariant {invariant} does not hold{concerned}: {problem}")
 
 
-def check(machine: Machine, todo: Iterable[Effect] = (), since: InForce | None = None) -> None:
+def check(
+    machine: Machine,
+    todo: Iterable[Effect] = (),
+    since: InForce | None = None,
+) -> None:
     """Raise `InvariantError` for the first invariant that does not hold.
 
     `todo` are the effects of its last step. `since` is the plan that was in force at the last
@@ -91,10 +100,11 @@ def jobs_are_in_turn(machine: Machine) -> Breaches:
 def links_down_are_avoided(machine: Machine) -> Breaches:
     """Yield links that are down and that plans do not avoid, or the reverse."""
     expected = machine.outages.links.keys() if machine.reroutes else set()
-    for a, b in sorted(machine.jobs.down ^ expected):
-        avoided = "is avoided" if (a, b) in machine.jobs.down else "is not avoided"
-        seen = "is down" if (a, b) in expected else "is not down"
-        yield SEVERAL, f"link {a} - {b} {avoided} and {seen}"
+    avoided = machine.jobs.down
+    for a, b in sorted(expected - avoided):
+        yield SEVERAL, f"link {a} - {b} is not avoided and is down"
+    for a, b in sorted(avoided - expected):
+        yield SEVERAL, f"link {a} - {b} is avoided and is not down"
 
 
 def states_are_counted(machine: Machine) -> Breaches:
@@ -145,7 +155,8 @@ def settled_plans_have_all_jobs(machine: Machine) -> Breaches:
     planned = machine.in_force.planned.plan.by_job
     for name in machine.jobs.jobs:
         state, problem = machine.progress.state(name)
-        if name in planned or (state == "unplanned" and problem and machine.plan_problem):
+        is_refused = state == "unplanned" and problem and machine.plan_problem
+        if name in planned or is_refused:
             continue
         yield name, f"nothing is under way, and it is {state} without a plan or a reason"
 
@@ -181,13 +192,13 @@ def mixed_up(parts: Sequence[Part]) -> Breaches:
     numbers: dict[int, tuple[str, str]] = {}
     owners: dict[object, str] = {}
     for part in parts:
-        for known in part.known:
-            flow = (known.job, known.flow)
-            first = numbers.setdefault(known.number, flow)
+        for numbered in part.flows:
+            flow = (numbered.job, numbered.flow)
+            first = numbers.setdefault(numbered.number, flow)
             if first != flow:
-                other = f"flow {first[1]} of job '{first[0]}'"
-                yield known.job, f"number {known.number} means flow {known.flow} and {other}"
-        for entry in part.entries if part.known else ():
+                both = f"flow {numbered.flow} and flow {first[1]} of job '{first[0]}'"
+                yield numbered.job, f"number {numbered.number} means {both}"
+        for entry in part.entries if part.flows else ():
             owner = owners.setdefault((entry.table, entry.match), part.owner)
             if owner != part.owner:
                 yield part.owner, f"table {entry.table} has a match that job '{owner}' has, too"

@@ -36,10 +36,12 @@ LAST_NUMBER = 0xFFFF
 """The highest job number: the shim header has 16 bits for it, and 0 means no job."""
 
 
+Connections = frozenset[FiveTuple]
+
+
 @dataclass(frozen=True)
 class BuiltJob:
-    """An iteration graph to plan with in place of the one that the spec implies, and its flows'
-    identities.
+    """An iteration graph to plan with in place of the one that the spec implies.
 
     A run uses it to give the controller a profile that is wrong on purpose.
     """
@@ -59,15 +61,15 @@ class Quota:
     flows: int | None = None
     """The flows of all jobs of the client together."""
 
-    def check(self, job: RegisteredJob, others: Collection[RegisteredJob]) -> None:
-        """Raise `RefusedError` for a job that is too much beside the client's `others`."""
-        if self.jobs is not None and len(others) >= self.jobs:
+    def check(self, job: RegisteredJob, besides: Collection[RegisteredJob]) -> None:
+        """Raise `RefusedError` for a job that is too much besides the client's other jobs."""
+        if self.jobs is not None and len(besides) >= self.jobs:
             raise RefusedError(
-                f"token '{self.owner}' has {len(others)} jobs, and may have {self.jobs} "
+                f"token '{self.owner}' has {len(besides)} jobs, and may have {self.jobs} "
                 "(remove some, or raise its limits.jobs in the tokens file)",
                 code="limit-reached",
             )
-        flows = sum(other.flow_count for other in others)
+        flows = sum(registered.flow_count for registered in besides)
         if self.flows is not None and flows + job.flow_count > self.flows:
             raise RefusedError(
                 f"the job has {job.flow_count} flows, and token '{self.owner}' has {flows} of the"
@@ -98,24 +100,22 @@ class RegisteredJob:
 
     They replace those that the spec implies.
     """
-    observed_s: Mapping[str, tuple[Fraction, ...]] = field(default_factory=dict)
-    """Arrangement functions that switches observed, which replace the reported ones. They are not
-    stored: switches will observe them again."""
     size_factors: Mapping[Direction, Fraction] = field(default_factory=dict)
     """Factors of the sizes of flows by direction, where hosts measured others. They are not stored:
     agents will report them again."""
     built: BuiltJob | None = None
     owner: str | None = None
     """The client that registered the job first; None: not known."""
-    connections: Mapping[str, frozenset[FiveTuple]] = field(default_factory=dict)
+    connections: Mapping[str, Connections] = field(default_factory=dict)
     """The connections that each host's agent sees, from that host to the other one."""
     counted: int = 0
     """The flows of the graph as they were counted before it was stored."""
 
     @property
     def flow_count(self) -> int:
-        """Return how many flows the graph has; 0 if it was never built: nothing is built to
-        count.
+        """Return how many flows the graph has; 0 if it was never built.
+
+        Nothing is built to count.
         """
         if "profiled" in vars(self):
             return len(self.profiled.flows)
@@ -123,8 +123,9 @@ class RegisteredJob:
 
     @property
     def graph(self) -> Job | None:
-        """Return the graph that policies see, if it is built; building it is no work for the event
-        loop.
+        """Return the graph that policies see, if it is built.
+
+        Building it is no work for the event loop.
         """
         return self.job if "job" in vars(self) else None
 
@@ -141,20 +142,11 @@ class RegisteredJob:
         )
 
     @cached_property
-    def reported(self) -> Job:
-        """The graph that the spec implies, with the reported arrangement functions and the measured
-        sizes.
-
-        Raises `DocumentError` where a report does not fit, and for a job that is too large
-        (`MOST_BUILT`). Building a job of many flows takes time.
-        """
-        return with_sizes(self.profiled, self.size_factors)
-
-    @cached_property
     def profiled(self) -> Job:
         """The graph that the spec implies, with the reported arrangement functions.
 
-        Raises as `reported` does.
+        Raises `DocumentError` where a report does not fit, and for a job that is too large
+        (`MOST_BUILT`). Building a job of many flows takes time.
         """
         graph = self._implied
         if isinstance(graph, DocumentError):
@@ -175,13 +167,14 @@ class RegisteredJob:
 
     @cached_property
     def job(self) -> Job:
-        """The graph that policies see. Raises as `reported` does."""
-        return with_offsets(self.reported, self.observed_s)
+        """The graph that policies see, with the measured sizes. Raises as `profiled` does."""
+        return with_sizes(self.profiled, self.size_factors)
 
     @property
     def is_numbered_by_sender(self) -> bool:
-        """Whether packets carry their iteration in the shim, so that all switches count the same
-        iterations.
+        """Whether packets carry their iteration in the shim.
+
+        Then all switches count the same iterations.
         """
         return self.spec.recognition.by == "shim"
 
@@ -192,65 +185,56 @@ class RegisteredJob:
         return identities_of(self.job, self.number, self.spec, fabric, self.five_tuples)
 
     @property
-    def five_tuples(self) -> frozenset[FiveTuple]:
+    def five_tuples(self) -> Connections:
         """The reported connections, once in each direction."""
         forth = frozenset().union(*self.connections.values())
-        return forth | {reverse(one) for one in forth}
+        return forth | {reverse(connection) for connection in forth}
 
     def to_document(self) -> dict[str, Any]:
         """Return the document that the store keeps. It is exact."""
+        offsets_s = {}
+        for name, offsets in self.offsets_s.items():
+            offsets_s[name] = [str(offset) for offset in offsets]
+        connections = {}
+        for host, seen in self.connections.items():
+            connections[host] = [list(connection) for connection in sorted(seen)]
         return {
             "number": self.number,
             "accepted_at": self.accepted_at,
             "spec": dict(self.document),
-            "offsets_s": {
-                name: [str(offset) for offset in offsets]
-                for name, offsets in self.offsets_s.items()
-            },
+            "offsets_s": offsets_s,
             "owner": self.owner,
             "flows": self.flow_count,
-            "connections": {
-                host: [list(one) for one in sorted(seen)] for host, seen in self.connections.items()
-            },
+            "connections": connections,
         }
 
     def with_reported(self, echelonflow: str, offsets_s: tuple[Fraction, ...]) -> RegisteredJob:
-        """Return the job with another arrangement function and no observations.
+        """Return the job with another arrangement function.
 
         `with_graph` says whether it fits.
         """
-        return replace(self, offsets_s={**self.offsets_s, echelonflow: offsets_s}, observed_s={})
+        return replace(self, offsets_s={**self.offsets_s, echelonflow: offsets_s})
 
-    def with_connections(self, host: str, seen: frozenset[FiveTuple]) -> RegisteredJob:
+    def with_connections(self, host: str, seen: Connections) -> RegisteredJob:
         """Return the job with other connections of a host.
 
-        It has the same graph; nothing is built anew.
+        It has the same graph, which is not built again.
         """
         connections = {**self.connections, host: seen}
-        return altered(
-            self, connections={name: those for name, those in connections.items() if those}
-        )
-
-    def with_observed(self, observed_s: Mapping[str, tuple[Fraction, ...]]) -> RegisteredJob:
-        """Return the job with other observed arrangement functions.
-
-        The rest of its graph is not built anew.
-        """
-        twin = altered(self, observed_s=observed_s)
-        vars(twin).pop("job", None)
-        return twin
+        if not seen:
+            del connections[host]
+        return altered(self, connections=connections)
 
     def with_size_factors(self, factors: Mapping[Direction, Fraction]) -> RegisteredJob:
         """Return the job with other sizes of its flows."""
         twin = altered(self, size_factors=factors)
-        for graph in ("reported", "job"):
-            vars(twin).pop(graph, None)
+        vars(twin).pop("job", None)
         return twin
 
     def with_graph(self) -> RegisteredJob:
         """Return the job with its graph: this one if it has it, or else another one.
 
-        Raises as `reported` does.
+        Raises as `profiled` does.
         """
         if "job" in vars(self):
             return self
@@ -260,15 +244,8 @@ class RegisteredJob:
 
     def with_graph_of(self, copied: RegisteredJob) -> RegisteredJob:
         """Return the job with the graph that was built for a copy of it."""
-        return altered(
-            self,
-            **{name: vars(copied)[name] for name in ("_implied", "profiled", "reported", "job")},
-        )
-
-    def is_expected_as(self, other: RegisteredJob) -> bool:
-        """Return whether both jobs have the same spec and reports, so that observations of one can
-        be judged by those of the other."""
-        return self.spec is other.spec and self.offsets_s is other.offsets_s
+        graphs = {name: vars(copied)[name] for name in ("_implied", "profiled", "job")}
+        return altered(self, **graphs)
 
 
 def parse_job(document: Mapping[str, Any]) -> JobSpec:
@@ -291,16 +268,17 @@ def _bounded(spec: JobSpec) -> Job:
             graph = build_job(spec)
     except GraphError as error:
         raise DocumentError("job", spec.parallelism, str(error), code=error.code) from None
-    waits = sum(len(unit.after) for unit in graph.computes) + sum(
-        len(flow.after) for flow in graph.flows
-    )
+    waits = sum(len(unit.after) for unit in graph.computes)
+    waits += sum(len(flow.after) for flow in graph.flows)
     if waits > MOST_WAITS:
         reason = (
             f"the job has {waits} dependencies between steps, a controller plans with at most"
             f" {MOST_WAITS}"
         )
         raise DocumentError("job", spec.parallelism, f"{reason} ({advice})", code="too-large")
-    if refusal := spec.carried_refusal(max(profiled_bytes(graph).values(), default=0)):
+    most_bytes = max(profiled_bytes(graph).values(), default=0)
+    refusal = spec.carried_refusal(most_bytes)
+    if refusal:
         raise DocumentError("job", "recognition.by", refusal, code="too-large")
     return graph
 
@@ -311,26 +289,32 @@ def from_document(document: Mapping[str, Any]) -> RegisteredJob:
     Raises `DocumentError` for a spec that this version does not understand.
     """
     spec = parse_job(document["spec"])
+    offsets_s = {}
+    for name, offsets in document["offsets_s"].items():
+        offsets_s[name] = tuple([Fraction(offset) for offset in offsets])
+    connections = {}
+    for host, seen in document.get("connections", {}).items():
+        connections[host] = frozenset(five_tuple(*connection) for connection in seen)
     return RegisteredJob(
         name=spec.job,
         number=int(document["number"]),
         accepted_at=float(document["accepted_at"]),
         document=document["spec"],
         spec=spec,
-        offsets_s={
-            name: tuple(Fraction(offset) for offset in offsets)
-            for name, offsets in document["offsets_s"].items()
-        },
+        offsets_s=offsets_s,
         owner=document.get("owner"),
         counted=int(document.get("flows", 0)),
-        connections={
-            host: frozenset(five_tuple(*one) for one in seen)
-            for host, seen in document.get("connections", {}).items()
-        },
+        connections=connections,
     )
 
 
-def five_tuple(protocol: str, src: str, dst: str, src_port: int, dst_port: int) -> FiveTuple:
+def five_tuple(
+    protocol: str,
+    src: str,
+    dst: str,
+    src_port: int,
+    dst_port: int,
+) -> FiveTuple:
     """Return the connection with these ends."""
     return protocol, src, dst, src_port, dst_port
 
@@ -343,14 +327,11 @@ def reverse(connection: FiveTuple) -> FiveTuple:
 
 def check_hosts(spec: JobSpec, fabric: Fabric) -> None:
     """Raise `DocumentError` for a host of the job that the fabric does not have."""
-    for host, at in spec.hosts.items():
+    for host, path in spec.hosts.items():
         if host not in fabric.hosts:
-            raise DocumentError(
-                "job",
-                path_text(at),
-                f"'{host}' is not a host of fabric '{fabric.name}'"
-                f" ({suggestion(host, fabric.hosts)})",
-            )
+            hint = suggestion(host, fabric.hosts)
+            reason = f"'{host}' is not a host of fabric '{fabric.name}' ({hint})"
+            raise DocumentError("job", path_text(path), reason)
 
 
 def check_size(job: RegisteredJob, flows_per_job: int) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
 from echelon.controller.machine.errors import RefusedError, UnknownError
 from echelon.controller.machine.jobs import RegisteredJob, free_number, from_document
 from echelon.controller.machine.lines import JobLine
-from echelon.controller.machine.records import Changes, Snapshot
+from echelon.controller.machine.records import Changes, Document, Key, Snapshot
 from echelon.controller.machine.wiring import LinkEnds, Wiring, ends_of, links_of
 from echelon.model.documents import DocumentError, suggestion
 from echelon.model.fabric.model import Fabric
@@ -32,7 +31,8 @@ class ChosenPolicy:
         """Return the policy as `echelon run --policy` takes it."""
         if not self.parameters:
             return self.name
-        return f"{self.name}({', '.join(f'{key}={value}' for key, value in sorted(self.parameters.items()))})"
+        parameters = [f"{key}={value}" for key, value in sorted(self.parameters.items())]
+        return f"{self.name}({', '.join(parameters)})"
 
 
 class _Registered(Mapping[str, RegisteredJob]):
@@ -52,13 +52,18 @@ class _Registered(Mapping[str, RegisteredJob]):
 
 
 class JobStore:
-    """The accepted state. Each `change_*` method returns what to save; call the method that applies
-    it once saved.
+    """The accepted state.
 
+    Each `change_*` method returns what to save; call the method that applies it once saved.
     `generation` counts accepted changes.
     """
 
-    def __init__(self, fabric: Fabric, policy: ChosenPolicy, max_jobs: int) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        policy: ChosenPolicy,
+        max_jobs: int,
+    ) -> None:
         self.lines: dict[str, JobLine] = {}
         """What is known of each job, in the order of their acceptance."""
         self.jobs: Mapping[str, RegisteredJob] = _Registered(self.lines)
@@ -89,11 +94,7 @@ class JobStore:
 
         Raises `DocumentError` for a job that this version cannot read.
         """
-        settings = snapshot["settings"]
-        jobs = sorted(
-            snapshot["jobs"].items(),
-            key=lambda one: (float(one[1]["accepted_at"]), int(one[1]["number"])),
-        )
+        jobs = sorted(snapshot["jobs"].items(), key=_saved_order)
         for name, document in jobs:
             try:
                 self.keep(from_document(document))
@@ -102,17 +103,20 @@ class JobStore:
                     f"{error.reason}; this version cannot read it: start the version that wrote it"
                 )
                 raise DocumentError(f"job {name}", error.path, reason) from None
-        self._last_number = int(settings.get(_NUMBER, {}).get("last", 0))
+
+        settings = snapshot["settings"]
+        if _NUMBER in settings:
+            self._last_number = int(settings[_NUMBER]["last"])
         if _POLICY in settings:
-            self.policy = ChosenPolicy(
-                settings[_POLICY]["name"], dict(settings[_POLICY]["parameters"])
-            )
+            policy = settings[_POLICY]
+            self.policy = ChosenPolicy(policy["name"], dict(policy["parameters"]))
         if _LINKS in settings:
             saved = Wiring.from_document(settings[_LINKS], self.file_fabric)
             self.wiring = saved or self.wiring
             self.is_outdated = saved is None
-        links = (ends_of(a, b) for a, b in settings.get(_DRAINED, {}).get("links", []))
-        self.drained = frozenset(links) & links_of(self.whole_fabric)
+        if _DRAINED in settings:
+            drained = frozenset(ends_of(a, b) for a, b in settings[_DRAINED]["links"])
+            self.drained = drained & links_of(self.whole_fabric)
         self.fabric = self.fabric_without(self.drained)
 
     @property
@@ -120,13 +124,12 @@ class JobStore:
         """The fabric with all links."""
         return self.wiring.now
 
-    def known(self, name: str) -> RegisteredJob:
+    def find(self, name: str) -> RegisteredJob:
         """Return the job of that name. Raises `UnknownError`."""
         job = self.jobs.get(name)
         if job is None:
-            raise UnknownError(
-                f"there is no job '{name}' ({suggestion(name, self.jobs)})", code="unknown-job"
-            )
+            hint = suggestion(name, self.jobs)
+            raise UnknownError(f"there is no job '{name}' ({hint})", code="unknown-job")
         return job
 
     def unchanged_since(self, generation: int) -> list[str]:
@@ -136,10 +139,10 @@ class JobStore:
     # -- jobs --------------------------------------------------------------------------------------
 
     def free_number(self, reserved: Collection[int]) -> int:
-        """Return the number that a new job would get, besides the `reserved` ones of new jobs that
-        are not saved yet.
+        """Return the number that a new job would get.
 
-        Raises `RefusedError` when there is none.
+        `reserved` are those of new jobs that are not saved yet. Raises `RefusedError` when there is
+        none.
         """
         if len(self.lines) + len(reserved) >= self._max_jobs:
             raise RefusedError(
@@ -157,7 +160,7 @@ class JobStore:
 
     def change_job(self, job: RegisteredJob) -> Changes:
         """Return what to save of a new or changed job; `keep` applies it."""
-        puts: dict[Any, Mapping[str, Any]] = {("jobs", job.name): job.to_document()}
+        puts: dict[Key, Document] = {("jobs", job.name): job.to_document()}
         if job.name not in self.lines:
             puts["settings", _NUMBER] = {"last": self._last_number}
         return Changes(puts)
@@ -175,9 +178,11 @@ class JobStore:
             return
         # Jobs are built side by side, so one may be ready after those that came later: it goes
         # before them, as it does after a restart.
-        later = list(
-            takewhile(lambda name: _turn(self.jobs[name]) > _turn(job), reversed(self.lines))
-        )
+        later = []
+        for name in reversed(self.lines):
+            if _order(self.jobs[name]) <= _order(job):
+                break
+            later.append(name)
         self.lines[job.name] = JobLine(job, self.generation)
         for name in reversed(later):
             self.lines[name] = self.lines.pop(name)
@@ -196,9 +201,8 @@ class JobStore:
 
     def change_policy(self, policy: ChosenPolicy) -> Changes:
         """Return what to save of a new policy; `use_policy` applies it."""
-        return Changes(
-            {("settings", _POLICY): {"name": policy.name, "parameters": dict(policy.parameters)}}
-        )
+        document = {"name": policy.name, "parameters": dict(policy.parameters)}
+        return Changes({("settings", _POLICY): document})
 
     def use_policy(self, policy: ChosenPolicy) -> None:
         """Hold a policy that is saved."""
@@ -207,7 +211,8 @@ class JobStore:
 
     def change_links(self, drained: frozenset[LinkEnds]) -> Changes:
         """Return what to save of a new set of drained links; `use_links` applies it."""
-        return Changes({("settings", _DRAINED): {"links": [list(one) for one in sorted(drained)]}})
+        links = [list(ends) for ends in sorted(drained)]
+        return Changes({("settings", _DRAINED): {"links": links}})
 
     def use_links(self, drained: frozenset[LinkEnds]) -> None:
         """Hold a set of drained links that is saved."""
@@ -224,13 +229,16 @@ class JobStore:
     def change_wiring(self, wiring: Wiring) -> Changes:
         """Return what to save of links that move; `use_wiring` applies it."""
         drained = self.change_links(self.drained & links_of(wiring.now))
-        return Changes({("settings", _LINKS): wiring.to_document(self.file_fabric), **drained.puts})
+        document = wiring.to_document(self.file_fabric)
+        return Changes({("settings", _LINKS): document, **drained.puts})
 
     def use_wiring(self, wiring: Wiring) -> None:
         """Hold links that are saved. A link that has gone is no longer drained."""
         before = self.wiring
-        known = links_of(wiring.now)
-        self.wiring, self.drained, self.down = wiring, self.drained & known, self.down & known
+        links = links_of(wiring.now)
+        self.wiring = wiring
+        self.drained &= links
+        self.down &= links
         self.is_outdated = False
         if (wiring.now, wiring.avoided) != (before.now, before.avoided):
             self.fabric = self.fabric_without(self.drained)
@@ -241,14 +249,18 @@ class JobStore:
         return self.whole_fabric.without(drained, self.down | self.wiring.avoided)
 
     def fabric_after(self, wiring: Wiring) -> Fabric:
-        """Return the fabric as it would be after a move, with the drained links and those that are
-        down.
-        """
+        """Return the fabric after a move, with the drained links and those that are down."""
         fabric = wiring.then or wiring.now
-        known = links_of(fabric)
-        return fabric.without(self.drained & known, self.down & known)
+        links = links_of(fabric)
+        return fabric.without(self.drained & links, self.down & links)
 
 
-def _turn(job: RegisteredJob) -> tuple[float, int]:
+def _order(job: RegisteredJob) -> tuple[float, int]:
     """Return what jobs are ordered by."""
     return job.accepted_at, job.number
+
+
+def _saved_order(saved: tuple[str, Document]) -> tuple[float, int]:
+    """Return the same of a job as it is saved."""
+    _, document = saved
+    return float(document["accepted_at"]), int(document["number"])

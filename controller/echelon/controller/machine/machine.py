@@ -7,12 +7,13 @@ on the way is taken up again from what was saved and from what the switches hold
 `Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The
 modules beside this one are its parts:
 
-- `requests`: what clients ask for, and dry runs
+- `requests`: changes that clients ask for, and dry runs; `change` is what all kinds of change have in
+  common
 - `jobstore`: the jobs, policy and links that were accepted
 - `planning_turns`: one plan at a time, and searches for better plans; `planning` makes the plans
 - `rollout`: the steps in which switches get a plan
-- `reactive`: decisions of reactive policies
-- `reports`: what switches and hosts report of jobs
+- `reactive`: decisions of reactive policies; `decisions` makes them
+- `reports`: what switches report of jobs; `agents`: what hosts report of them
 - `outages`: links that are down
 - `moves`: links that move from port to port
 - `lines`: the records that the parts share, one for each job and each switch
@@ -25,26 +26,29 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from echelon.controller.machine import effects, events, facts
-from echelon.controller.machine.effects import Effect
+from echelon.controller.machine import change, effects, events, facts
+from echelon.controller.machine.agents import check_iterations
+from echelon.controller.machine.change import OWN, ChangeRequest
+from echelon.controller.machine.effects import Effects
 from echelon.controller.machine.errors import ServiceError, UnavailableError, UnknownError
-from echelon.controller.machine.events import ChangeRequest, Event, Instant, Request
+from echelon.controller.machine.events import Event, Request
+from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.jobs import RegisteredJob
 from echelon.controller.machine.jobstore import ChosenPolicy, JobStore
-from echelon.controller.machine.lines import Progress, SwitchLine
-from echelon.controller.machine.moves import Moves
+from echelon.controller.machine.lines import Alone, JobLine, Progress, SwitchLine
+from echelon.controller.machine.moves import Moves, MoveStep
 from echelon.controller.machine.outages import Outages
 from echelon.controller.machine.planning import Planned, Planner, PlanRequest
 from echelon.controller.machine.planning_turns import CARRIED, RETRY_S, PlanPipeline, Searches
 from echelon.controller.machine.reactive import Reactions
 from echelon.controller.machine.records import Snapshot
-from echelon.controller.machine.reports import Following, check_iterations
+from echelon.controller.machine.reports import Following
 from echelon.controller.machine.requests import DryRuns, Requests
 from echelon.controller.machine.rollout import Rollout
 from echelon.controller.machine.story import Stories, StoryRecord
 from echelon.controller.machine.wiring import LinkEnds, Wiring
 from echelon.model.fabric.model import Fabric
-from echelon.switches.lowering.trees import needed
+from echelon.switches.lowering.trees import tree_plugin
 from echelon.switches.southbound.events import (
     Acknowledged,
     DriftRepaired,
@@ -73,15 +77,13 @@ class Settings:
     flows_per_job: int
     coalesce_s: float = 0.0
     """Changes within this time become one plan."""
-    correct_distances: bool = False
-    """Whether observed distances replace profiled ones."""
     correct_sizes: bool = False
     """Whether sizes that hosts measured replace those of job files."""
     search_after_s: float = 0.0
     """The time between a plan and the search for a better one, in which switches are brought to it
     and other changes may come."""
     search_again: bool = True
-    """Whether a plan is searched for anew where iterations take another time than predicted."""
+    """Whether a plan is searched for again where iterations take another time than predicted."""
     reroute: bool = True
     """Whether plans avoid links that are down."""
     reroute_after_s: float = 2.0
@@ -99,14 +101,15 @@ class InForce:
     """The plan in force."""
 
     planned: Planned
-    at: float
+    adopted_at: float
     """Time at which the plan came into force, in seconds since the epoch."""
 
 
 @dataclass(slots=True)
 class _PlanState:
-    """How far planning has come with what was accepted, in generations of the `JobStore`; -1:
-    none.
+    """How far planning has come with what was accepted.
+
+    It counts in generations of the `JobStore`; -1: none.
     """
 
     seen: int = -1
@@ -129,15 +132,18 @@ class _PlanState:
 
 
 class Machine:
-    """The controller of one term of leadership. See `echelon.controller.machine.effects` for what
-    its shell promises.
+    """The controller of one term of leadership.
 
-    Attributes are for reading. Raises `DocumentError` for a saved job, and `ValueError` for saved
-    numbers, that cannot be read.
+    `echelon.controller.machine.effects` says what its shell promises. Attributes are for reading.
+    Raises `DocumentError` for a saved job, and `ValueError` for saved numbers, that cannot be read.
     """
 
     def __init__(
-        self, settings: Settings, planner: Planner, snapshot: Snapshot, now: Instant
+        self,
+        settings: Settings,
+        planner: Planner,
+        snapshot: Snapshot,
+        now: Instant,
     ) -> None:
         self.jobs = JobStore(settings.fabric, settings.policy, settings.max_jobs)
         self._switches = {name: SwitchLine() for name in settings.fabric.switches}
@@ -149,10 +155,13 @@ class Machine:
         self._pipeline = PlanPipeline(planner)
         self._rollout = Rollout()
         self._reactions = Reactions()
-        self.searches = Searches(after_s=settings.search_after_s, again=settings.search_again)
+        self.searches = Searches(
+            after_s=settings.search_after_s,
+            judges=settings.search_again,
+        )
         self.moves = Moves(settings.moved_by_hand)
         self._requests = Requests(
-            self.jobs, self.progress, settings.flows_per_job, lambda: self.moves.is_switching
+            self.jobs, self.progress, settings.flows_per_job, self.moves.is_switching
         )
         self._dry_runs = DryRuns(self.jobs, self._requests)
         self._waiters: dict[int, str] = {}
@@ -179,31 +188,35 @@ class Machine:
 
     @property
     def plan_problem(self) -> str | None:
-        """The reason, in one line, why the newest jobs, policy or fabric have no plan; None if they
-        have one.
-        """
+        """The reason why the newest jobs, policy or fabric have no plan; None: they have one."""
         return self._pipeline.problem or self._problem
 
-    def told_of_trees(self, job: str) -> list[dict[str, Any]]:
+    def tree_documents(self, job: str) -> list[dict[str, Any]]:
         """Return what the hosts of a job's trees have to know, by the plan in force."""
-        trees = () if self.in_force is None else self.in_force.planned.trees.get(job, ())
-        return [dict(needed(job).told(tree, self.jobs.fabric)) for tree in trees]
+        if self.in_force is None:
+            return []
+        trees = self.in_force.planned.trees.get(job, ())
+        if not trees:
+            return []
+        plugin = tree_plugin(job)
+        return [dict(plugin.host_document(tree, self.jobs.fabric)) for tree in trees]
 
     def ranked_at_hosts(self, job: str) -> list[dict[str, Any]]:
         """Return how the senders of a job rank by the plan in force, where switches do not."""
-        rules = () if self.in_force is None else self.in_force.planned.at_hosts.get(job, ())
+        if self.in_force is None:
+            return []
+        rules = self.in_force.planned.at_hosts.get(job, ())
         return [rule.to_document() for rule in rules]
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is under way: the plan has all that was accepted, and the switches hold
-        it.
+        """Whether nothing is under way.
+
+        The plan has all that was accepted, then, and the switches hold it.
         """
-        return (
-            self.in_force is not None
-            and self._is_planned
-            and self._hold(self.in_force.planned.version)
-        )
+        if self.in_force is None or not self._is_planned:
+            return False
+        return self._hold(self.in_force.planned.version)
 
     @property
     def _is_planned(self) -> bool:
@@ -213,9 +226,9 @@ class Machine:
     @property
     def searching(self) -> bool:
         """Whether a better plan may come soon."""
-        return self.searches.is_busy or isinstance(
-            self._pipeline.work, effects.ListSearches | effects.Improve
-        )
+        if self.searches.is_busy:
+            return True
+        return isinstance(self._pipeline.work, effects.ListSearches | effects.Improve)
 
     @property
     def is_over(self) -> bool:
@@ -232,16 +245,14 @@ class Machine:
         return self._following.view(job)
 
     def measured(self, job: RegisteredJob) -> Measured:
-        """Return what the hosts of a job measured of its latest iterations, if it is as it was
-        then.
-        """
+        """Return what the hosts of a job measured, if the job is as it was then."""
         line = self.jobs.lines.get(job.name)
-        same = (
-            line is not None
-            and line.registered.spec is job.spec
-            and line.registered.number == job.number
-        )
-        return line.measured if line is not None and same else {}
+        if line is None:
+            return {}
+        registered = line.registered
+        if registered.spec is not job.spec or registered.number != job.number:
+            return {}
+        return line.measured
 
     @property
     def flow_log(self) -> FlowLog:
@@ -254,31 +265,36 @@ class Machine:
         The story of a job that was removed is remembered until there are too many.
         """
         line = self.jobs.lines.get(job)
-        return self._stories.read(job, None if line is None else line.standing.switches)
+        if line is None:
+            return self._stories.read(job, None)
+        return self._stories.read(job, line.standing.switches)
 
     def alone_iteration_s(self, job: str) -> float | None:
-        """Return how long an iteration takes on an otherwise empty fabric (seconds); None: not
-        computed yet.
+        """Return how long an iteration takes on an empty fabric (seconds).
+
+        None: that is not computed yet.
         """
-        line = self.jobs.lines.get(job)
-        alone = None if line is None else line.alone
-        if line and alone and alone.generation == line.generation:
-            return alone.duration_s
-        return None
+        alone = self._alone(job)
+        return None if alone is None else alone.duration_s
 
     def alone_tardiness_s(self, job: str) -> float | None:
-        """Return the job's tardiness on an otherwise empty fabric (seconds); None: not computed
-        yet.
+        """Return the job's tardiness on an empty fabric (seconds).
+
+        None: that is not computed yet.
         """
+        alone = self._alone(job)
+        return None if alone is None else alone.tardiness_s
+
+    def _alone(self, job: str) -> Alone | None:
+        """Return what is known of a job alone, if the job is as it was then."""
         line = self.jobs.lines.get(job)
-        alone = None if line is None else line.alone
-        if line and alone and alone.generation == line.generation:
-            return alone.tardiness_s
-        return None
+        if line is None or line.alone is None or line.alone.generation != line.generation:
+            return None
+        return line.alone
 
     # -- events ------------------------------------------------------------------------------------
 
-    def handle(self, event: Event, now: Instant) -> list[Effect]:
+    def handle(self, event: Event, now: Instant) -> Effects:
         """Return what to do about an event, in order."""
         # The event comes first: the story has it also if handling it fails.
         self._stories.note(event, now)
@@ -290,13 +306,14 @@ class Machine:
             self._stories.note(effect, now)
         return out
 
-    def _go_on(self, event: Event, now: Instant) -> list[Effect]:
+    def _go_on(self, event: Event, now: Instant) -> Effects:
         out = self._react_to(event, now)
         if not self._over:
             out += self._advance(now)
         return out
 
-    def _after_the_end(self, event: Event, now: Instant) -> list[Effect]:
+    def _after_the_end(self, event: Event, now: Instant) -> Effects:
+        """Answer clients once the term is over: changes on their way to the store may be saved."""
         match event:
             case events.Saved(int(request)):
                 return self._requests.saved(request, now)
@@ -306,7 +323,7 @@ class Machine:
                 return [effects.Refuse(event.request, UnavailableError(OVER))]
         return []
 
-    def _react_to(self, event: Event, now: Instant) -> list[Effect]:
+    def _react_to(self, event: Event, now: Instant) -> Effects:
         match event:
             case events.Started():
                 return [*self.outages.start(), *self._want_plan(), *self._forget_outdated(now)]
@@ -333,20 +350,15 @@ class Machine:
                 return self._requests.saved(request, now)
             case events.SaveFailed(None, failure):
                 return self._pipeline.save_failed(str(failure))
-            case events.SaveFailed(events.OWN, failure):
-                return [*self._requests.failed(events.OWN, failure, now), *self.moves.failed()]
+            case events.SaveFailed(change.OWN, failure):
+                return [*self._requests.failed(OWN, failure, now), *self.moves.failed()]
             case events.SaveFailed(int(request), failure):
                 return self._requests.failed(request, failure, now)
             case events.MoveAdvanced():
-                told, order = self.moves.advanced(event)
-                return [*told, *self._save_links(order, now)]
+                news, step = self.moves.advanced(event)
+                return [*news, *self._save_links(step, now)]
             case events.PlanMade(planned):
-                work = self._pipeline.work
-                if isinstance(work, effects.Improve):
-                    told = self.searches.improved(work.group, planned.instead)
-                else:
-                    told = []
-                return [*told, *self._pipeline.made(planned)]
+                return self._plan_made(planned)
             case events.PlanFailed(problem):
                 return self._plan_failed(problem)
             case events.Rehearsed():
@@ -364,7 +376,8 @@ class Machine:
             case events.SearchFound() | events.SearchFailed():
                 self.searches.ended(event)
             case events.TimedAlone(job, alone):
-                if (line := self.jobs.lines.get(job)) is not None:
+                line = self.jobs.lines.get(job)
+                if line is not None:
                     line.alone = alone
             case events.Alarm():
                 return self._alarm(event, now)
@@ -372,14 +385,15 @@ class Machine:
                 return self._react_to_switch(event, now)
         return []
 
-    def _react_to_switch(self, event: Event, now: Instant) -> list[Effect]:
+    def _react_to_switch(self, event: Event, now: Instant) -> Effects:
         """Handle news of a switch, or the outcome of raising the term."""
         match event:
             case SwitchConnected(switch):
                 self._following.reconnected(switch)
             case SwitchChanged(switch, state):
-                waiting = self.outages.see_switch(switch, state not in ("connecting", "away"))
-                return [*waiting, *self._switch_changed(event, now)]
+                answers = state not in ("connecting", "away")
+                alarms = self.outages.see_switch(switch, answers)
+                return [*alarms, *self._switch_changed(event, now)]
             case PortsChanged(switch, down):
                 return [*self.outages.see_ports(switch, down)]
             case Acknowledged(switch, version, encoding_s, rpc_s):
@@ -389,19 +403,10 @@ class Machine:
                 self.progress.refused(switch, problem)
             case DriftRepaired() | PortsUnwatched():
                 pass
-            case events.Digests(report, switch, digests):
-                seen = self._following.note_digests(switch, digests, now)
-                judged = [one for fact in seen.facts for one in self._judge(fact)]
-                waits = self._reactions.queue_report(report, seen.events)
-                return [*seen.facts, *judged, *self._correct(seen.corrected), *waits]
+            case events.Digests():
+                return self._digests(event, now)
             case HigherPrimary(switch, election_id):
-                line = self._switches[switch]
-                pause_s = line.take_over(now.s, election_id)
-                told = facts.TermContested(switch, election_id, line.takeovers, pause_s)
-                if pause_s is None:
-                    return [told]
-                again = effects.SetAlarm(events.Alarm("term", election_id, switch), pause_s)
-                return [told, again if pause_s else effects.RaiseTerm(switch, election_id)]
+                return self._contested(switch, election_id, now)
             case events.TakeSwitch(switch):
                 line = self._switches[switch]
                 line.takeovers = 0
@@ -410,14 +415,16 @@ class Machine:
             case events.TermSaved(term):
                 return [effects.UseTerm(term)]
             case events.TermFailed(switch, election_id, problem, retry):
-                again = effects.SetAlarm(events.Alarm("term", election_id, switch), RETRY_S)
-                return [facts.TermNotRaised(switch, problem), *([again] if retry else [])]
+                not_raised = facts.TermNotRaised(switch, problem)
+                if not retry:
+                    return [not_raised]
+                return [not_raised, _retry_term(switch, election_id, RETRY_S)]
             case _:
                 raise TypeError(f"{event!r} is not an event of the controller")
         return []
 
-    def _alarm(self, alarm: events.Alarm, now: Instant) -> list[Effect]:
-        match alarm.what:
+    def _alarm(self, alarm: events.Alarm, now: Instant) -> Effects:
+        match alarm.kind:
             case "coalesce" if self._wanted == "coalescing":
                 self._wanted = "now"
             case "save":
@@ -429,94 +436,111 @@ class Machine:
             case "term":
                 return [effects.RaiseTerm(alarm.switch, alarm.number)]
             case "move":
-                again, order = self.moves.again(alarm.number)
-                return [*again, *self._save_links(order, now), *self._forget_outdated(now)]
+                orders, step = self.moves.retry(alarm.number)
+                return [*orders, *self._save_links(step, now), *self._forget_outdated(now)]
             case "step":
                 return self._rollout.ring(alarm.number, self._lacking)
-            case "outage" if (fact := self.outages.ring(alarm.number, now)) is not None:
-                if self._settings.reroute and self.outages.links.keys() != self.jobs.down:
-                    self.jobs.avoid_links(self.outages.links)
-                else:
-                    self.progress.down = self._told_down()
-                return [fact]
+            case "outage":
+                return self._outage(alarm, now)
         return []
 
-    def _told_down(self) -> Mapping[LinkEnds, str]:
+    def _outage(self, alarm: events.Alarm, now: Instant) -> Effects:
+        """Take note that links are down, or up again."""
+        fact = self.outages.ring(alarm.number, now)
+        if fact is None:
+            return []
+        if self._is_to_reroute:
+            self.jobs.avoid_links(self.outages.links)
+        else:
+            self.progress.down = self._problems_of_links()
+        return [fact]
+
+    @property
+    def _is_to_reroute(self) -> bool:
+        """Whether plans have to avoid other links than they do."""
+        return self.reroutes and self.outages.links.keys() != self.jobs.down
+
+    def _problems_of_links(self) -> Mapping[LinkEnds, str]:
         """Return the problem of a job whose path leads over a link that is down, by link."""
-        if self._settings.reroute:
+        if self.reroutes:
             hint = "there is no other path"
         else:
             hint = "`echelon link drain` leads around it"
-        moves = "moves, and there is no other path until the new links stand"
-        return {
-            **{
-                (a, b): f"link {a} - {b} is down: {why}; {hint}"
-                for (a, b), why in self.outages.links.items()
-            },
-            **{(a, b): f"link {a} - {b} {moves}" for a, b in self.jobs.wiring.avoided},
-        }
+        problems = {}
+        for (a, b), reason in self.outages.links.items():
+            problems[a, b] = f"link {a} - {b} is down: {reason}; {hint}"
+        for a, b in self.jobs.wiring.avoided:
+            problems[a, b] = (
+                f"link {a} - {b} moves, and there is no other path until the new links stand"
+            )
+        return problems
 
     # -- links that move ---------------------------------------------------------------------------
 
-    def _save_links(self, order: events.TurnLinks | None, now: Instant) -> list[Effect]:
-        if order is None:
+    def _save_links(self, step: MoveStep | None, now: Instant) -> Effects:
+        if step is None:
             return []
-        return self._requests.queue(order, now)
+        return self._requests.queue(step, now)
 
-    def _forget_outdated(self, now: Instant) -> list[Effect]:
+    def _forget_outdated(self, now: Instant) -> Effects:
         """Forget moves that were saved before the fabric file had other links."""
+        if not self.jobs.is_outdated:
+            return []
         wiring = self.jobs.wiring
-        if self.jobs.is_outdated:
-            order = events.TurnLinks(events.OWN, wiring, Wiring(wiring.now))
-        else:
-            order = None
-        return self._save_links(order, now)
+        return self._save_links(MoveStep(OWN, wiring, Wiring(wiring.now)), now)
 
-    def _rewire(self, now: Instant) -> list[Effect]:
+    def _rewire(self, now: Instant) -> Effects:
         """Take up the links as they are saved now."""
         wiring = self.jobs.wiring
-        out = list[Effect]()
+        out = Effects()
         if wiring.now is not self.outages.fabric:
             self.outages.rewire(wiring.now)
-            if self._settings.reroute and self.outages.links.keys() != self.jobs.down:
+            if self._is_to_reroute:
                 self.jobs.avoid_links(self.outages.links)
-            timed = [line for line in self.jobs.lines.values() if line.alone is not None]
             out += [
-                effects.TimeAlone(line.registered, line.generation, self.jobs.fabric)
-                for line in timed
+                self._time_alone(line)
+                for line in self.jobs.lines.values()
+                if line.alone is not None
             ]
         self.progress.move(wiring.avoided if wiring.begun else frozenset())
         return out + self.moves.follow(wiring, self.jobs.generation, now.s)
 
+    def _time_alone(self, line: JobLine) -> effects.TimeAlone:
+        return effects.TimeAlone(line.registered, line.generation, self.jobs.fabric)
+
     def _lacking(self, version: int, switches: Collection[str] | None = None) -> Sequence[str]:
-        """Return which of these switches do not hold a version yet; None: which of all that can be
-        reached. A switch that is down forwards nothing."""
+        """Return which of these switches do not hold a version yet.
+
+        None: which of all that can be reached. A switch that is down forwards nothing.
+        """
         if switches is None:
-            lines = self._switches.items()
             return [
                 name
-                for name, line in lines
+                for name, line in self._switches.items()
                 if line.state in ("writing", "ready") and line.holds < version
             ]
-        return [
-            name
-            for name in sorted(self._switches.keys() & switches)
-            if not self._switches[name].surely_holds(version) and not self.outages.is_down(name)
-        ]
+        lacking = []
+        for name in sorted(self._switches.keys() & switches):
+            holds = self._switches[name].surely_holds(version)
+            if not holds and not self.outages.is_down(name):
+                lacking.append(name)
+        return lacking
 
-    def _end(self) -> list[Effect]:
+    def _end(self) -> Effects:
+        """End the term: refuse all that can no longer be carried out."""
         self._over = True
         error = UnavailableError(OVER)
-        waiters = self._waiters
+        out = self._requests.close(error) + self._dry_runs.close(error)
+        out += [effects.Refuse(request, error) for request in self._waiters]
         self._waiters = {}
-        refused = self._requests.close(error) + self._dry_runs.close(error)
-        return [*refused, *(effects.Refuse(request, error) for request in waiters)]
+        return out
 
     # -- switches ----------------------------------------------------------------------------------
 
-    def _switch_changed(self, event: SwitchChanged, now: Instant) -> list[Effect]:
+    def _switch_changed(self, event: SwitchChanged, now: Instant) -> Effects:
+        """Take note of the state of a switch."""
         name = event.switch
-        line = self._switches[event.switch]
+        line = self._switches[name]
         line.state = event.state
         if event.state in ("connecting", "away", "backup"):
             self.progress.lost(name)
@@ -530,111 +554,125 @@ class Machine:
         return []
 
     def _acknowledged(
-        self, switch: str, version: int, encoding_s: float, rpc_s: float, now: Instant
-    ) -> list[Effect]:
+        self,
+        switch: str,
+        version: int,
+        encoding_s: float,
+        rpc_s: float,
+        now: Instant,
+    ) -> Effects:
         done = self.progress.acknowledged(
-            switch, version, encoding_s=encoding_s, rpc_s=rpc_s, now_s=now.s, at=now.at
-        )  # fmt: skip
-        out: list[Effect] = []
+            switch,
+            version,
+            encoding_s=encoding_s,
+            rpc_s=rpc_s,
+            now=now,
+        )
+        out: Effects = []
         for name in done:
             times, _ = self.progress.times(name)
             assert times is not None
             out.append(facts.JobInstalled(name, version, times.total_s))
             if self.alone_iteration_s(name) is None:
-                line = self.jobs.lines[name]
-                out.append(effects.TimeAlone(line.registered, line.generation, self.jobs.fabric))
+                out.append(self._time_alone(self.jobs.lines[name]))
         return out
 
     def _hold(self, version: int) -> bool:
-        """Return whether every switch that has a session, and refuses nothing, has acknowledged
-        that version.
-        """
+        """Return whether every switch that can be reached has acknowledged that version."""
         return not self._lacking(version)
 
-    def _judge(self, fact: facts.Fact) -> list[Effect]:
-        """Compare a timed iteration with the prediction."""
-        if not isinstance(fact, facts.IterationTimed):
-            return []
-        return self.searches.timed(fact.job, fact.duration_s, self.alone_iteration_s(fact.job))
+    def _contested(
+        self,
+        switch: str,
+        election_id: int,
+        now: Instant,
+    ) -> Effects:
+        """Take a switch back from another controller, now or later or not at all."""
+        line = self._switches[switch]
+        pause_s = line.take_over(now.s, election_id)
+        contested = facts.TermContested(switch, election_id, line.takeovers, pause_s)
+        if pause_s is None:
+            return [contested]
+        if pause_s > 0:
+            return [contested, _retry_term(switch, election_id, pause_s)]
+        return [contested, effects.RaiseTerm(switch, election_id)]
 
-    def _starts_s(self, at: float) -> Mapping[str, float]:
-        """Return how long after the end of a search jobs will begin an iteration, where that is
-        known.
+    def _digests(self, event: events.Digests, now: Instant) -> Effects:
+        """Take a switch's report, and compare the iterations that it ends with predictions."""
+        seen = self._following.note_digests(event.switch, event.digests, now)
+        out: Effects = [*seen.facts]
+        for fact in seen.facts:
+            if isinstance(fact, facts.IterationTimed):
+                alone_s = self.alone_iteration_s(fact.job)
+                out += self.searches.timed(fact.job, fact.duration_s, alone_s)
+        return out + self._reactions.queue_report(event.report, seen.events)
+
+    def _starts_s(self, now: Instant) -> Mapping[str, float]:
+        """Return when jobs will begin an iteration, in seconds after the end of a search.
+
+        Jobs of which that is not known are left out.
         """
-        end_at = at + self.searches.ahead_s()
-        out = {}
+        end_at = now.epoch_s + self.searches.ahead_s()
+        starts_s = {}
         if self._settings.starts_known and self.in_force is not None:
-            out = {job.name: float(job.start_s) for job in self.in_force.planned.jobs}
+            starts_s = {job.name: float(job.start_s) for job in self.in_force.planned.jobs}
         for job, period_s in self.searches.periods_s().items():
             head_at = self._following.head_at(job)
             line = self.jobs.lines.get(job)
-            if head_at is not None and line is not None and line.alone is not None:
-                out[job] = (head_at - line.alone.head_s - end_at) % period_s
-        return out
-
-    def _correct(self, names: tuple[str, ...] | list[str]) -> list[Effect]:
-        """Replace the arrangement functions of jobs by what switches observed."""
-        out: list[Effect] = []
-        for name in names if self._settings.correct_distances else ():
-            job = self.jobs.jobs.get(name)
-            if job is None:
-                observed_s = None
-            else:
-                observed_s = self._following.corrections(job)
-            if job is not None and observed_s is not None and observed_s != job.observed_s:
-                self.jobs.correct(job.with_observed(observed_s))
-                out.append(facts.DistancesCorrected(name))
-        return out
+            if head_at is None or line is None or line.alone is None:
+                continue
+            began_at = head_at - line.alone.head_s
+            starts_s[job] = (began_at - end_at) % period_s
+        return starts_s
 
     # -- hosts -------------------------------------------------------------------------------------
 
-    def _measured(self, report: events.ReportIterations) -> list[Effect]:
+    def _measured(self, report: events.ReportIterations) -> Effects:
         """Take what a host measured, and replace the sizes of a job's flows by it."""
         try:
-            job = self.jobs.known(report.job)
+            job = self.jobs.find(report.job)
             check_iterations(report, job, self.jobs.whole_fabric)
         except ServiceError as error:
             return [effects.Refuse(report.request, error)]
         line = self.jobs.lines[report.job]
         line.measured = {**line.measured, report.host: report.iterations}
-        latest = {host: iterations[-1] for host, iterations in line.measured.items() if iterations}
-        out: list[Effect] = [
-            effects.Answer(report.request, job),
-            facts.IterationsMeasured(job.name, latest),
-        ]
+        latest = {}
+        for host, iterations in line.measured.items():
+            if iterations:
+                latest[host] = iterations[-1]
+        measured = facts.IterationsMeasured(job.name, latest)
+        return [effects.Answer(report.request, job), measured, *self._correct_sizes(line)]
+
+    def _correct_sizes(self, line: JobLine) -> Effects:
+        """Replace the sizes of a job's flows by what hosts measured, if they agree on others."""
+        job = line.registered
         # After a start the graph is built with the first plan.
-        if job.graph is not None:
-            factors = size_factors(job.profiled, line.measured, job.size_factors)
-            if self._settings.correct_sizes and factors != job.size_factors:
-                self.jobs.correct(job.with_size_factors(factors))
-                out.append(facts.SizesCorrected(job.name, factors))
-        return out
+        if job.graph is None or not self._settings.correct_sizes:
+            return []
+        factors = size_factors(job.profiled, line.measured, job.size_factors)
+        if factors == job.size_factors:
+            return []
+        self.jobs.correct(job.with_size_factors(factors))
+        return [facts.SizesCorrected(job.name, factors)]
 
     # -- what follows ------------------------------------------------------------------------------
 
-    def _advance(self, now: Instant) -> list[Effect]:
+    def _advance(self, now: Instant) -> Effects:
         """Go on with whatever can go on, until nothing can."""
+        out: Effects = []
         if self.jobs.wiring is not self.moves.wiring:
-            out = self._rewire(now)
-        else:
-            out = []
+            out += self._rewire(now)
         out += self._rollout.advance(self._lacking)
-        if self._rollout.is_under_way:
-            taken = None
-        else:
-            taken = self._pipeline.pop_ready()
-        if taken is not None:
-            work, planned = taken
-            out += (
-                self._adopt_decision(planned, now)
-                if isinstance(work, effects.Decide)
-                else self._adopt(planned, now)
-            )
+        # The steps of a plan are in an order without loops, which another plan would break.
+        if not self._rollout.is_under_way:
+            out += self._adopt_ready(now)
+
         # There may be room now for a job that was left out.
-        room = self._pipeline.free_numbers(self._switches) and self._problem is not None
-        if room or self.jobs.generation != self._plans.seen:
+        has_room = self._pipeline.free_numbers(self._switches) and self._problem is not None
+        if has_room or self.jobs.generation != self._plans.seen:
             self._plans.seen = self.jobs.generation
             out += self._want_plan()
+
         if self._reactions.holding is not None and self._hold(self._reactions.holding):
             out += self._reactions.finish()
         out += self.moves.advance(self._lacking, now.s)
@@ -643,56 +681,56 @@ class Machine:
         out += self._next_work(now)
         return out + self._answer_waiters()
 
-    def _next_work(self, now: Instant) -> list[Effect]:
+    def _next_work(self, now: Instant) -> Effects:
+        """Give the planner the most urgent work, if it is idle."""
         if self._pipeline.work is not None:
             return []
-        plan = self._wanted == "now"
-        if self._reactions.is_due and (self._decision_next or not plan):
+        is_plan_due = self._wanted == "now"
+        if self._reactions.is_due and (self._decision_next or not is_plan_due):
             assert self.in_force is not None
             self._decision_next = False
-            return self._pipeline.begin(
-                self._reactions.decide(
-                    self._pipeline.planner, self.in_force.planned, self.jobs.fabric
-                )
-            )
-        if not plan:
+            planner = self._pipeline.planner
+            last = self.in_force.planned
+            decision = self._reactions.decide(planner, last, self.jobs.fabric)
+            return self._pipeline.begin(decision)
+        if not is_plan_due:
             return self._rehearse() or self._improve(now)
+
         self._wanted = "no"
         self._decision_next = True
-        self._plans.begin(self.jobs.generation, now.s)
-        registered = tuple(line.registered for line in self.jobs.lines.values())
-        wanted = PlanRequest(registered, self.jobs.fabric, self.jobs.policy, self.jobs.down)
+        jobs = self.jobs
+        self._plans.begin(jobs.generation, now.s)
+        registered = tuple(line.registered for line in jobs.lines.values())
+        wanted = PlanRequest(registered, jobs.fabric, jobs.policy, jobs.down)
         return self._pipeline.begin(effects.MakePlan(self._pipeline.planner, wanted))
 
-    def _rehearse(self) -> list[Effect]:
+    def _rehearse(self) -> Effects:
         """Begin with a dry run, if the plan in force has all that was accepted."""
         if not self._dry_runs.are_due or self._wanted != "no" or not self._is_planned:
             return []
         if self.in_force is None:
-            return self._dry_runs.close(
-                UnavailableError(self.plan_problem or "there is no plan yet", code="no-plan")
-            )
-        return self._pipeline.begin(
-            self._dry_runs.next_work(self._pipeline.planner, self.in_force.planned)
-        )
+            reason = self.plan_problem or "there is no plan yet"
+            return self._dry_runs.close(UnavailableError(reason, code="no-plan"))
+        work = self._dry_runs.next_work(self._pipeline.planner, self.in_force.planned)
+        return self._pipeline.begin(work)
 
-    def _improve(self, now: Instant) -> list[Effect]:
-        """Go on with the search for better plans, if the plan in force has all that was
-        accepted.
-        """
+    def _improve(self, now: Instant) -> Effects:
+        """Search for better plans, if the plan in force has all that was accepted."""
         if self._wanted != "no" or not self._is_planned or self.in_force is None:
             return []
-        of = self._pipeline.planner, self.in_force.planned, self.jobs.fabric
-        out, improve = self.searches.adopt_result(*of, now)
+        planner = self._pipeline.planner
+        last = self.in_force.planned
+        out, improve = self.searches.adopt_result(planner, last, self.jobs.fabric, now)
         if improve is not None:
             self._plans.begin(self._plans.planned, now.s)
             return out + self._pipeline.begin(improve)
-        work = self.searches.list_due(*of, lambda: self._starts_s(now.at))
-        if work is None:
+        if not self.searches.is_list_due:
             return out
+        work = self.searches.list_due(planner, last, self.jobs.fabric, self._starts_s(now))
         return out + self._pipeline.begin(work)
 
-    def _want_plan(self) -> list[Effect]:
+    def _want_plan(self) -> Effects:
+        """Plan soon, with whatever else is accepted until then."""
         if self._wanted != "no":
             return []
         if self._settings.coalesce_s <= 0:
@@ -701,13 +739,32 @@ class Machine:
         self._wanted = "coalescing"
         return [effects.SetAlarm(events.Alarm("coalesce"), self._settings.coalesce_s)]
 
-    def _adopt(self, planned: Planned, now: Instant) -> list[Effect]:
+    def _plan_made(self, planned: Planned) -> Effects:
+        """Save the numbers of a new plan."""
+        out: Effects = []
+        work = self._pipeline.work
+        if isinstance(work, effects.Improve):
+            out += self.searches.improved(work.group, planned.instead)
+        return out + self._pipeline.save_numbers(planned)
+
+    def _adopt_ready(self, now: Instant) -> Effects:
+        """Put the plan or decision into force whose numbers are saved, if there is one."""
+        ready = self._pipeline.pop_ready()
+        if ready is None:
+            return []
+        work, planned = ready
+        if isinstance(work, effects.Decide):
+            return self._adopt_decision(planned, now)
+        return self._adopt(planned, now)
+
+    def _adopt(self, planned: Planned, now: Instant) -> Effects:
         """Put a plan into force."""
         self._plans.end()
         self.moves.adopted(planned.version, self._plans.planned)
         self._problem = _left_out(planned)
+        # A plan of less than was accepted may lead over links that the next one avoids.
         if self._is_planned:
-            self.progress.down = self._told_down()
+            self.progress.down = self._problems_of_links()
         self.progress.planned(
             planned.version,
             planned.plan.by_job,
@@ -717,32 +774,36 @@ class Machine:
             policy_s=planned.policy_s,
             lowering_s=planned.lowering_s,
         )
-        news, corrected = self._following.follow_plan(planned, now.s)
-        out = [*news, *self._correct(corrected), *self._reactions.follow_plan(planned)]
+        out: Effects = [*self._following.follow_plan(planned, now.s)]
+        out += self._reactions.follow_plan(planned)
         out += self.searches.follow_plan(planned)
         return out + self._install(planned, planned.problems, now)
 
-    def _adopt_decision(self, planned: Planned, now: Instant) -> list[Effect]:
+    def _adopt_decision(self, planned: Planned, now: Instant) -> Effects:
         """Put a reactive policy's decision into force."""
         self._following.learn_numbers(planned, now.s)
         return self._install(planned, None, now) + self._reactions.decided(planned.version)
 
     def _install(
-        self, planned: Planned, problems: Mapping[str, str] | None, now: Instant
-    ) -> list[Effect]:
-        self.in_force = InForce(planned, now.at)
+        self,
+        planned: Planned,
+        problems: Mapping[str, str] | None,
+        now: Instant,
+    ) -> Effects:
+        """Bring the switches to a plan. `problems` are None for a decision."""
+        self.in_force = InForce(planned, now.epoch_s)
         adopted = facts.PlanAdopted(
-            planned.version,
-            planned.plan.policy,
-            len(planned.registered),
-            len(planned.plan.flows),
-            planned.policy_s,
-            planned.lowering_s,
-            problems,
+            version=planned.version,
+            policy=planned.plan.policy,
+            jobs=len(planned.registered),
+            flows=len(planned.plan.flows),
+            policy_s=planned.policy_s,
+            lowering_s=planned.lowering_s,
+            problems=problems,
         )
         return [adopted, *self._rollout.begin(planned)]
 
-    def _plan_failed(self, problem: str) -> list[Effect]:
+    def _plan_failed(self, problem: str) -> Effects:
         """Keep the last plan."""
         match self._pipeline.end():
             case effects.Decide():
@@ -754,11 +815,12 @@ class Machine:
         self.progress.failed(problem, self.jobs.unchanged_since(self._plans.planned))
         return [facts.PlanRefused(self.jobs.policy.name, problem)]
 
-    def _answer_waiters(self) -> list[Effect]:
-        out: list[Effect] = []
+    def _answer_waiters(self) -> Effects:
+        """Answer the clients that wait for jobs, where waiting is over."""
+        out: Effects = []
         for request, name in list(self._waiters.items()):
             try:
-                job = self.jobs.known(name)
+                job = self.jobs.find(name)
             except UnknownError as error:
                 out.append(effects.Refuse(request, error))
             else:
@@ -770,10 +832,18 @@ class Machine:
 
 
 def _left_out(planned: Planned) -> str | None:
-    first = next(iter(planned.problems.values()), None)
-    if first is None:
+    """Return that jobs are left out of a plan, with the reason of the first; None: none are."""
+    problems = planned.problems
+    if not problems:
         return None
-    return (
-        f"{len(planned.problems)} of {len(planned.problems) + len(planned.registered)} jobs are"
-        f" left out: {first}"
-    )
+    first = next(iter(problems.values()))
+    count = len(problems) + len(planned.registered)
+    return f"{len(problems)} of {count} jobs are left out: {first}"
+
+
+def _retry_term(
+    switch: str,
+    election_id: int,
+    delay_s: float,
+) -> effects.SetAlarm:
+    return effects.SetAlarm(events.Alarm("term", election_id, switch), delay_s)

@@ -1,5 +1,4 @@
-"""Switches that do not answer, and ports that are down: which links that takes from the fabric, and
-for how long.
+"""Switches that do not answer, and ports that are down, with the links that this takes.
 
 What fails for the grace time is down. It is up again when it has not failed for the same time, and
 for twice as long with each outage that comes soon after another: however a switch flaps, plans are
@@ -12,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from echelon.controller.machine.effects import SetAlarm
-from echelon.controller.machine.events import Alarm, Instant
+from echelon.controller.machine.events import Alarm
 from echelon.controller.machine.facts import LinksDown
+from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.wiring import LinkEnds, ends_of
 from echelon.model.fabric.model import Fabric
 
@@ -59,14 +59,15 @@ class Outages:
             (name, None): _Watch(fails=True) for name in fabric.switches
         }
         self._alarms = 0
+        """The number of the last alarm."""
         self._waits: dict[int, Subject] = {}
+        """What each alarm is about."""
 
     def start(self) -> list[SetAlarm]:
         """Begin to wait for the switches that have not answered yet."""
         waited_s = max(START_S, self._grace_s)
-        return [
-            self._wait(subject, waited_s) for subject, watch in self._watches.items() if watch.fails
-        ]
+        failing = [subject for subject, watch in self._watches.items() if watch.fails]
+        return [self._wait(subject, waited_s) for subject in failing]
 
     def see_switch(self, switch: str, answers: bool) -> list[SetAlarm]:
         """Note whether a switch answers."""
@@ -74,52 +75,72 @@ class Outages:
 
     def see_ports(self, switch: str, down: frozenset[int]) -> list[SetAlarm]:
         """Note which ports of a switch are down."""
-        ports = sorted(self._ports[switch])
-        return [alarm for port in ports for alarm in self._see((switch, port), port in down)]
+        alarms = []
+        for port in sorted(self._ports[switch]):
+            alarms += self._see((switch, port), port in down)
+        return alarms
 
     def ring(self, number: int, now: Instant) -> LinksDown | None:
         """Return what is down, or up again, by an alarm."""
         subject = self._waits.pop(number, None)
-        if subject is None or (watch := self._watches[subject]).alarm != number:
+        if subject is None:
+            return None
+        watch = self._watches[subject]
+        if watch.alarm != number:
             return None
         watch.is_down = watch.fails
         watch.alarm = 0
         if watch.is_down:
-            watch.outages = 1 + (watch.outages if now.s - watch.down_s < QUIET_S else 0)
+            if now.s - watch.down_s >= QUIET_S:
+                watch.outages = 0
+            watch.outages += 1
             watch.down_s = now.s
+
         self.rewire(self.fabric)
         switch, port = subject
-        of_switch = {
-            ends for one in self._causes() if one[0] == switch for ends in self._links_of(one)
-        }
-        return LinksDown(switch, port, watch.is_down, len(of_switch))
+        links = set[LinkEnds]()
+        for cause in self._causes():
+            if cause[0] == switch:
+                links.update(self._links_of(cause))
+        return LinksDown(switch, port, watch.is_down, len(links))
 
     def rewire(self, fabric: Fabric) -> None:
         """Tell which links of a fabric are down, whose ports have other links than before."""
         self.fabric = fabric
-        self.links = {ends: _reason(one) for one in self._causes() for ends in self._links_of(one)}
+        links: dict[LinkEnds, str] = {}
+        for cause in self._causes():
+            reason = _reason(cause)
+            links.update(dict.fromkeys(self._links_of(cause), reason))
+        self.links = links
 
     def is_down(self, switch: str) -> bool:
         """Return whether a switch has not answered for the grace time."""
         return self._watches[switch, None].is_down
 
     def _causes(self) -> list[Subject]:
-        # Of a link with several reasons, that of a switch is told.
-        return sorted(
-            (one for one, its in self._watches.items() if its.is_down),
-            key=lambda one: one[1] is None,
-        )
+        """Return what is down: ports, then switches.
+
+        Of a link with several reasons, that of a switch is the one that people see.
+        """
+        down = [subject for subject, watch in self._watches.items() if watch.is_down]
+        ports = [(switch, port) for switch, port in down if port is not None]
+        switches = [(switch, port) for switch, port in down if port is None]
+        return [*ports, *switches]
 
     def _see(self, subject: Subject, fails: bool) -> list[SetAlarm]:
         watch = self._watches.setdefault(subject, _Watch())
         if fails == watch.fails:
             return []
         watch.fails = fails
+        # An alarm that is under way was for what is no longer so: `ring` ignores it.
         watch.alarm = 0
         if fails == watch.is_down:
             return []
-        hold_s = min(LONGEST_S, self._grace_s * 2.0 ** min(watch.outages - 1, 30))
-        return [self._wait(subject, self._grace_s if fails else hold_s)]
+        delay_s = self._grace_s
+        if not fails:
+            doublings = min(watch.outages - 1, 30)
+            delay_s = min(LONGEST_S, self._grace_s * 2.0**doublings)
+        return [self._wait(subject, delay_s)]
 
     def _wait(self, subject: Subject, delay_s: float) -> SetAlarm:
         self._alarms += 1
@@ -129,9 +150,9 @@ class Outages:
 
     def _links_of(self, subject: Subject) -> Iterator[LinkEnds]:
         switch, port = subject
-        for its, other in self.fabric.ports[switch].items():
-            if port in (None, its):
-                yield ends_of(switch, other)
+        for linked_port, neighbour in self.fabric.ports[switch].items():
+            if port is None or port == linked_port:
+                yield ends_of(switch, neighbour)
 
 
 def _reason(subject: Subject) -> str:

@@ -7,15 +7,16 @@ when to look again.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from echelon.controller.machine import effects, events, facts
-from echelon.controller.machine.effects import Effect, PlanningWork, Save, SetAlarm
-from echelon.controller.machine.events import Alarm, Instant
+from echelon.controller.machine.effects import Effects, PlanningWork, Save, SetAlarm
+from echelon.controller.machine.events import Alarm
 from echelon.controller.machine.facts import NumbersUnsaved
+from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.lines import SwitchLine
 from echelon.controller.machine.planning import (
     PAST_GROUPS,
@@ -59,32 +60,33 @@ class PlanPipeline:
 
     @property
     def planner(self) -> Planner:
-        """The planner, while the pipeline is idle: it is lent out with the work that is under
-        way.
+        """The planner, while the pipeline is idle.
+
+        It is lent out with the work that is under way.
         """
         assert self.work is None
         return self._planner
 
-    def begin(self, work: PlanningWork) -> list[Effect]:
+    def begin(self, work: PlanningWork) -> Effects:
         """Begin with a plan or decision."""
         assert self.work is None
         self.work = work
         return [work]
 
-    def made(self, planned: Planned) -> list[Effect]:
-        """Save a plan's numbers."""
+    def save_numbers(self, planned: Planned) -> Effects:
+        """Save a plan's numbers, if there are new ones. It is ready to install after that."""
         if not planned.kept and planned.carried is None:
             self._ready = planned
             return []
         self._unsaved = planned
         return [self._save(planned)]
 
-    def save_failed(self, problem: str) -> list[Effect]:
+    def save_failed(self, problem: str) -> Effects:
         """Try again later, until the store takes the numbers."""
         self.problem = problem
         return [NumbersUnsaved(problem), SetAlarm(Alarm("save"), RETRY_S)]
 
-    def save_again(self) -> list[Effect]:
+    def save_again(self) -> Effects:
         """Save the numbers that the store did not take."""
         if self._unsaved is None:
             return []
@@ -97,14 +99,16 @@ class PlanPipeline:
         self.problem = None
 
     def pop_ready(self) -> tuple[PlanningWork, Planned] | None:
-        """Return the work and its plan once the plan may be installed; the pipeline is idle
-        then.
+        """Return the work and its plan once the plan may be installed.
+
+        The pipeline is idle then.
         """
         if self._ready is None or self.work is None:
             return None
-        taken = self.work, self._ready
-        self.work = self._ready = None
-        return taken
+        ready = self.work, self._ready
+        self.work = None
+        self._ready = None
+        return ready
 
     def end(self) -> PlanningWork:
         """Return the work that ended without a plan to install; the pipeline is idle then."""
@@ -126,36 +130,34 @@ class PlanPipeline:
         freed = [self.planner.settle(switch, switches[switch].holds) for switch in acknowledged]
         # What has one number at all switches is free when none of them holds it.
         if self.planner.keeps_back(EVERYWHERE):
-            freed.append(
-                self.planner.settle(EVERYWHERE, min(switch.holds for switch in switches.values()))
-            )
+            oldest = min(switch.holds for switch in switches.values())
+            freed.append(self.planner.settle(EVERYWHERE, oldest))
         return any(freed)
 
     def _save(self, planned: Planned) -> Save:
-        saved: dict[Key, Document] = {
-            ("numbers", name): document for name, document in planned.kept.items()
-        }
+        documents: dict[Key, Document] = {}
+        for job, document in planned.kept.items():
+            documents["numbers", job] = document
         if planned.carried is not None:
-            saved["settings", CARRIED] = planned.carried
-        return Save(
-            None,
-            Changes(
-                puts={key: document for key, document in saved.items() if document},
-                deletes=[key for key, document in saved.items() if not document],
-            ),
-        )
+            documents["settings", CARRIED] = planned.carried
+        # An empty document means that there is nothing to remember any more.
+        puts = {key: document for key, document in documents.items() if document}
+        deletes = [key for key, document in documents.items() if not document]
+        return Save(None, Changes(puts, deletes))
 
 
 OFF = 0.03
 """The part by which iterations may take longer or shorter than predicted before a plan is searched
-for anew.
+for again.
 """
 JUDGED = 12
 """The number of iterations, of each job of a group, after which a prediction is judged."""
 COUNTED = 8
 """The number of those that count: the first ones begin under another plan."""
 MOST_PATIENCE = 64
+"""The largest patience: a job of a second an iteration is judged every quarter of an hour then."""
 SEARCH_RETRY_S = 10.0
+"""The time after which a search is tried again that has failed; it doubles with each failure."""
 LONGEST_RETRY_S = 600.0
 
 
@@ -167,7 +169,7 @@ class Chosen:
     before: str
     """The plan that was in force."""
     took_s: float
-    at: float
+    searched_at: float
     """Seconds since the epoch."""
     problem: str | None = None
     """The reason why the best plan is not in force."""
@@ -182,27 +184,31 @@ class _Watch:
     nothing.
     """
     iterations: Counter[str] = field(default_factory=Counter)
-    times_s: dict[str, deque[float]] = field(
-        default_factory=lambda: defaultdict(lambda: deque(maxlen=COUNTED))
-    )
+    times_s: dict[str, deque[float]] = field(default_factory=dict)
+    """The times of the last ones, by job."""
+
+    def note(self, job: str, time_s: float) -> None:
+        """Take note of an iteration."""
+        self.iterations[job] += 1
+        self.times_s.setdefault(job, deque(maxlen=COUNTED)).append(time_s)
 
 
 class Searches:
     """The searches for the plans of all groups of jobs. Attributes are for reading.
 
-    `after_s`: how long after a plan the policy is asked what it lacks. `again`: whether plans are
-    searched for anew where predictions are wrong.
+    `after_s`: how long after a plan the policy is asked what it lacks. `judges`: whether plans are
+    searched for again where predictions are wrong.
 
     One search is under way at a time. Whenever a plan comes into force, the policy is asked what it
     lacks: a search that is about other jobs or links is ended then, and the next one begins.
     """
 
-    def __init__(self, *, after_s: float, again: bool) -> None:
+    def __init__(self, *, after_s: float, judges: bool) -> None:
         self.plans: Mapping[Group, str] = {}
         """What each group of jobs is planned by."""
         self.chosen: dict[Group, Chosen] = {}
         self._after_s = after_s
-        self._judges = again
+        self._judges = judges
         self._policy: Policy | None = None
         """The policy of the plan in force."""
         self._due = False
@@ -227,7 +233,7 @@ class Searches:
 
     # -- searches ----------------------------------------------------------------------------------
 
-    def follow_plan(self, planned: Planned) -> list[Effect]:
+    def follow_plan(self, planned: Planned) -> Effects:
         """Find out what a plan that is in force lacks."""
         if planned.policy is not self._policy:
             self._policy = planned.policy
@@ -240,58 +246,74 @@ class Searches:
             return self._wait(self._after_s)
         return []
 
+    @property
+    def is_list_due(self) -> bool:
+        """Whether the policy has to be asked now what its plan lacks."""
+        return self._due and self._waits is None
+
     def list_due(
         self,
         planner: Planner,
         last: Planned,
         fabric: Fabric,
-        starts_s: Callable[[], Mapping[str, float]],
-    ) -> effects.ListSearches | None:
-        """Return what the free planner has to do, if anything.
+        starts_s: Mapping[str, float],
+    ) -> effects.ListSearches:
+        """Return the work of asking the policy, for the free planner.
 
         `starts_s` says when jobs will begin an iteration.
         """
-        if not self._due or self._waits is not None:
-            return None
         self._due = False
-        return effects.ListSearches(planner, last, fabric, frozenset(self._missed), starts_s())
+        return effects.ListSearches(planner, last, fabric, frozenset(self._missed), starts_s)
 
-    def listed(self, event: events.SearchesListed) -> list[Effect]:
+    def listed(self, event: events.SearchesListed) -> Effects:
         """Begin with the first search that the plan lacks, unless one of them is under way."""
         self.plans = event.plans
-        group_of: dict[str, Group] = {}
-        for group in event.plans:
-            group_of |= dict.fromkeys(group, group)
-        gone = self._group_of.keys() - group_of
-        self._group_of = group_of
-        # A policy may go back to what was chosen for a group before other jobs joined it.
-        past = [
-            group for group in self.chosen if group not in event.plans and group.isdisjoint(gone)
-        ]
-        kept = {*event.plans, *past[-PAST_GROUPS:]}
-        self.chosen = {group: chosen for group, chosen in self.chosen.items() if group in kept}
-        self._watches = {group: self._watches.get(group) or _Watch() for group in event.plans}
-        if event.problem is None:
-            out: list[Effect] = []
-        else:
-            out = [facts.NoPlanChosen((), event.problem)]
+        self._remember_groups(event.plans)
+        out: Effects = []
+        if event.problem is not None:
+            out.append(facts.NoPlanChosen((), event.problem))
+
         if self._under_way is not None:
-            if any(due.basis.same(self._under_way.basis) for due in event.due):
+            basis = self._under_way.basis
+            # A search takes seconds to minutes: it is not begun again while it is still wanted.
+            if any(due.basis.same(basis) for due in event.due):
                 return out
             out += [effects.EndSearch(), facts.SearchEnded(_names(self._under_way))]
-            self._under_way = self._result = None
+            self._under_way = None
+            self._result = None
         if event.due:
             self._under_way = event.due[0]
             self._number += 1
             out.append(effects.SearchPlan(self._number, self._under_way.search))
         return out
 
+    def _remember_groups(self, groups: Iterable[Group]) -> None:
+        """Remember what was chosen for these groups, and for the last others whose jobs are there.
+
+        A policy may go back to what was chosen for a group before other jobs joined it.
+        """
+        present = dict.fromkeys(groups)
+        group_of: dict[str, Group] = {}
+        for group in present:
+            group_of |= dict.fromkeys(group, group)
+        removed = self._group_of.keys() - group_of
+        self._group_of = group_of
+
+        past = [
+            group for group in self.chosen if group not in present and group.isdisjoint(removed)
+        ]
+        remembered = {*present, *past[-PAST_GROUPS:]}
+        self.chosen = {
+            group: chosen for group, chosen in self.chosen.items() if group in remembered
+        }
+        self._watches = {group: self._watches.get(group, _Watch()) for group in present}
+
     def ended(self, event: events.SearchFound | events.SearchFailed) -> None:
         """Keep the result of the search under way."""
         if self._under_way is not None and event.number == self._number:
             self._result = event
 
-    def _wait(self, delay_s: float) -> list[Effect]:
+    def _wait(self, delay_s: float) -> Effects:
         self._alarms += 1
         self._waits = self._alarms
         return [effects.SetAlarm(events.Alarm("search", self._alarms), delay_s)]
@@ -302,61 +324,74 @@ class Searches:
             self._waits = None
 
     def adopt_result(
-        self, planner: Planner, last: Planned, fabric: Fabric, now: Instant
-    ) -> tuple[list[Effect], effects.Improve | None]:
-        """Give a result to the free planner; return what it has to do with it, if the next plan
-        differs.
+        self,
+        planner: Planner,
+        last: Planned,
+        fabric: Fabric,
+        now: Instant,
+    ) -> tuple[Effects, effects.Improve | None]:
+        """Give the result of a search to the free planner.
+
+        Returns also what the planner has to do with it, if the next plan differs.
         """
         result = self._result
         due = self._under_way
         if result is None or due is None:
             return [], None
-        self._result = self._under_way = None
+        self._result = None
+        self._under_way = None
+        # Whatever comes of it, the plan may lack other searches now.
         self._due = True
         jobs = _names(due)
         group = due.search.group
         if not planner.is_current(due, last, fabric):
             return [facts.SearchEnded(jobs)], None
         self._missed -= group
+
         if isinstance(result, events.SearchFailed):
-            out: list[Effect] = [facts.NoPlanChosen(jobs, result.problem)]
-            if not result.retry:
-                planner.adopt(due, None)
-                return out, None
-            self._failures += 1
-            return out + self._wait(
-                min(LONGEST_RETRY_S, SEARCH_RETRY_S * 2.0 ** min(self._failures - 1, 30))
-            ), None
+            out: Effects = [facts.NoPlanChosen(jobs, result.problem)]
+            if result.retry:
+                return out + self._retry(), None
+            planner.adopt(due, None)
+            return out, None
+
         self._failures = 0
-        self.chosen[group] = Chosen(result.choice, self.plans.get(group, ""), result.took_s, now.at)
+        before = self.plans.get(group, "")
+        self.chosen[group] = Chosen(result.choice, before, result.took_s, now.epoch_s)
         try:
             differs = planner.adopt(due, result.choice)
         except PlanningError as error:
             return self.rejected(group, str(error)), None
         if differs:
-            patience = 1
-        else:
-            patience = min(2 * self._watches.get(group, _Watch()).patience, MOST_PATIENCE)
-        self._watches[group] = _Watch(patience)
-        if differs:
-            return ([], effects.Improve(planner, group, last, fabric))
-        return (self.improved(group), None)
+            self._watches[group] = _Watch()
+            return [], effects.Improve(planner, group, last, fabric)
+        patience = 2 * self._watches.get(group, _Watch()).patience
+        self._watches[group] = _Watch(min(patience, MOST_PATIENCE))
+        return self.improved(group), None
 
-    def improved(self, group: Group, instead: Instead | None = None) -> list[Effect]:
-        """Return the fact that the plan that was chosen for a group is in force, or another one in
-        its place.
+    def _retry(self) -> Effects:
+        """Search again later, ever more rarely."""
+        self._failures += 1
+        doublings = min(self._failures - 1, 30)
+        return self._wait(min(LONGEST_RETRY_S, SEARCH_RETRY_S * 2.0**doublings))
+
+    def improved(self, group: Group, instead: Instead | None = None) -> Effects:
+        """Return the fact that the plan that was chosen for a group is in force.
+
+        `instead` is the one that is in force in its place.
         """
+        jobs = tuple(sorted(group))
         if instead is None:
-            return [_plan_chosen(tuple(sorted(group)), self.chosen[group])]
-        chosen = self.chosen[group] = replace(
-            self.chosen[group], choice=instead.choice, problem=instead.problem
+            return [_plan_chosen(jobs, self.chosen[group])]
+        chosen = replace(
+            self.chosen[group],
+            choice=instead.choice,
+            problem=instead.problem,
         )
-        return [
-            facts.NoPlanChosen(tuple(sorted(group)), instead.problem),
-            _plan_chosen(tuple(sorted(group)), chosen),
-        ]
+        self.chosen[group] = chosen
+        return [facts.NoPlanChosen(jobs, instead.problem), _plan_chosen(jobs, chosen)]
 
-    def rejected(self, group: Group, problem: str) -> list[Effect]:
+    def rejected(self, group: Group, problem: str) -> Effects:
         """Note that switches cannot carry the plan that was chosen for a group."""
         if group in self.chosen:
             self.chosen[group] = replace(self.chosen[group], problem=problem)
@@ -364,54 +399,58 @@ class Searches:
 
     # -- predictions -------------------------------------------------------------------------------
 
-    def timed(self, job: str, time_s: float, alone_s: float | None) -> list[Effect]:
+    def timed(
+        self,
+        job: str,
+        time_s: float,
+        alone_s: float | None,
+    ) -> Effects:
         """Take note of an iteration; now and then judge the prediction for the job.
 
         `alone_s`: its time alone.
         """
         group = self._group_of.get(job)
-        chosen = None if group is None else self.chosen.get(group)
-        if (
-            group is None
-            or chosen is None
-            or alone_s is None
-            or job not in chosen.choice.best.slowdowns
-        ):
+        if group is None or group not in self.chosen or alone_s is None:
+            return []
+        prediction = self.chosen[group].choice.best
+        if job not in prediction.slowdowns:
             return []
         watch = self._watches[group]
-        watch.iterations[job] += 1
-        watch.times_s[job].append(time_s)
+        watch.note(job, time_s)
         if watch.iterations[job] % JUDGED:
             return []
+
         measured_s = fmean(watch.times_s[job])
-        predicted_s = alone_s * chosen.choice.best.slowdowns[job]
+        predicted_s = alone_s * prediction.slowdowns[job]
         is_off = abs(measured_s - predicted_s) > OFF * predicted_s
         # Of jobs that do not run, predictions for the others say nothing.
-        whole = min(watch.iterations[one] for one in group) >= JUDGED * watch.patience
-        again = self._judges and is_off and whole and not self._missed & group
-        if again:
+        fewest = min(watch.iterations[member] for member in group)
+        all_run = fewest >= JUDGED * watch.patience
+        search_again = self._judges and is_off and all_run and not self._missed & group
+        if search_again:
             self._missed.add(job)
             self._due = True
-        return [facts.PredictionJudged(job, predicted_s, measured_s, again)]
+        return [facts.PredictionJudged(job, predicted_s, measured_s, search_again)]
 
     def periods_s(self) -> Mapping[str, float]:
-        """Return the measured time of an iteration, by job of the groups whose plans are searched
-        for anew.
+        """Return the measured time of an iteration, by job.
+
+        These are the jobs of groups whose plans are searched for again.
         """
-        groups = {self._group_of[job] for job in self._missed if job in self._group_of}
-        return {
-            job: fmean(times_s)
-            for group in groups
-            for job, times_s in self._watches[group].times_s.items()
-            if times_s
-        }
+        periods_s = {}
+        for group in self._missed_groups:
+            for job, times_s in self._watches[group].times_s.items():
+                periods_s[job] = fmean(times_s)
+        return periods_s
 
     def ahead_s(self) -> float:
         """Return how long the next search for these groups will take, by the last ones."""
-        groups = {self._group_of[job] for job in self._missed if job in self._group_of}
-        return max(
-            (self.chosen[group].took_s for group in groups if group in self.chosen), default=0.0
-        )
+        groups = self._missed_groups & self.chosen.keys()
+        return max((self.chosen[group].took_s for group in groups), default=0.0)
+
+    @property
+    def _missed_groups(self) -> set[Group]:
+        return {self._group_of[job] for job in self._missed if job in self._group_of}
 
 
 def _names(due: DueSearch) -> tuple[str, ...]:
@@ -420,19 +459,27 @@ def _names(due: DueSearch) -> tuple[str, ...]:
 
 def _plan_chosen(jobs: tuple[str, ...], chosen: Chosen) -> facts.PlanChosen:
     best = chosen.choice.best
-    held = next((one for one in chosen.choice.tried if one.candidate.label == chosen.before), best)
+    before = best
+    for prediction in chosen.choice.tried:
+        if prediction.candidate.label == chosen.before:
+            before = prediction
+            break
+    # Without a simulation there is nothing to compare with.
+    gain = 1 - best.score / before.score if before.slowdowns else 0.0
     return facts.PlanChosen(
-        jobs,
-        best.candidate.label,
-        chosen.before,
-        len(chosen.choice.tried),
-        mean_slowdown(best),
-        max(best.slowdowns.values(), default=0.0),
-        1 - best.score / held.score if held.slowdowns else 0.0,
-        chosen.took_s,
+        jobs=jobs,
+        plan=best.candidate.label,
+        before=chosen.before,
+        tried=len(chosen.choice.tried),
+        mean=mean_slowdown(best),
+        worst=max(best.slowdowns.values(), default=0.0),
+        gain=gain,
+        took_s=chosen.took_s,
     )
 
 
-def mean_slowdown(of: Prediction[Labelled]) -> float:
+def mean_slowdown(prediction: Prediction[Labelled]) -> float:
     """Return the mean slowdown of the jobs; 0 if there was no simulation."""
-    return fmean(of.slowdowns.values()) if of.slowdowns else 0.0
+    if not prediction.slowdowns:
+        return 0.0
+    return fmean(prediction.slowdowns.values())

@@ -1,5 +1,6 @@
-"""The records that the controller keeps in its store: JSON documents, in collections, each under a
-key.
+"""The records that the controller keeps in its store.
+
+They are JSON documents, in collections, each under a key.
 """
 
 from __future__ import annotations

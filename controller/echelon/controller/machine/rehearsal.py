@@ -1,5 +1,6 @@
-"""What a change would do: the entries and queues that it changes, and how much slower or faster it
-makes jobs.
+"""What a change would do.
+
+That is the entries and queues that it changes, and how much slower or faster it makes jobs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import Job
 from echelon.planning.fluid.least import least_iterations_s
 from echelon.planning.fluid.network import FluidError
-from echelon.planning.fluid.simulator import FluidPlanner
+from echelon.planning.fluid.simulator import PlanSource
 from echelon.planning.fluid.slowdown import (
     MOST_FLOWS,
     MOST_SHARED,
@@ -27,6 +28,7 @@ from echelon.planning.paths import links_of
 from echelon.planning.plan import Plan, PlanError
 from echelon.switches.lowering.difference import IntentDifference, difference
 
+Link = tuple[str, str]
 _FEWER_ROUNDS = (4, 3, 2)
 """The iterations of the slowest job that are simulated instead of `ROUNDS` where jobs are many."""
 
@@ -69,27 +71,32 @@ class ChangeOutcome:
 
 
 def outcome(
-    before: Situation, after: Situation, whole: Fabric, make_policy: MakePolicy
+    before: Situation,
+    after: Situation,
+    all_links: Fabric,
+    make_policy: MakePolicy,
 ) -> ChangeOutcome:
-    """Compare two plans. `whole` is the fabric with all links."""
+    """Compare two plans. `all_links` is the fabric with the drained links."""
     was = before.planned
     now = after.planned
     differences = (difference(was.intents[name], intent) for name, intent in now.intents.items())
-    concerned = _concerned(was, now)
+    names = _concerned_jobs(was, now)
     slow_before: Mapping[str, float] = {}
     slow_after: Mapping[str, float] = {}
     unpredicted = None
     try:
-        runs = [_Run.of_some(situation, concerned, whole) for situation in (before, after)]
-        rounds = min(run.rounds() for run in runs)
-        slow_before, slow_after = (run.slowdowns(rounds, make_policy) for run in runs)
+        run_before = _Run.for_jobs(names, before, all_links)
+        run_after = _Run.for_jobs(names, after, all_links)
+        rounds = min(run_before.rounds(), run_after.rounds())
+        slow_before = run_before.slowdowns(rounds, make_policy)
+        slow_after = run_after.slowdowns(rounds, make_policy)
     except (_TooLargeError, FluidError, PlanError) as error:
         unpredicted = str(error)
-    forecasts = (
+    forecasts = tuple(
         Forecast(name, slow_before.get(name), slow_after.get(name), now.problems.get(name))
-        for name in sorted(concerned | now.problems.keys())
+        for name in sorted(names | now.problems.keys())
     )
-    return ChangeOutcome(tuple(one for one in differences if one), tuple(forecasts), unpredicted)
+    return ChangeOutcome(tuple(filter(None, differences)), forecasts, unpredicted)
 
 
 class _TooLargeError(Exception):
@@ -100,15 +107,21 @@ class _TooLargeError(Exception):
 class _Run:
     """A simulation of the jobs concerned, under one of the plans."""
 
-    of: Situation
+    situation: Situation
     jobs: Sequence[Job]
     alone_s: Mapping[str, Fraction]
+    """The time of an iteration on the whole fabric."""
 
     @classmethod
-    def of_some(cls, of: Situation, names: set[str], whole: Fabric) -> Self:
-        """Return the run of jobs of these names."""
-        jobs = [job for job in of.planned.jobs if job.name in names]
-        return cls(of, jobs, least_iterations_s(jobs, whole))
+    def for_jobs(
+        cls,
+        names: set[str],
+        situation: Situation,
+        all_links: Fabric,
+    ) -> Self:
+        """Return the run of the jobs of these names."""
+        jobs = [job for job in situation.planned.jobs if job.name in names]
+        return cls(situation, jobs, least_iterations_s(jobs, all_links))
 
     def rounds(self) -> int:
         """Return how many iterations of the slowest job can be simulated in seconds.
@@ -127,25 +140,25 @@ class _Run:
 
     def slowdowns(self, rounds: int, make_policy: MakePolicy) -> Mapping[str, float]:
         """Return the slowdown of each job."""
-        plan = self.of.planned.plan
-        names = {job.name for job in self.jobs}
+        if not self.jobs:
+            return {}
+        situation = self.situation
+        plan = situation.planned.plan
         if plan.reactive:
-            planner: FluidPlanner = make_policy(self.of.policy)
+            planner: PlanSource = make_policy(situation.policy)
         else:
-            planner = _Fixed(_part(plan, names))
-        if self.jobs:
-            return predicted_slowdowns(self.jobs, self.of.fabric, planner, self.alone_s, rounds)
-        return {}
+            planner = _Fixed(_part(plan, {job.name for job in self.jobs}))
+        return predicted_slowdowns(self.jobs, situation.fabric, planner, self.alone_s, rounds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """A planner whose plan is made."""
+    """A planner that has one plan for everything."""
 
-    made: Plan
+    constant: Plan
 
     def plan(self, jobs: Iterable[Job], fabric: Fabric) -> Plan:
-        return self.made
+        return self.constant
 
 
 def _part(plan: Plan, names: set[str]) -> Plan:
@@ -153,38 +166,53 @@ def _part(plan: Plan, names: set[str]) -> Plan:
     return replace(plan, flows=tuple(flow for flow in plan.flows if flow.job in names))
 
 
-def _concerned(before: Planned, after: Planned) -> set[str]:
-    """Return the jobs that change, and those that share links with them, directly or through
-    others.
-    """
-    plans = before.plan, after.plan
+def _concerned_jobs(before: Planned, after: Planned) -> set[str]:
+    """Return the jobs that change, and those that share links with them, even through others."""
+    plans = (before.plan, after.plan)
+    # Other queues or another ranking concern every flow.
     if _outline(before.plan) != _outline(after.plan):
-        return {name for plan in plans for name in plan.by_job}
-    graphs = [{job.name: job for job in planned.jobs} for planned in (before, after)]
-    found = {
-        name
-        for name in before.plan.by_job.keys() | after.plan.by_job.keys()
-        if plans[0].by_job.get(name) != plans[1].by_job.get(name)
-        or plans[0].shifts_s.get(name) != plans[1].shifts_s.get(name)
-        or graphs[0].get(name) is not graphs[1].get(name)
-    }
-    on_link: dict[tuple[str, str], set[str]] = {}
-    links: dict[str, set[tuple[str, str]]] = {}
+        return {*before.plan.by_job, *after.plan.by_job}
+
+    on_link: dict[Link, set[str]] = {}
+    links: dict[str, set[Link]] = {}
     for plan in plans:
         for name, flows in plan.by_job.items():
             for path in {flow.path for flow in flows}:
                 for link in links_of(path):
                     on_link.setdefault(link, set()).add(name)
                     links.setdefault(name, set()).add(link)
-    waiting = list(found)
+
+    concerned = _changed_jobs(before, after)
+    waiting = list(concerned)
     while waiting:
         for link in links.get(waiting.pop(), ()):
-            new = on_link.pop(link, set()) - found
-            found |= new
-            waiting += new
-    return found
+            neighbours = on_link.pop(link, set()) - concerned
+            concerned |= neighbours
+            waiting += neighbours
+    return concerned
+
+
+def _changed_jobs(before: Planned, after: Planned) -> set[str]:
+    """Return the jobs that differ in their graphs, or in their flows or shifts in the plans."""
+    graphs_before = {job.name: job for job in before.jobs}
+    graphs_after = {job.name: job for job in after.jobs}
+    was = before.plan
+    now = after.plan
+    changed = set()
+    for name in was.by_job.keys() | now.by_job.keys():
+        same_flows = was.by_job.get(name) == now.by_job.get(name)
+        same_shift = was.shifts_s.get(name) == now.shifts_s.get(name)
+        same_graph = graphs_before.get(name) is graphs_after.get(name)
+        if not (same_flows and same_shift and same_graph):
+            changed.add(name)
+    return changed
 
 
 def _outline(plan: Plan) -> Plan:
     """Return what a plan says of all flows: its queues, and who ranks."""
-    return replace(plan, flows=(), shifts_s={}, rates_Bps={})
+    return replace(
+        plan,
+        flows=(),
+        shifts_s={},
+        rates_Bps={},
+    )

@@ -8,13 +8,12 @@ holds up the others for `STEP_S` at the most.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from echelon.controller.machine import facts
-from echelon.controller.machine.effects import Effect, Install, SetAlarm
+from echelon.controller.machine.effects import Effects, Install, SetAlarm
 from echelon.controller.machine.events import Alarm
-from echelon.controller.machine.planning import Planned
-from echelon.switches.lowering.intent import Intent
+from echelon.controller.machine.planning import Intents, Planned
 
 STEP_S = 5.0
 """The longest wait for the switches to hold a step. Then all get the plan at once, in no order."""
@@ -30,7 +29,7 @@ class Rollout:
     """
 
     def __init__(self) -> None:
-        self._left: deque[tuple[int, Mapping[str, Intent]]] = deque()
+        self._left: deque[tuple[int, Intents]] = deque()
         """The versions and intents of the steps that have not begun."""
         self._version = 0
         """The version of the step that has begun last."""
@@ -40,29 +39,33 @@ class Rollout:
         """Whether there are steps that have not begun."""
         return bool(self._left)
 
-    def begin(self, planned: Planned) -> list[Effect]:
+    def begin(self, planned: Planned) -> Effects:
         """Begin with a plan."""
         assert not self._left
         first = planned.version - len(planned.steps)
-        self._left.extend(enumerate((*planned.steps, planned.intents), start=first))
+        steps = [*planned.steps, planned.intents]
+        self._left.extend(enumerate(steps, start=first))
         return self._next()
 
-    def advance(self, lacking: Lacking) -> list[Effect]:
+    def advance(self, lacking: Lacking) -> Effects:
         """Go on if the switches are far enough."""
-        out: list[Effect] = []
+        out: Effects = []
         while self._left and not lacking(self._version):
             out += self._next()
         return out
 
-    def ring(self, version: int, lacking: Lacking) -> list[Effect]:
+    def ring(self, version: int, lacking: Lacking) -> Effects:
         """Wait no longer, if the step of that version still waits."""
         if not self._left or version != self._version:
             return []
-        while len(self._left) > 1:
-            self._left.popleft()
-        return [facts.OrderGivenUp(self._left[0][0], tuple(lacking(version))), *self._next()]
+        # The steps between are only there for their order, which is given up.
+        plan = self._left.pop()
+        self._left.clear()
+        self._left.append(plan)
+        given_up = facts.OrderGivenUp(plan[0], tuple(lacking(version)))
+        return [given_up, *self._next()]
 
-    def _next(self) -> list[Effect]:
+    def _next(self) -> Effects:
         self._version, intents = self._left.popleft()
         install = Install(self._version, intents)
         if self._left:

@@ -13,13 +13,24 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import count
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
-from echelon.controller.machine import effects, events, facts
+from echelon.controller.machine import effects, events
+from echelon.controller.machine.change import ChangeRequest
 from echelon.controller.machine.effects import Effect
-from echelon.controller.machine.errors import one_line
-from echelon.controller.machine.events import Event, Instant
+from echelon.controller.machine.events import Event
+from echelon.controller.machine.facts import (
+    Fact,
+    StoryLines,
+    StoryScope,
+    of_all,
+    of_job,
+    of_jobs,
+    of_switch,
+)
+from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.jobs import RegisteredJob
+from echelon.model.quantities import one_line
 from echelon.switches.southbound.events import (
     Acknowledged,
     DriftRepaired,
@@ -54,10 +65,7 @@ class StoryRecord:
     """How often it happened, with nothing else of its job, switch or all jobs between."""
 
 
-Scope: TypeAlias = Literal["job", "switch", "request", "all"]
-"""What a line concerns: a job or switch by name, the job of a request by number, or all jobs."""
-Lines: TypeAlias = Iterable[tuple[Scope, Any, str]]
-Saying: TypeAlias = Callable[[Any], Lines]
+Saying: TypeAlias = Callable[[Any], StoryLines]
 
 
 class Stories:
@@ -79,20 +87,19 @@ class Stories:
 
     def note(self, news: Event | Effect, now: Instant) -> None:
         """Take note of an event or an effect, if it concerns jobs."""
-        say = SAYINGS.get(type(news))
-        if say is None:
+        kind = type(news)
+        if isinstance(news, ChangeRequest):
+            lines = self._begin(news)
+        elif isinstance(news, Fact):
+            lines = news.story()
+        elif kind in SAYINGS:
+            lines = SAYINGS[kind](news)
+        else:
             return
-        if isinstance(news, events.RegisterJob):
-            self._requests[news.request] = news.spec.job
-        elif isinstance(news, events.RemoveJob | events.ReportDistances):
-            # Nobody has checked yet that there is such a job, and its name may be of any length.
-            if news.job not in self._jobs:
-                return
-            self._requests[news.request] = news.job
-        for scope, name, text in say(news):
+        for scope, name, text in lines:
             records = self._records(scope, name)
             if records is not None:
-                self._add(records, now, type(news).__name__, text)
+                self._add(records, now, kind.__name__, text)
         if isinstance(news, effects.Answer | effects.Refuse):
             self._requests.pop(news.request, None)
 
@@ -105,16 +112,31 @@ class Stories:
         records = self._jobs.get(job)
         if not records:
             return ()
-        parts = [records, self._for_all, *(self._switches.get(name, ()) for name in switches or ())]
+        parts = [records, self._for_all]
+        parts += [self._switches[name] for name in switches or () if name in self._switches]
         first = records[0].number
         last = records[-1].number
-        return [
-            record
-            for record in merge(*parts, key=attrgetter("number"))
-            if first <= record.number and (switches is not None or record.number <= last)
-        ]
+        story = []
+        for record in merge(*parts, key=attrgetter("number")):
+            if record.number < first:
+                continue
+            if switches is None and record.number > last:
+                break
+            story.append(record)
+        return story
 
-    def _records(self, scope: Scope, name: Any) -> deque[StoryRecord] | None:
+    def _begin(self, asked: ChangeRequest) -> StoryLines:
+        """Remember the job of a change until it is answered, and return what to say of it."""
+        text = asked.story()
+        if text is None:
+            return ()
+        # Nobody has checked yet that there is such a job, and its name may be of any length.
+        if asked.queue not in self._jobs and not asked.creates_job:
+            return ()
+        self._requests[asked.request] = asked.queue
+        return of_job(asked.queue, text)
+
+    def _records(self, scope: StoryScope, name: Any) -> deque[StoryRecord] | None:
         match scope:
             case "job":
                 return self._job(name)
@@ -135,162 +157,106 @@ class Stories:
         self._jobs[name] = records
         return records
 
-    def _add(self, records: deque[StoryRecord], now: Instant, kind: str, text: str) -> None:
+    def _add(
+        self,
+        records: deque[StoryRecord],
+        now: Instant,
+        kind: str,
+        text: str,
+    ) -> None:
         text = one_line(text)
         if len(text) > LONGEST:
             text = f"{text[: LONGEST - 3]}..."
-        number = next(self._numbers)
         times = 1
-        if records and (records[-1].kind, records[-1].text) == (kind, text):
-            # A store that is down for an hour must not push out what was before.
-            times += records.pop().times
-        records.append(StoryRecord(number, now.at, kind, text, times))
+        if records:
+            last = records[-1]
+            if last.kind == kind and last.text == text:
+                # A store that is down for an hour must not push out what was before.
+                times += records.pop().times
+        number = next(self._numbers)
+        records.append(StoryRecord(number, now.epoch_s, kind, text, times))
 
 
-# -- what is said of each --------------------------------------------------------------------------
-# Texts are templates: `{0.problem}` is the attribute `problem` of the event, effect or fact.
+# -- what is said of events and effects ------------------------------------------------------------
+# Facts and changes say it themselves.
 
 
-def _job(text: str) -> Saying:
-    return lambda news: [("job", news.job, text.format(news))]
-
-
-def _jobs(text: str) -> Saying:
-    return lambda news: [("job", name, text.format(news)) for name in news.jobs]
-
-
-def _switch(text: str) -> Saying:
-    text = f"switch {{0.switch}} {text}"
-    return lambda news: [("switch", news.switch, text.format(news))]
-
-
-def _request(text: str) -> Saying:
-    return lambda news: [("request", news.request, text.format(news))]
-
-
-def _all(text: str) -> Saying:
-    return lambda news: [("all", None, text.format(news))]
-
-
-def _saving(text: str) -> Saying:
-    """Return what to say of a change, or of the numbers of a plan, which no request asks for."""
-    change = _request(f"the change {text}")
-    numbers = _all(f"the plan's numbers {text}")
-    return lambda news: numbers(news) if news.request is None else change(news)
-
-
-def _registers(event: events.RegisterJob) -> Lines:
-    replaces = " or replaces it" if event.replace else ""
-    return [("job", event.spec.job, f"a client registers it{replaces}")]
-
-
-def _built(event: events.JobBuilt) -> Lines:
+def _built(event: events.JobBuilt) -> StoryLines:
     if isinstance(event.built, RegisteredJob):
         text = f"its graph is built (flows: {event.built.flow_count})"
     else:
         text = f"its graph cannot be built: {event.built}"
-    return [("request", event.request, text)]
+    return _of_request(event.request, text)
 
 
-def _switch_changed(event: SwitchChanged) -> Lines:
+def _saved(event: events.Saved) -> StoryLines:
+    return _of_saving(event.request, "went to the store")
+
+
+def _save_failed(event: events.SaveFailed) -> StoryLines:
+    return _of_saving(event.request, f"cannot be saved: {event.error}")
+
+
+def _timed_alone(event: events.TimedAlone) -> StoryLines:
+    duration_s = event.alone.duration_s
+    return of_job(event.job, f"on an empty fabric an iteration takes {duration_s:.6g} s")
+
+
+def _switch_changed(event: SwitchChanged) -> StoryLines:
     # Each intent begins with it, and `Acknowledged` or `IntentRefused` follows.
     if event.state == "writing":
         return []
     problem = f": {event.problem}" if event.problem else ""
-    return [("switch", event.switch, f"switch {event.switch} is {event.state}{problem}")]
+    return of_switch(event.switch, f"is {event.state}{problem}")
 
 
-def _planning(effect: effects.MakePlan) -> Lines:
+def _acknowledged(event: Acknowledged) -> StoryLines:
+    return of_switch(event.switch, f"holds plan {event.version}")
+
+
+def _intent_refused(event: IntentRefused) -> StoryLines:
+    return of_switch(event.switch, f"refuses a part: {event.problem}")
+
+
+def _repaired(event: DriftRepaired) -> StoryLines:
+    return of_switch(event.switch, f"was repaired (differences: {event.count})")
+
+
+def _planning(effect: effects.MakePlan) -> StoryLines:
     wanted = effect.wanted
-    text = f"a plan is being made by policy {wanted.policy} (jobs: {len(wanted.jobs)})"
-    return [("all", None, text)]
+    return of_all(f"a plan is being made by policy {wanted.policy} (jobs: {len(wanted.jobs)})")
 
 
-def _searching(effect: effects.SearchPlan) -> Lines:
-    return [("job", name, "a better plan is searched for") for name in effect.search.group]
+def _searching(effect: effects.SearchPlan) -> StoryLines:
+    return of_jobs(effect.search.group, "a better plan is searched for")
 
 
-def _accepted(fact: facts.JobAccepted) -> Lines:
-    kind = "new" if fact.created else "changed"
-    return [("job", fact.job, f"accepted as a {kind} job (flows: {fact.flows})")]
+def _of_request(request: int, text: str) -> StoryLines:
+    return [("request", request, text)]
 
 
-def _adopted(fact: facts.PlanAdopted) -> Lines:
-    # A reactive policy decides many times a second.
-    if fact.problems is None:
-        return
-    counts = f"jobs: {fact.jobs}, flows: {fact.flows}"
-    yield "all", None, f"plan {fact.version} by {fact.policy} is in force ({counts})"
-    for job, problem in fact.problems.items():
-        yield "job", job, f"left out of the plan: {problem}"
-
-
-def _chosen(fact: facts.PlanChosen) -> Lines:
-    if fact.plan == fact.before:
-        text = f"no other plan is better than {fact.plan}"
-    else:
-        text = f"planned by {fact.plan} instead of {fact.before}"
-    return [("job", name, f"{text} (tried: {fact.tried})") for name in fact.jobs]
-
-
-def _judged(fact: facts.PredictionJudged) -> Lines:
-    if not fact.again:
-        return []
-    took = f"{fact.measured_s:.6g} s, predicted {fact.predicted_s:.6g} s"
-    return [("job", fact.job, f"its iterations take {took}: a plan is searched for again")]
-
-
-def _link(fact: facts.LinkChanged) -> Lines:
-    return [("all", None, f"link {fact.link} is {'drained' if fact.drained else 'restored'}")]
-
-
-def _links_down(fact: facts.LinksDown) -> Lines:
-    return [("all", None, f"links are {'down' if fact.down else 'up'}: {fact}")]
+def _of_saving(request: int | None, text: str) -> StoryLines:
+    """Say something of a change, or of the numbers of a plan, which no request asks for."""
+    if request is None:
+        return of_all(f"the plan's numbers {text}")
+    return _of_request(request, f"the change {text}")
 
 
 SAYINGS: Mapping[type, Saying] = {
-    events.Started: _all("this controller leads"),
-    events.LeadershipLost: _all("this controller leads no more"),
-    events.RegisterJob: _registers,
-    events.RemoveJob: _job("a client removes it"),
-    events.ReportDistances: _job("a client reports the arrangement function of {0.echelonflow}"),
+    events.Started: lambda _: of_all("this controller leads"),
+    events.LeadershipLost: lambda _: of_all("this controller leads no more"),
     events.JobBuilt: _built,
-    events.Saved: _saving("went to the store"),
-    events.SaveFailed: _saving("cannot be saved: {0.error}"),
-    events.TimedAlone: _job("on an empty fabric an iteration takes {0.alone.duration_s:.6g} s"),
-    Acknowledged: _switch("holds plan {0.version}"),
-    IntentRefused: _switch("refuses a part: {0.problem}"),
-    DriftRepaired: _switch("was repaired (differences: {0.count})"),
+    events.Saved: _saved,
+    events.SaveFailed: _save_failed,
+    events.TimedAlone: _timed_alone,
+    Acknowledged: _acknowledged,
+    IntentRefused: _intent_refused,
+    DriftRepaired: _repaired,
     SwitchChanged: _switch_changed,
-    effects.BuildJob: _request("its graph is being built"),
-    effects.Answer: _request("the client is answered"),
-    effects.Refuse: _request("refused: {0.error}"),
+    effects.BuildJob: lambda effect: _of_request(effect.request, "its graph is being built"),
+    effects.Answer: lambda effect: _of_request(effect.request, "the client is answered"),
+    effects.Refuse: lambda effect: _of_request(effect.request, f"refused: {effect.error}"),
     effects.MakePlan: _planning,
     effects.SearchPlan: _searching,
-    facts.JobAccepted: _accepted,
-    facts.JobRemoved: _job("removed"),
-    facts.JobLeft: _job("the plan does not have it any more"),
-    facts.JobInstalled: _job("installed with plan {0.version}, {0.total_s:.6g} s after it came"),
-    facts.ConnectionsReported: _job(
-        "host {0.host} reports connections (new: {0.opened}, gone: {0.closed})"
-    ),
-    facts.DistancesCorrected: _job("its distances are corrected"),
-    facts.SizesCorrected: _job("its sizes are corrected"),
-    facts.PredictionJudged: _judged,
-    facts.PlanAdopted: _adopted,
-    facts.PlanRefused: _all("{0.policy} makes no new plan: {0.problem}"),
-    facts.DecisionRefused: _all("the policy decides nothing: {0.problem}"),
-    facts.PlanChosen: _chosen,
-    facts.SearchEnded: _jobs("jobs or links changed: the search ended"),
-    facts.NoPlanChosen: _jobs("no better plan: {0.problem}"),
-    facts.OrderGivenUp: _all("some switches are slow: all take plan {0.version} at once"),
-    facts.NumbersUnsaved: _all("switches wait for the store: {0.problem}"),
-    facts.PolicyChosen: _all("policy {0.policy} is chosen"),
-    facts.LinkChanged: _link,
-    facts.LinksDown: _links_down,
-    facts.LinksMoved: _all("links have moved: {0}"),
-    facts.MoveFailed: _all("links are not moved yet: {0.problem}"),
-    facts.TermContested: _switch("obeys another controller, of election id {0.election_id}"),
-    facts.TermNotRaised: _switch("is left to others: {0.problem}"),
 }
-"""What to say of each event, effect and fact that concerns jobs."""
+"""What to say of each event and effect that concerns jobs."""

@@ -19,7 +19,7 @@ audit: 30 s                           # how often the switches are read and comp
 lease: 5 s                            # after which a silent leader is replaced (etcd) or reported (sqlite)
 limits: {jobs: 1000, flows_per_job: 10000, body: 1 MB, connections: 1000, connections_per_address: 200}
 coalesce: 5 ms                        # changes within this time become one plan
-telemetry: {correct_distances: false, correct_sizes: false}  # go by what switches and agents see (observability.md)
+telemetry: {correct_sizes: false}  # go by what agents measure (observability.md)
 moves: {command: [], drain: 2 s}      # who moves links: a command, or by default a person; longest wait before
 log: {format: text, level: info}      # format: text or json (default: text on a terminal, else json)
 ```
@@ -53,7 +53,7 @@ from echelon.model.documents import (
 )
 from echelon.model.fabric.load import load_fabric
 from echelon.model.fabric.model import Fabric, Switch
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt
 from echelon.switches.southbound.tls import TlsFiles
 from echelon.switches.targets import TARGETS, Target, find_target
 
@@ -108,7 +108,7 @@ class ApiLimits:
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """All that a controller is told at its start. Paths are absolute; durations are seconds."""
+    """The configuration of a controller. Paths are absolute; durations are seconds."""
 
     file: Path
     name: str
@@ -129,7 +129,6 @@ class ServiceConfig:
     limits: Limits
     api_limits: ApiLimits
     coalesce_s: float
-    correct_distances: bool
     correct_sizes: bool
     move_command: tuple[str, ...]
     """What moves links; empty: a person does."""
@@ -145,44 +144,47 @@ class ServiceConfig:
 def load_service_config(
     path: str | Path, targets: Mapping[str, Target[Any]] = TARGETS
 ) -> ServiceConfig:
-    """Read the configuration in the YAML file `path`, with its fabric. Switches may be of these
-    `targets`.
+    """Read the configuration in the YAML file `path`, with its fabric.
 
-    Raises `DocumentError`, which names the file at fault: this one or the fabric's.
+    Switches may be of these `targets`. Raises `DocumentError`, which names the file at fault: this
+    one or the fabric's.
     """
     file = Path(path).absolute()
+    directory = file.parent
     name = str(path)
     spec = parse_document(ServiceSpec, read_document(path), name)
-    fabric_file = file.parent / spec.fabric
+    fabric_file = directory / spec.fabric
     if not fabric_file.is_file():
-        raise DocumentError(
-            name, "fabric", f"there is no file {shown(spec.fabric)} next to it (correct the path)"
-        )
+        reason = f"there is no file {excerpt(spec.fabric)} next to it (correct the path)"
+        raise DocumentError(name, "fabric", reason)
+
     fabric = load_fabric(Path(path).parent / spec.fabric)
     _check_switches(spec.switches, fabric, name)
-    reader = _SwitchReader(name, file.parent, fabric, targets, _tls_files(spec.tls, file.parent))
+    tls = _tls_files(spec.tls, directory)
+    reader = _SwitchReader(name, directory, fabric, targets, tls)
+    switches = {}
+    for switch in fabric.switches.values():
+        entry = spec.switches[switch.name]
+        switches[switch.name] = reader.read(switch, entry)
+
+    policy = spec.policy
+    limits = spec.limits
     return ServiceConfig(
         file=file,
         name=spec.service,
         fabric=fabric,
         fabric_file=fabric_file,
-        policy=ChosenPolicy(spec.policy.name, dict(spec.policy.parameters)),
-        reroute=spec.policy.reroute == "auto",
-        reroute_after_s=float(spec.policy.reroute_after),
-        store=SecretStr(store_url(spec.store.get_secret_value(), file.parent)),
-        switches={
-            switch.name: reader.read(switch, spec.switches[switch.name])
-            for switch in fabric.switches.values()
-        },
-        api=_api(spec.api, file.parent),
+        policy=ChosenPolicy(policy.name, dict(policy.parameters)),
+        reroute=policy.reroute == "auto",
+        reroute_after_s=float(policy.reroute_after),
+        store=_store(spec.store, directory),
+        switches=switches,
+        api=_api(spec.api, directory),
         audit_s=float(spec.audit),
         lease_s=float(spec.lease),
-        limits=Limits(spec.limits.jobs, spec.limits.flows_per_job),
-        api_limits=ApiLimits(
-            spec.limits.body, spec.limits.connections, spec.limits.connections_per_address
-        ),
+        limits=Limits(limits.jobs, limits.flows_per_job),
+        api_limits=ApiLimits(limits.body, limits.connections, limits.connections_per_address),
         coalesce_s=float(spec.coalesce),
-        correct_distances=spec.telemetry.correct_distances,
         correct_sizes=spec.telemetry.correct_sizes,
         move_command=spec.moves.command,
         drain_s=float(spec.moves.drain),
@@ -190,26 +192,33 @@ def load_service_config(
     )
 
 
-def _check_switches(given: Mapping[str, object], fabric: Fabric, file: str) -> None:
-    for name in given:
+def _check_switches(
+    entries: Mapping[str, object],
+    fabric: Fabric,
+    file: str,
+) -> None:
+    for name in entries:
         if name not in fabric.switches:
             hint = suggestion(name, fabric.switches)
-            raise DocumentError(
-                file, f"switches.{name}", f"is not a switch of fabric '{fabric.name}' ({hint})"
-            )
+            reason = f"is not a switch of fabric '{fabric.name}' ({hint})"
+            raise DocumentError(file, f"switches.{name}", reason)
     for name in fabric.switches:
-        if name not in given:
-            reason = (
-                f"has no entry for switch '{name}' of fabric '{fabric.name}' (add {name}:"
-                " {address: ...})"
-            )
+        if name not in entries:
+            hint = f"add {name}: {{address: ...}}"
+            reason = f"has no entry for switch '{name}' of fabric '{fabric.name}' ({hint})"
             raise DocumentError(file, "switches", reason)
 
 
+def _store(url: SecretStr, directory: Path) -> SecretStr:
+    return SecretStr(store_url(url.get_secret_value(), directory))
+
+
 class _SwitchReader:
-    """A reader of a switch's entry. The keys that all switches have, and those that its target
-    adds, are one model. So an unknown key is compared with all that are known, and the path of a
-    fault is right."""
+    """A reader of a switch's entry.
+
+    The keys that all switches have, and those that its target adds, are one model. So an unknown
+    key is compared with all that are known, and the path of a fault is right.
+    """
 
     def __init__(
         self,
@@ -230,20 +239,27 @@ class _SwitchReader:
         self._models: dict[str, type[Section]] = {}
 
     def read(self, switch: Switch, data: Mapping[str, object]) -> SwitchConfig:
-        named = data.get("target", SwitchEntrySpec.model_fields["target"].default)
-        target = find_target(named, self._file, f"switches.{switch.name}.target", self._targets)
-        context = {"ports": tuple(sorted(self._ports[switch.name]))}
-        spec = cast(SwitchEntrySpec, self._parse(switch.name, target, data, context))
+        default = SwitchEntrySpec.model_fields["target"].default
+        target_name = data.get("target", default)
+        path = f"switches.{switch.name}.target"
+        target = find_target(target_name, self._file, path, self._targets)
+
+        ports = sorted(self._ports[switch.name])
+        context = {"ports": tuple(ports)}
+        entry = self._parse(switch.name, target, data, context)
+        spec = cast(SwitchEntrySpec, entry)
+        tls = self._tls
+        if "tls" in data:
+            tls = _tls_files(spec.tls, self._directory)
         options = target.options
+        option_values = {key: data[key] for key in options.model_fields if key in data}
         return SwitchConfig(
             name=switch.name,
             device_id=switch.device_id,
             address=spec.address,
             target=target.name,
-            options=options.model_validate(
-                {key: data[key] for key in options.model_fields if key in data}, context=context
-            ),
-            tls=_tls_files(spec.tls, self._directory) if "tls" in data else self._tls,
+            options=options.model_validate(option_values, context=context),
+            tls=tls,
         )
 
     def _parse(
@@ -256,40 +272,41 @@ class _SwitchReader:
         if target.name not in self._models:
             base = (SwitchEntrySpec, target.options)
             self._models[target.name] = create_model(f"{target.name}_switch", __base__=base)
+        model = self._models[target.name]
         try:
-            return parse_document(self._models[target.name], data, self._file, context)
+            return parse_document(model, data, self._file, context)
         except DocumentError as error:
+            path = f"switches.{name}"
             if error.path:
-                path = f"switches.{name}.{error.path}"
-            else:
-                path = f"switches.{name}"
+                path += f".{error.path}"
             raise DocumentError(self._file, path, error.reason) from None
 
 
 def _tls_files(spec: TlsSpec | None, directory: Path) -> TlsFiles | None:
     if spec is None:
         return None
-    return TlsFiles(
-        _path(spec.ca, directory), _path(spec.certificate, directory), _path(spec.key, directory)
-    )
+    ca = _path(spec.ca, directory)
+    certificate = _path(spec.certificate, directory)
+    key = _path(spec.key, directory)
+    return TlsFiles(ca, certificate, key)
 
 
 def _api(spec: ApiSpec, directory: Path) -> ApiConfig:
     listen = spec.listen
     if listen.path is not None:
         listen = ListenAddress(None, 0, directory / listen.path)
-    tls = spec.tls
+    tls = None
+    if spec.tls is not None:
+        tls = ServerTls(
+            certificate=directory / spec.tls.certificate,
+            key=directory / spec.tls.key,
+            client_ca=_path(spec.tls.client_ca, directory),
+        )
     return ApiConfig(
         listen=listen,
         advertise=spec.advertise,
         tokens=_path(spec.tokens, directory),
-        tls=(
-            None
-            if tls is None
-            else ServerTls(
-                directory / tls.certificate, directory / tls.key, _path(tls.client_ca, directory)
-            )
-        ),
+        tls=tls,
         open_metrics=spec.metrics == "open",
     )
 

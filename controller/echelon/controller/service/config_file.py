@@ -1,5 +1,7 @@
-"""The keys of the service's configuration file, each checked alone;
-`echelon.controller.service.config` says what they mean."""
+"""The keys of the service's configuration file, each checked alone.
+
+`echelon.controller.service.config` says what they mean.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from urllib.parse import quote, unquote
 
 from pydantic import (
     BeforeValidator,
     Field,
+    ModelWrapValidatorHandler,
     PlainValidator,
     SecretStr,
     WithJsonSchema,
@@ -32,7 +35,7 @@ from echelon.model.documents import (
     suggestion,
 )
 from echelon.model.extras import plug_in
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt
 from echelon.planning.policies import PolicyChoiceError, parse_parameters
 from echelon.switches.targets import DEFAULT_TARGET
 
@@ -75,35 +78,45 @@ def store_url(text: str, directory: Path) -> str:
             "is not the URL of a store (write it as sqlite:state.db or etcd://host:2379/name)"
         )
     scheme = match["scheme"]
-    rest = match["rest"]
     if scheme not in stores():
         hint = plug_in("echelon.stores", scheme)
-        raise ValueError(
-            hint or f"there is no kind of store '{scheme}' ({suggestion(scheme, stores())})"
-        )
+        if not hint:
+            hint = f"there is no kind of store '{scheme}' ({suggestion(scheme, stores())})"
+        raise ValueError(hint)
+
     base = directory.absolute()
+    rest = match["rest"]
     if not rest.startswith("//"):
         rest = f"//{base / rest}"
-    return f"{scheme}:{_FILE_PARAMETER.sub(lambda found: f'{found[1]}{quote(str(base / unquote(found[2])))}', rest)}"
+
+    def make_absolute(parameter: re.Match[str]) -> str:
+        file = base / unquote(parameter["file"])
+        return f"{parameter['key']}{quote(str(file))}"
+
+    return f"{scheme}:{_FILE_PARAMETER.sub(make_absolute, rest)}"
 
 
-_FILE_PARAMETER = re.compile(r"([?&](?:ca|certificate|key|password_file)=)([^&]+)")
+_FILE_PARAMETER = re.compile(r"(?P<key>[?&](?:ca|certificate|key|password_file)=)(?P<file>[^&]+)")
 _STORE = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*):(?P<rest>\S.*)")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
 _UNIX = "unix:"
 _DEFAULT_STORE = SecretStr("sqlite:state.db")
 
 
-def _endpoint(value: object, example: str, lowest_port: int) -> tuple[str, int]:
+def _endpoint(
+    value: object,
+    example: str,
+    lowest_port: int,
+) -> tuple[str, int]:
     """Return host and port in ``host:port``. Raise `ValueError`."""
-    if isinstance(value, str):
-        match = _ADDRESS.fullmatch(value)
-    else:
-        match = None
     # Unquoted, YAML reads some of these as numbers to the base 60.
-    if match is None or not lowest_port <= int(match["port"]) <= 65535:
-        raise ValueError(f'{shown(value)} is not an address (write it in quotes, as "{example}")')
-    return match["host"].strip("[]"), int(match["port"])
+    text = value if isinstance(value, str) else ""
+    match = _ADDRESS.fullmatch(text)
+    if match is not None:
+        port = int(match["port"])
+        if lowest_port <= port <= 65535:
+            return match["host"].strip("[]"), port
+    raise ValueError(f'{excerpt(value)} is not an address (write it in quotes, as "{example}")')
 
 
 def _address(value: object) -> str:
@@ -113,9 +126,10 @@ def _address(value: object) -> str:
 
 def _listen(value: object) -> ListenAddress:
     if isinstance(value, str) and value.startswith(_UNIX):
-        if not value.removeprefix(_UNIX).strip():
+        path = value.removeprefix(_UNIX)
+        if not path.strip():
             raise ValueError("does not name a socket (write it as unix:/run/echelon/api.sock)")
-        return ListenAddress(None, 0, Path(value.removeprefix(_UNIX)))
+        return ListenAddress(None, 0, Path(path))
     host, port = _endpoint(value, "127.0.0.1:8080", 0)
     return ListenAddress(host, port, None)
 
@@ -123,21 +137,23 @@ def _listen(value: object) -> ListenAddress:
 def _url(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s/@]+/?", value):
         raise ValueError(
-            f"{shown(value)} is not the URL of a controller (write it as https://ctl1:8080)"
+            f"{excerpt(value)} is not the URL of a controller (write it as https://ctl1:8080)"
         )
     return value.rstrip("/")
 
 
 def _store(value: object) -> SecretStr:
     if not isinstance(value, str):
-        raise ValueError(f"{shown(value)} is not the URL of a store (write it as sqlite:state.db)")
+        raise ValueError(
+            f"{excerpt(value)} is not the URL of a store (write it as sqlite:state.db)"
+        )
     store_url(value, Path())
     return SecretStr(value)
 
 
 def _file(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise ValueError(f"{shown(value)} is not a path (write the name of a file)")
+        raise ValueError(f"{excerpt(value)} is not a path (write the name of a file)")
     return value
 
 
@@ -147,27 +163,41 @@ def _policy(value: object) -> object:
 
 
 def _text_values(value: object) -> object:
+    """Turn the numbers among a mapping's values into text."""
     if not isinstance(value, Mapping):
         return value
+    texts = {}
     for key, setting in value.items():
-        if isinstance(setting, bool) or not isinstance(setting, str | int | float):
-            raise problem(f"{shown(setting)} is not a value (write text or a number)", str(key))
-    return {key: str(setting) for key, setting in value.items()}
+        is_plain = isinstance(setting, str | int | float) and not isinstance(setting, bool)
+        if not is_plain:
+            raise problem(f"{excerpt(setting)} is not a value (write text or a number)", str(key))
+        texts[key] = str(setting)
+    return texts
 
 
-FilePath = Annotated[str, PlainValidator(_file), WithJsonSchema({"type": "string"})]
+_TEXT = WithJsonSchema({"type": "string"})
+
+FilePath = Annotated[str, PlainValidator(_file), _TEXT]
 """The value as the file has it."""
 Address = Annotated[
     str,
     PlainValidator(_address),
     WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9559"]}),
 ]
-Listen = Annotated[ListenAddress, PlainValidator(_listen), WithJsonSchema({"type": "string"})]
+Url = Annotated[str, PlainValidator(_url), WithJsonSchema({"type": "string", "format": "uri"})]
+Listen = Annotated[ListenAddress, PlainValidator(_listen), _TEXT]
+StoreUrl = Annotated[SecretStr, PlainValidator(_store), _TEXT]
 Truth = Annotated[bool, Field(strict=True)]
 
 
 class PolicySpec(Section):
-    name: Annotated[str, Field(strict=True, description="the policy, e.g. echelon")] = "echelon"
+    name: Annotated[
+        str,
+        Field(
+            strict=True,
+            description="the policy, e.g. echelon",
+        ),
+    ] = "echelon"
     parameters: Annotated[dict[str, str], BeforeValidator(_text_values)] = Field(
         default_factory=dict
     )
@@ -182,8 +212,8 @@ class PolicySpec(Section):
         try:
             parse_parameters(self.name, self.parameters)
         except PolicyChoiceError as error:
-            at = ("parameters", error.parameter) if error.parameter else ()
-            raise problem(error.reason, *at, code=error.code) from None
+            path = ("parameters", error.parameter) if error.parameter else ()
+            raise problem(error.reason, *path, code=error.code) from None
         return self
 
 
@@ -197,9 +227,10 @@ class TlsSpec(Section):
 
     @model_validator(mode="after")
     def _check(self) -> TlsSpec:
-        for one, other in (("certificate", "key"), ("key", "certificate")):
-            if getattr(self, one) is not None and getattr(self, other) is None:
-                raise problem(f"is missing (it goes with '{one}')", other, code="missing-key")
+        if self.certificate is not None and self.key is None:
+            raise problem("is missing (it goes with 'certificate')", "key", code="missing-key")
+        if self.key is not None and self.certificate is None:
+            raise problem("is missing (it goes with 'key')", "certificate", code="missing-key")
         return self
 
 
@@ -223,10 +254,7 @@ class ServerTlsSpec(Section):
 class ApiSpec(Section):
     listen: Listen = ListenAddress("127.0.0.1", 8080, None)
     """host:port, or unix:PATH; port 0: any free one."""
-    advertise: (
-        Annotated[str, PlainValidator(_url), WithJsonSchema({"type": "string", "format": "uri"})]
-        | None
-    ) = None
+    advertise: Url | None = None
     """The URL that a standby answers clients. Default: made from `listen`."""
     tokens: FilePath | None = None
     """The tokens file. Default: none, which only a listener on this machine may have."""
@@ -250,10 +278,19 @@ class LimitsSpec(Section):
 
 
 class TelemetrySpec(Section):
-    correct_distances: Truth = False
-    """Feed observed distances back to the policy."""
     correct_sizes: Truth = False
     """Replace sizes of job files by what agents measured."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_former_keys(cls, data: object, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        # It would be taken for a misspelt 'correct_sizes'.
+        if isinstance(data, Mapping) and "correct_distances" in data:
+            reason = (
+                "is gone: it gained nothing, because switches tolerate wrong profiles (remove it)"
+            )
+            raise problem(reason, "correct_distances", code="unknown-key")
+        return validate(data)
 
 
 class MovesSpec(Section):
@@ -272,9 +309,7 @@ class LogSpec(Section):
 
 
 class ServiceSpec(Section):
-    """The configuration as its file has it, checked as far as possible without fabric and
-    targets.
-    """
+    """The configuration as its file has it, checked without fabric and targets."""
 
     service: Annotated[Name, Field(description="a name for the service")]
     fabric: Annotated[FilePath, Field(description="the path of the fabric's file")]
@@ -286,9 +321,7 @@ class ServiceSpec(Section):
     """The policy of the first start, as its name or with `parameters`; what is done about links
     that are down.
     """
-    store: Annotated[SecretStr, PlainValidator(_store), WithJsonSchema({"type": "string"})] = (
-        SecretStr("sqlite:state.db")
-    )
+    store: StoreUrl = _DEFAULT_STORE
     """sqlite:PATH or etcd://HOST:PORT/NAME."""
     tls: TlsSpec | None = None
     """To the switches. Default: none."""
@@ -312,15 +345,9 @@ class ServiceSpec(Section):
     @model_validator(mode="after")
     def _check(self) -> ServiceSpec:
         if not MIN_LEASE_S <= self.lease <= MAX_LEASE_S:
-            raise problem(
-                f"is not between {MIN_LEASE_S} s and {MAX_LEASE_S} s (5 s is a good choice)",
-                "lease",
-                code="out-of-range",
-            )
+            reason = f"is not between {MIN_LEASE_S} s and {MAX_LEASE_S} s (5 s is a good choice)"
+            raise problem(reason, "lease", code="out-of-range")
         if self.coalesce > MAX_COALESCE_S:
-            raise problem(
-                f"is more than {MAX_COALESCE_S} s (5 ms is a good choice)",
-                "coalesce",
-                code="too-large",
-            )
+            reason = f"is more than {MAX_COALESCE_S} s (5 ms is a good choice)"
+            raise problem(reason, "coalesce", code="too-large")
         return self

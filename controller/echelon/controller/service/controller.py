@@ -1,6 +1,4 @@
-"""The service that the API asks: the leader's machine while this controller leads, a standby
-otherwise.
-"""
+"""The service that the API asks: the leader's machine, or a standby."""
 
 from __future__ import annotations
 
@@ -36,19 +34,15 @@ class ControllerService:
     @property
     def leader(self) -> Leader:
         """Return the leader. Raise `UnavailableError` if this controller does not lead."""
-        if self.leading is None:
-            if self.beginning is not None:
-                raise UnavailableError(f"{self.beginning} (ask again in a moment)")
-            if self.leader_url is None:
-                raise UnavailableError(
-                    self.problem or "no controller leads at the moment (ask again soon)"
-                )
-            raise UnavailableError(
-                f"this controller is a standby; {self.leader_url} leads",
-                self.leader_url,
-                code="standby",
-            )
-        return self.leading
+        if self.leading is not None:
+            return self.leading
+        if self.beginning is not None:
+            raise UnavailableError(f"{self.beginning} (ask again in a moment)")
+        if self.leader_url is None:
+            reason = self.problem or "no controller leads at the moment (ask again soon)"
+            raise UnavailableError(reason)
+        reason = f"this controller is a standby; {self.leader_url} leads"
+        raise UnavailableError(reason, self.leader_url, code="standby")
 
     @property
     def machine(self) -> Machine:
@@ -70,8 +64,6 @@ class ControllerService:
         """
         machine = self.machine
         if machine.in_force is None:
-            raise UnavailableError(
-                machine.plan_problem or "there is no plan yet (ask again in a moment)",
-                code="no-plan",
-            )
+            reason = machine.plan_problem or "there is no plan yet (ask again in a moment)"
+            raise UnavailableError(reason, code="no-plan")
         return machine.in_force

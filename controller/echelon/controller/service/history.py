@@ -1,5 +1,4 @@
-"""The last hour, in memory: iteration times and tardiness of jobs, and what the queues of ports
-sent.
+"""The last hour, in memory: iteration times and tardiness of jobs, and what queues of ports sent.
 
 An hour has `STEPS` steps. Of several values in a step the largest is kept. Rows are arrays of a
 fixed size, and there are no more of them than `JOBS` and `PORTS`, so that all together stay below
@@ -11,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import isnan, nan
 from typing import Generic, TypeVar
 
 from echelon.controller.machine import facts
@@ -41,11 +40,10 @@ class _Row:
 
 
 class Hour(Generic[K]):
-    """An hour of things of one kind, each with `width` values a step. Times are of any clock that
-    does not go back.
+    """An hour of things of one kind, each with `width` values a step.
 
-    If there are too many, a new one takes the place of the one that was silent for longest. While
-    none was silent for a step, it is left out.
+    Times are of any clock that does not go back. If there are too many things, a new one takes the
+    place of the one that was silent for longest. While none was silent for a step, it is left out.
     """
 
     def __init__(self, width: int, most: int) -> None:
@@ -54,10 +52,16 @@ class Hour(Generic[K]):
         self._rows: dict[K, _Row] = {}
         """The one that was written last comes last."""
 
-    def put(self, key: K, at_s: float, values: Sequence[float]) -> None:
+    def put(
+        self,
+        key: K,
+        at_s: float,
+        values: Sequence[float],
+    ) -> None:
         """Take note of values; `nan` stands for one that is not known."""
         step = int(at_s // STEP_S)
         width = self._width
+        # Taken out and put back, so that the row that was written last comes last.
         row = self._rows.pop(key, None)
         if row is None:
             if len(self._rows) >= self._most:
@@ -67,13 +71,18 @@ class Hour(Generic[K]):
                 del self._rows[silent]
             row = _Row(step, array("f", [nan]) * (STEPS * width))
         self._rows[key] = row
-        for skipped in range(max(row.newest, step - STEPS) + 1, step + 1):
-            at = skipped % STEPS * width
-            row.values[at : at + width] = array("f", [nan]) * width
+
+        nothing = array("f", [nan]) * width
+        first_skipped = max(row.newest, step - STEPS) + 1
+        for skipped in range(first_skipped, step + 1):
+            place = skipped % STEPS * width
+            row.values[place : place + width] = nothing
         row.newest = step
-        for at, value in enumerate(values, step % STEPS * width):
-            if value == value and not row.values[at] >= value:
-                row.values[at] = value
+
+        for place, value in enumerate(values, start=step % STEPS * width):
+            # A comparison with nan is false, so that any value replaces it.
+            if not isnan(value) and not row.values[place] >= value:
+                row.values[place] = value
 
     def read(
         self,
@@ -82,27 +91,41 @@ class Hour(Generic[K]):
         among: Container[K] | None = None,
         limit: int | None = None,
     ) -> Iterator[tuple[K, Steps]]:
-        """Yield the keys that have a value in the hour that ends with the step of `at_s`, and their
-        values.
+        """Yield the keys that have a value in the hour of `at_s`, and their values.
 
-        `score` is by a key and all values that are kept of it; those with the highest come first.
-        It may be called in another thread than `put`.
+        The hour ends with the step of `at_s`. `score` is by a key and all values that are kept of
+        it; those with the highest come first. It may be called in another thread than `put`.
         """
         last = int(at_s // STEP_S)
-        width = self._width
-        rows = [
-            (key, row) for key, row in list(self._rows.items()) if among is None or key in among
-        ]
-        rows = [(key, row) for key, row in rows if row.newest > last - STEPS]
+        rows = []
+        # A copy: `put` may add a row meanwhile.
+        for key, row in list(self._rows.items()):
+            if row.newest <= last - STEPS:
+                continue
+            if among is None or key in among:
+                rows.append((key, row))
         if score is not None:
-            rows.sort(key=lambda one: (-score(one[0], one[1].values), str(one[0])))
+
+            def rank(item: tuple[K, _Row]) -> tuple[float, str]:
+                key, row = item
+                return -score(key, row.values), str(key)
+
+            rows.sort(key=rank)
         for key, row in rows[:limit]:
-            places = (step % STEPS * width for step in range(last - STEPS + 1, row.newest + 1))
-            known = [
-                tuple(None if one != one else one for one in row.values[at : at + width])
-                for at in places
-            ]
-            yield key, [*known, *[(None,) * width] * (last - row.newest)]
+            yield key, self._steps(row, last)
+
+    def _steps(self, row: _Row, last: int) -> Steps:
+        """Return the values of a row in the hour that ends with the step `last`."""
+        width = self._width
+        steps: list[tuple[float | None, ...]] = []
+        first = last - STEPS + 1
+        for step in range(first, row.newest + 1):
+            place = step % STEPS * width
+            values = row.values[place : place + width]
+            step_values = [None if isnan(value) else value for value in values]
+            steps.append(tuple(step_values))
+        empty = (None,) * width
+        return steps + [empty] * (last - row.newest)
 
 
 class History:

@@ -1,8 +1,8 @@
-"""The machine of `echelon.controller.machine`, run durably: its effects carried out on the store,
-the switches and the clock.
+"""The machine of `echelon.controller.machine`, run durably.
 
-Everything runs on one event loop, but for planning and other long computations, which run in
-threads beside it, and for searches for better plans, which run in another process.
+Its effects are carried out on the store, the switches and the clock. Everything runs on one event
+loop, but for planning and other long computations, which run in threads beside it, and for
+searches for better plans, which run in another process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from echelon.controller.machine import effects, events, facts
 from echelon.controller.machine.effects import BuildJob, Compare, Effect, PlanningWork
 from echelon.controller.machine.errors import ServiceError, UnavailableError
-from echelon.controller.machine.events import Event, Instant, Request
+from echelon.controller.machine.events import Event, Request
+from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.invariants import InvariantError
 from echelon.controller.machine.invariants import check as check_invariants
 from echelon.controller.machine.jobs import RegisteredJob
@@ -27,35 +28,39 @@ from echelon.controller.machine.planning import Planner
 from echelon.controller.machine.records import Changes
 from echelon.controller.service import logs, moving
 from echelon.controller.service.history import History
+from echelon.controller.service.log_lines import log_fact, short_list
 from echelon.controller.service.loop import MachineLoop
+from echelon.controller.service.metrics import Metrics
 from echelon.controller.service.store import Leadership, NotLeaderError, Store, StoreError
 from echelon.controller.service.store.base import EmptyStoreError
 from echelon.controller.service.switches import Switches
-from echelon.controller.service.told import Metrics, named, tell_fact
 from echelon.controller.service.trail import Origin, Trail
 from echelon.controller.service.work_process import LOWEST, WorkLostError, WorkProcess
 from echelon.model.documents import DocumentError
 from echelon.switches.southbound.election import ElectionError, election_id, outranking
 from echelon.switches.southbound.errors import SouthboundError
+from echelon.switches.southbound.session import DigestReport
 from echelon.switches.targets import TARGETS
 
 if TYPE_CHECKING:
     from echelon.controller.service.config import ServiceConfig
 
 T = TypeVar("T")
+Render = Callable[[effects.Answer], T]
+"""A function from the machine's answer to what the client gets."""
 
 _COUNT_S = 0.1
 """Maximum staleness of the jobs-by-state metric."""
 _SEARCH_AFTER_S = 0.1
+"""The time between a plan and a search for a better one, in which other changes may come."""
 
 log = logs.get(__name__)
 
 
 class Leader(MachineLoop):
-    """The controller that keeps the switches at the accepted state, for one term of leadership,
-    which must have been won.
+    """The controller that keeps the switches at the accepted state, for one term of leadership.
 
-    Call `open` first, then `run` until it is cancelled.
+    The term must have been won. Call `open` first, then `run` until it is cancelled.
     """
 
     def __init__(
@@ -75,7 +80,7 @@ class Leader(MachineLoop):
             leadership.term,
             metrics,
             self.submit,
-            on_digests=lambda switch, received: self._report(switch, received.fields),
+            on_digests=self._take_digests,
             rng=rng or random.Random(),
         )
         self.history = History()
@@ -85,13 +90,14 @@ class Leader(MachineLoop):
         self._metrics = metrics
         self._about: dict[str, Any] = {}
         """The fields of log records about the event that is being handled."""
-        self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[effects.Answer], Any]]] = {}
+        self._asked: dict[int, tuple[asyncio.Future[Any], Render[Any]]] = {}
         self._alarms: dict[int, asyncio.TimerHandle] = {}
         self._counting: asyncio.TimerHandle | None = None
         self._saving: set[asyncio.Task[None]] = set()
         """Tasks that save. Unlike others they do not end with `run`, because a change that reaches
         the disk is acknowledged."""
-        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._failure: asyncio.Future[None] = loop.create_future()
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")
         # A thread of its own: a controller that starts with many jobs times all of them.
         self._timing = ThreadPoolExecutor(1, thread_name_prefix="alone")
@@ -126,7 +132,9 @@ class Leader(MachineLoop):
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is being saved, computed, read or written now."""
-        return not (self._saving or self._tasks or "writing" in self.switches.states())
+        if self._saving or self._tasks:
+            return False
+        return "writing" not in self.switches.states()
 
     async def open(self) -> None:
         """Load the accepted state.
@@ -138,17 +146,16 @@ class Leader(MachineLoop):
         if not config.accept_empty and not any(snapshot.documents.values()):
             await self._check_unmarked()
         self.trail = Trail(snapshot["events"])
-        capabilities = {
-            name: TARGETS[switch.target].capabilities(switch.options)
-            for name, switch in config.switches.items()
-        }
+        capabilities = {}
+        for name, switch in config.switches.items():
+            target = TARGETS[switch.target]
+            capabilities[name] = target.capabilities(switch.options)
         settings = Settings(
             fabric=config.fabric,
             policy=config.policy,
             max_jobs=config.limits.jobs,
             flows_per_job=config.limits.flows_per_job,
             coalesce_s=config.coalesce_s,
-            correct_distances=config.correct_distances,
             correct_sizes=config.correct_sizes,
             reroute=config.reroute,
             reroute_after_s=config.reroute_after_s,
@@ -156,22 +163,30 @@ class Leader(MachineLoop):
             moved_by_hand=not config.move_command,
         )
         planner = Planner(capabilities, clock=time.perf_counter)
+
         try:
             self.machine = Machine(settings, planner, snapshot, self._now())
         except DocumentError as error:
-            raise DocumentError(
-                f"{self._store.url}: {error.file}", error.path, error.reason
-            ) from None
+            document = f"{self._store.url}: {error.file}"
+            raise DocumentError(document, error.path, error.reason) from None
         except ValueError as error:
             raise StoreError(f"{self._store.url}: {error} (put back a copy)") from error
         self._metrics.leadership(self.term)
-        log.info("loaded", term=self.term, jobs=len(self.machine.jobs.jobs), store=self._store.url)
+        job_count = len(self.machine.jobs.jobs)
+        log.info(
+            "loaded",
+            term=self.term,
+            jobs=job_count,
+            store=self._store.url,
+        )
 
     async def _check_unmarked(self) -> None:
-        """Raise `EmptyStoreError` if a switch that answers holds entries of this service, which
-        knows of none.
+        """Raise `EmptyStoreError` if a switch that answers holds entries of this service.
+
+        Such entries come from jobs that this service no longer knows of.
         """
-        for switch, count in (await self.switches.marked()).items():
+        counts = await self.switches.marked()
+        for switch, count in counts.items():
             if count:
                 why = f"switch '{switch}' holds {count} entries of service '{self._config.name}'"
                 raise EmptyStoreError(self._store.url, why)
@@ -187,24 +202,39 @@ class Leader(MachineLoop):
             self._over = True
             # Clients that wait for a job are told.
             self.submit(events.LeadershipLost())
-            for alarm in self._alarms.values():
-                alarm.cancel()
-            if self._counting is not None:
-                self._counting.cancel()
-            unfinished = [*self._tasks, *self._searches]
-            for task in unfinished:
-                task.cancel()
-            await asyncio.gather(*unfinished, return_exceptions=True)
-            for process, thread in (
-                (self._search_process, self._searching),
-                (self._build_process, self._building),
-            ):
-                process.end()
-                thread.submit(process.close)
-                thread.shutdown(wait=False)
-            self._planning.shutdown(wait=False, cancel_futures=True)
-            self._timing.shutdown(wait=False, cancel_futures=True)
+            await self._end_work()
             self._metrics.leadership(None)
+
+    async def _end_work(self) -> None:
+        """End timers, tasks, threads and processes, but for tasks that save."""
+        for alarm in self._alarms.values():
+            alarm.cancel()
+        if self._counting is not None:
+            self._counting.cancel()
+
+        # A search may take minutes, and its result would be of no use to the next leader.
+        unfinished = [*self._tasks, *self._searches]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+
+        workers = (
+            (self._search_process, self._searching),
+            (self._build_process, self._building),
+        )
+        for process, thread in workers:
+            process.end()
+            # Only the process's own thread may close it.
+            thread.submit(process.close)
+            thread.shutdown(wait=False)
+        self._planning.shutdown(
+            wait=False,
+            cancel_futures=True,
+        )
+        self._timing.shutdown(
+            wait=False,
+            cancel_futures=True,
+        )
 
     async def saved(self) -> None:
         """Wait until every change that was under way when `run` ended is on disk, or has failed."""
@@ -213,15 +243,16 @@ class Leader(MachineLoop):
 
     # -- events ------------------------------------------------------------------------------------
 
-    async def ask(self, make: Callable[[int], Request], render: Callable[[effects.Answer], T]) -> T:
-        """Submit the request that `make` returns for a number, and return its answer as `render`
-        shows it.
+    async def ask(self, make: Callable[[int], Request], render: Render[T]) -> T:
+        """Submit a request, and return its answer as `render` shows it.
 
-        `render` is called as soon as the answer is there, before anything else can change. Raises
-        the reason of a refusal.
+        `make` returns the request for a number. `render` is called as soon as the answer is there,
+        before anything else can change. Raises the reason of a refusal.
         """
         number = next(self._numbers)
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        # Before the request is submitted, because its answer may come at once.
         self._asked[number] = future, render
         request = make(number)
         self.trail.remember(number, request)
@@ -233,30 +264,45 @@ class Leader(MachineLoop):
             if self._asked.pop(number, None) is not None:
                 self.submit(events.StopWaiting(number))
 
+    async def _take_digests(self, switch: str, report: DigestReport) -> None:
+        await self._report(switch, report.fields)
+
     def _now(self) -> Instant:
         return Instant(time.monotonic(), time.time())
 
     def _handle(self, event: Event) -> None:
+        todo = self._decide(event)
+        if self._config.check_invariants and not self._is_sound(todo):
+            return
+
+        request = getattr(event, "request", None)
+        self._about = self.trail.fields(request)
+        for effect in todo:
+            self._carry_out(effect)
+
+        # Digests are too many, and change no job's state by themselves.
+        if not isinstance(event, events.Digests):
+            self._count_jobs_soon()
+
+    def _count_jobs_soon(self) -> None:
+        # Counting takes time in proportion to the jobs: once for all news of a moment.
+        if self._counting is None and not self._over:
+            loop = asyncio.get_running_loop()
+            self._counting = loop.call_later(_COUNT_S, self._count_jobs)
+
+    def _decide(self, event: Event) -> Sequence[Effect]:
+        """Return what the machine wants done after an event."""
         try:
-            todo = self.machine.handle(event, self._now())
+            return self.machine.handle(event, self._now())
         except Exception as error:
             # A fault of ours in one place must not end the service, which would come back to it
             # start after start.
             log.exception("an event could not be handled", kind=type(event).__name__)
             request = getattr(event, "request", None)
-            failed = ServiceError(f"the controller failed: {type(error).__name__}: {error}")
             if request is None:
-                todo = []
-            else:
-                todo = [effects.Refuse(request, failed)]
-        if self._config.check_invariants and not self._is_sound(todo):
-            return
-        self._about = self.trail.fields(getattr(event, "request", None))
-        for effect in todo:
-            self._carry_out(effect)
-        # Counting takes time in proportion to the jobs: once for all news of a moment.
-        if self._counting is None and not self._over and not isinstance(event, events.Digests):
-            self._counting = asyncio.get_running_loop().call_later(_COUNT_S, self._count_jobs)
+                return []
+            reason = f"the controller failed: {type(error).__name__}: {error}"
+            return [effects.Refuse(request, ServiceError(reason))]
 
     def _is_sound(self, todo: Sequence[Effect]) -> bool:
         """Return whether the machine's invariants hold. If not, end before the step's effects."""
@@ -280,7 +326,8 @@ class Leader(MachineLoop):
 
     def _count_jobs(self) -> None:
         self._counting = None
-        self._metrics.count(facts.JobsCounted(self.machine.progress.counts()))
+        counts = self.machine.progress.counts()
+        self._metrics.count(facts.JobsCounted(counts))
 
     # -- effects -----------------------------------------------------------------------------------
 
@@ -325,31 +372,35 @@ class Leader(MachineLoop):
                 self._start(self._time_alone(effect))
             case _:
                 self._record(effect)
-                # The context is only around the telling: a task that starts inside a context would
-                # keep it.
+                # The context is only around this: a task that starts inside a context would keep
+                # it.
                 with logs.context(**self._about):
-                    tell_fact(effect, self._metrics)
+                    self._metrics.count(effect)
+                    log_fact(effect)
 
     def _record(self, fact: Effect) -> None:
         self.history.take(fact, time.monotonic())
         match fact:
             case facts.PlanChosen(jobs, plan, before) if plan != before:
                 # It is saved with the plan.
-                self.trail.note("choose plan", f"{plan} instead of {before} for {named(jobs)}")
+                choice = f"{plan} instead of {before} for {short_list(jobs)}"
+                self.trail.note("choose plan", choice)
             case facts.LinksMoved(by_hand=False):
                 self.record("links moved", str(fact))
             case facts.LinksDown():
                 self.record("links down" if fact.down else "links up", str(fact))
-            # A switch may not have noticed yet that a session of our own has ended.
-            case facts.TermContested(switch, taken_by, _, pause_s) if taken_by != election_id(
-                self.term
-            ):
-                self.record(
-                    "switch left" if pause_s is None else "switch taken",
-                    f"{switch} to election id {taken_by}",
-                )
+            case facts.TermContested(switch, taken_by, _, pause_s):
+                # A switch may not have noticed yet that a session of our own has ended.
+                if taken_by != election_id(self.term):
+                    action = "switch left" if pause_s is None else "switch taken"
+                    self.record(action, f"{switch} to election id {taken_by}")
 
-    def record(self, action: str, subject: str, origin: Origin | None = None) -> None:
+    def record(
+        self,
+        action: str,
+        subject: str,
+        origin: Origin | None = None,
+    ) -> None:
         """Record what no saved change tells of, and save the record at once.
 
         None: the controller does it by itself.
@@ -383,16 +434,15 @@ class Leader(MachineLoop):
 
     def _set_alarm(self, effect: effects.SetAlarm) -> None:
         number = next(self._numbers)
-        self._alarms[number] = asyncio.get_running_loop().call_later(
-            effect.delay_s, self._ring, number, effect.alarm
-        )
+        loop = asyncio.get_running_loop()
+        self._alarms[number] = loop.call_later(effect.delay_s, self._ring, number, effect.alarm)
 
     def _ring(self, number: int, alarm: events.Alarm) -> None:
         del self._alarms[number]
         self.submit(alarm)
 
     async def _save(self, effect: effects.Save) -> None:
-        began = time.perf_counter()
+        began_s = time.perf_counter()
         try:
             # The store may be led again by now, by this process, in a later term that has loaded
             # without this change.
@@ -410,41 +460,51 @@ class Leader(MachineLoop):
             self.submit(events.SaveFailed(effect.request, ServiceError(text)))
         else:
             self.trail.saved(effect.request, changes)
-            self._metrics.count(facts.ChangeCommitted(time.perf_counter() - began))
+            duration_s = time.perf_counter() - began_s
+            self._metrics.count(facts.ChangeCommitted(duration_s))
             self.submit(events.Saved(effect.request))
 
     async def _compute(
         self, effect: BuildJob | Compare | PlanningWork, executor: Executor | None
     ) -> None:
-        self.submit(await asyncio.get_running_loop().run_in_executor(executor, effect.run))
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(executor, effect.run)
+        self.submit(result)
 
     async def _build_apart(self, effect: BuildJob) -> None:
-        """Build a large graph in another process: here it would hold the interpreter for many
-        milliseconds at once.
+        """Build a large graph in another process.
+
+        In this one it would hold the interpreter for many milliseconds at once.
         """
         work = partial(self._build_process.run, effect.run)
+        loop = asyncio.get_running_loop()
         try:
-            answer = await asyncio.get_running_loop().run_in_executor(self._building, work)
+            answer = await loop.run_in_executor(self._building, work)
         except WorkLostError as error:
             reason = f"the job cannot be built: {error.reason} (try again, or make it smaller)"
             answer = events.JobBuilt(effect.request, UnavailableError(reason))
         else:
             if isinstance(answer.built, RegisteredJob):
-                answer = events.JobBuilt(effect.request, effect.job.with_graph_of(answer.built))
+                job = effect.job.with_graph_of(answer.built)
+                answer = events.JobBuilt(effect.request, job)
         self.submit(answer)
 
     async def _search(self, effect: effects.SearchPlan) -> None:
-        work = partial(self._search_process.run, partial(effect.run, time.perf_counter))
+        search = partial(effect.run, time.perf_counter)
+        work = partial(self._search_process.run, search)
+        loop = asyncio.get_running_loop()
         answer: events.SearchFound | events.SearchFailed
         try:
-            answer = await asyncio.get_running_loop().run_in_executor(self._searching, work)
+            answer = await loop.run_in_executor(self._searching, work)
         except WorkLostError as error:
-            answer = events.SearchFailed(effect.number, f"the search: {error.reason}", error.retry)
+            reason = f"the search: {error.reason}"
+            answer = events.SearchFailed(effect.number, reason, error.retry)
         self.submit(answer)
 
     async def _time_alone(self, effect: effects.TimeAlone) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            timed = await asyncio.get_running_loop().run_in_executor(self._timing, effect.run)
+            timed = await loop.run_in_executor(self._timing, effect.run)
         except Exception:
             log.exception("timing a job alone failed", job=effect.job.name)
         else:
@@ -464,32 +524,27 @@ class Leader(MachineLoop):
         wiring = effect.wiring
         problem = None
         if wiring.begun:
-            problem = await moving.switched(config.move_command, config.file.parent, wiring)
+            problem = await moving.switch_links(config.move_command, config.file.parent, wiring)
         else:
-            await moving.drained(self.switches, wiring, config.drain_s)
+            await moving.drain(self.switches, wiring, config.drain_s)
         self.submit(events.MoveAdvanced(effect.number, problem))
 
     async def _raise_term(self, effect: effects.RaiseTerm) -> None:
-        """Raise the term above that of another primary, which cannot have the lease: this
-        controller holds it.
+        """Raise the term above that of another primary.
+
+        The other one cannot have the lease, because this controller holds it.
         """
         switch = effect.switch
         election_id = effect.election_id
+        now_us = time.time_ns() // 1000
         try:
-            term = await self._leadership.raise_term(
-                outranking(election_id, time.time_ns() // 1000, self.term)
-            )
+            wanted = outranking(election_id, now_us, self.term)
+            term = await self._leadership.raise_term(wanted)
         except ElectionError as error:
-            self.submit(
-                events.TermFailed(
-                    switch, election_id, f"cannot lead the switch: {error}", retry=False
-                )
-            )
+            reason = f"cannot lead the switch: {error}"
+            self.submit(events.TermFailed(switch, election_id, reason, retry=False))
         except StoreError as error:
-            self.submit(
-                events.TermFailed(
-                    switch, election_id, f"the store refuses a higher term: {error}", retry=True
-                )
-            )
+            reason = f"the store refuses a higher term: {error}"
+            self.submit(events.TermFailed(switch, election_id, reason, retry=True))
         else:
             self.submit(events.TermSaved(term))

@@ -46,7 +46,12 @@ _FIRST = ("time", "level", "logger", "event", "switch", "job", "term", "plan")
 _NOISY = {
     # It prints a traceback for an answer that cannot be read; the call fails as well.
     "grpc._common": "CRITICAL",
-    **dict.fromkeys(("asyncio", "grpc", "hpack", "httpcore", "httpx", "uvicorn.error"), "WARNING"),
+    "asyncio": "WARNING",
+    "grpc": "WARNING",
+    "hpack": "WARNING",
+    "httpcore": "WARNING",
+    "httpx": "WARNING",
+    "uvicorn.error": "WARNING",
 }
 """The lowest level at which a library may log.
 
@@ -87,12 +92,16 @@ class RepetitionLimit(logging.Filter):
         if window is None or now - window.began_at >= WINDOW_S:
             if window is not None and window.records > MOST:
                 _add(record, "dropped", window.records - MOST)
-            window = self._windows[kind] = _Window(now)
-            self._windows.move_to_end(kind)
-            if len(self._windows) > MOST_KINDS:
-                self._windows.popitem(last=False)
+            window = _Window(now)
+            self._begin(kind, window)
         window.records += 1
         return window.records <= MOST
+
+    def _begin(self, kind: Hashable, window: _Window) -> None:
+        self._windows[kind] = window
+        self._windows.move_to_end(kind)
+        if len(self._windows) > MOST_KINDS:
+            self._windows.popitem(last=False)
 
 
 def _kind(record: logging.LogRecord) -> Hashable:
@@ -112,10 +121,12 @@ def _kind(record: logging.LogRecord) -> Hashable:
     )
 
 
-def _add(record: logging.LogRecord, field: str, value: object) -> None:
-    """Add a field to a record of structlog, whose message is a mapping, or of the standard
-    library.
-    """
+def _add(
+    record: logging.LogRecord,
+    field: str,
+    value: object,
+) -> None:
+    """Add a field to a record of structlog or of the standard library."""
     if isinstance(record.msg, dict):
         record.msg[field] = value
     else:
@@ -124,20 +135,19 @@ def _add(record: logging.LogRecord, field: str, value: object) -> None:
 
 def get(name: str) -> Logger:
     """Return the logger of the module `name`. It may be created before `configure` is called."""
-    return cast(
-        Logger,
-        structlog.wrap_logger(
-            logging.getLogger(name),
-            processors=_OWN_RECORDS,
-            wrapper_class=structlog.stdlib.BoundLogger,
-            context_class=dict,
-        ),
+    logger = structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=_OWN_RECORDS,
+        wrapper_class=structlog.stdlib.BoundLogger,
+        context_class=dict,
     )
+    return cast(Logger, logger)
 
 
 def context(**fields: object) -> AbstractContextManager[None]:
-    """Add `fields` to every record made inside the context, including records of tasks that start
-    inside it.
+    """Add `fields` to every record made inside the context.
+
+    Records of tasks that start inside it have them, too.
     """
     return structlog.contextvars.bound_contextvars(**fields)
 
@@ -154,42 +164,54 @@ def configure(
     second call replaces the configuration of the first.
     """
     out = sys.stderr if stream is None else stream
-    terminal = out.isatty()
-    chosen: Format = style or ("text" if terminal else "json")
+    is_terminal = out.isatty()
+    if style is None:
+        style = "text" if is_terminal else "json"
     handler = _Handler(_unbuffered(out))
     handler.addFilter(limit or RepetitionLimit())
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_RENDERERS[chosen](terminal),
-            ],
-            foreign_pre_chain=[
-                structlog.contextvars.merge_contextvars,
-                structlog.stdlib.add_log_level,
-                structlog.stdlib.add_logger_name,
-                structlog.stdlib.ExtraAdder(),
-                _TIME,
-            ],
-        )
-    )
+    handler.setFormatter(_formatter(style, is_terminal))
+
     root = logging.getLogger()
-    for old in [one for one in root.handlers if isinstance(one, _Handler)]:
-        root.removeHandler(old)
-        old.close()
+    for former in list(root.handlers):
+        if isinstance(former, _Handler):
+            root.removeHandler(former)
+            former.close()
     root.addHandler(handler)
     root.setLevel(level.upper())
+    _quieten_libraries(level)
+    logging.captureWarnings(True)
+
+
+def _formatter(style: Format, is_terminal: bool) -> logging.Formatter:
+    render = _text(is_terminal) if style == "text" else _json()
+    return structlog.stdlib.ProcessorFormatter(
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            *render,
+        ],
+        foreign_pre_chain=[
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.stdlib.ExtraAdder(),
+            _TIME,
+        ],
+    )
+
+
+def _quieten_libraries(level: Level) -> None:
+    """Take away the libraries' own handlers, and set the levels at which they log."""
     for name in _OWN_HANDLERS:
         library = logging.getLogger(name)
         library.handlers.clear()
         library.propagate = True
     for name, lowest in _NOISY.items():
-        logging.getLogger(name).setLevel(
-            "DEBUG" if level == "debug" else max(lowest, level.upper(), key=_severity)
-        )
+        library_level = "DEBUG"
+        if level != "debug":
+            library_level = max(lowest, level.upper(), key=_severity)
+        logging.getLogger(name).setLevel(library_level)
     # The API writes its own access record, which has the token's name.
     logging.getLogger("uvicorn.access").setLevel("CRITICAL")
-    logging.captureWarnings(True)
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -199,56 +221,80 @@ class _Handler(logging.StreamHandler[TextIO]):
     """
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name that logging calls
-        if not isinstance(
-            sys.exc_info()[1], OSError | ValueError
-        ):  # ValueError: the stream is closed
+        error = sys.exc_info()[1]
+        # A ValueError says that the stream is closed.
+        if not isinstance(error, OSError | ValueError):
             super().handleError(record)
 
 
 def _unbuffered(stream: TextIO) -> TextIO:
-    """Return a stream to the same file that holds no text back, or `stream` itself if it has no
-    file descriptor.
+    """Return a stream to the same file that holds no text back.
 
-    A buffer would keep a record whose write failed, for example because the reader of the pipe is
-    gone. The interpreter flushes standard error once more when it exits, would fail again, and
-    would end with status 120.
+    It is `stream` itself if that has no file descriptor. A buffer would keep a record whose write
+    failed, for example because the reader of the pipe is gone. The interpreter flushes standard
+    error once more when it exits, would fail again, and would end with status 120.
     """
     try:
         descriptor = stream.fileno()
     except OSError:  # io.UnsupportedOperation: a stream in memory
         return stream
-    raw = cast(BinaryIO, open(descriptor, "wb", buffering=0, closefd=False))  # noqa: SIM115 - owns no descriptor
-    return io.TextIOWrapper(raw, encoding=stream.encoding, errors=stream.errors, write_through=True)
+    # It owns no descriptor, so nothing closes it.
+    opened = open(descriptor, "wb", buffering=0, closefd=False)  # noqa: SIM115
+    raw = cast(BinaryIO, opened)
+    return io.TextIOWrapper(
+        raw,
+        encoding=stream.encoding,
+        errors=stream.errors,
+        write_through=True,
+    )
 
 
-def _first_things_first(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
-    return {key: record[key] for key in _FIRST if key in record} | dict(record)
+def _first_things_first(
+    _: WrappedLogger,
+    __: str,
+    record: EventDict,
+) -> EventDict:
+    first = {key: record[key] for key in _FIRST if key in record}
+    return {**first, **record}
 
 
-def _one_line(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
+def _one_line(
+    _: WrappedLogger,
+    __: str,
+    record: EventDict,
+) -> EventDict:
     """Escape what would look like another record or control the terminal.
 
     Tracebacks keep their line breaks.
     """
-    return {
-        key: value if key == "exception" else _escaped(value) if isinstance(value, str) else value
-        for key, value in record.items()
-    }
+    escaped = dict(record)
+    for key, value in record.items():
+        if isinstance(value, str) and key != "exception":
+            escaped[key] = _escape(value)
+    return escaped
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     if text.isprintable():
         return text
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
-    )
+    return "".join(map(_escape_character, text))
+
+
+def _escape_character(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def _severity(level: str) -> int:
     return logging.getLevelNamesMapping()[level]
 
 
-_TIME: Processor = structlog.processors.TimeStamper(fmt="iso", utc=True, key="time")
+_TIME: Processor = structlog.processors.TimeStamper(
+    fmt="iso",
+    utc=True,
+    key="time",
+)
 _OWN_RECORDS: list[Processor] = [
     structlog.stdlib.filter_by_level,
     structlog.contextvars.merge_contextvars,
@@ -260,10 +306,11 @@ _OWN_RECORDS: list[Processor] = [
 ]
 
 
-def _json(_: bool) -> list[Processor]:
+def _json() -> list[Processor]:
     # Leave local variables out: they may hold secrets under any name.
     frames = structlog.tracebacks.ExceptionDictTransformer(
-        show_locals=False, max_frames=_MAX_FRAMES
+        show_locals=False,
+        max_frames=_MAX_FRAMES,
     )
     return [
         structlog.processors.ExceptionRenderer(frames),
@@ -287,6 +334,3 @@ def _text(colours: bool) -> list[Processor]:
             exception_formatter=structlog.dev.plain_traceback,
         ),
     ]
-
-
-_RENDERERS = {"json": _json, "text": _text}

@@ -1,6 +1,4 @@
-"""The loop around the machine of `echelon.controller.machine`, the same in real and in virtual
-time.
-"""
+"""The loop around the machine of `echelon.controller.machine`, in real and in virtual time."""
 
 from __future__ import annotations
 
@@ -12,14 +10,13 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from echelon.controller.machine.effects import Effect
-from echelon.controller.machine.events import Digests, Event, Instant
+from echelon.controller.machine.events import Digests, Event
+from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.machine import Machine
 
 
 class MachineLoop(ABC):
-    """A machine, the events that wait for it, and the tasks that its effects start, on one event
-    loop.
-    """
+    """A machine on an event loop, with the events that wait for it and the tasks of its effects."""
 
     def __init__(self) -> None:
         self.machine: Machine
@@ -51,8 +48,9 @@ class MachineLoop(ABC):
             self._carry_out(effect)
 
     async def _report(self, switch: str, digests: Sequence[Mapping[str, int]]) -> None:
-        """Submit what a switch reports, and wait until it was dealt with; then the switch is told
-        so.
+        """Submit what a switch reports, and wait until it was dealt with.
+
+        Then the switch gets an acknowledgement.
         """
         number = next(self._numbers)
         dealt_with = self._reports[number] = asyncio.get_running_loop().create_future()
@@ -79,7 +77,10 @@ class MachineLoop(ABC):
 
         def ended(task: asyncio.Task[None]) -> None:
             tasks.discard(task)
-            if not task.cancelled() and (error := task.exception()) is not None:
+            if task.cancelled():
+                return
+            error = task.exception()
+            if error is not None:
                 self._fail(error)
 
         task = asyncio.get_running_loop().create_task(work)

@@ -1,5 +1,4 @@
-"""The move of links at the switches: waiting until nothing is on its way over them, and telling the
-optical switch.
+"""The move of links: waiting until no packet is on its way over them, and the optical switch.
 
 The optical switch is told by a command, which gets one JSON object on standard input: `links`, all
 links as they are to be, and of these `come`, those that are new or at other ports, and `go`, those
@@ -17,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from echelon.controller.machine.errors import one_line
 from echelon.controller.machine.wiring import Wiring, as_written
+from echelon.model.quantities import one_line
 from echelon.switches.southbound.errors import SouthboundError
 
 if TYPE_CHECKING:
@@ -32,62 +31,84 @@ _LIMIT_S = 120.0
 """The longest time that the command may take."""
 
 
-async def drained(switches: Switches, wiring: Wiring, most_s: float) -> None:
+async def drain(
+    switches: Switches,
+    wiring: Wiring,
+    most_s: float,
+) -> None:
     """Return when the ports of the links that go have sent nothing for a while, or after `most_s`.
 
     A queue with packets sends. Where switches do not count, `most_s` passes.
     """
-    ends = [
-        end
-        for cable in wiring.going
-        for end in (cable.a, cable.b)
-        if end.node in wiring.now.switches
-    ]
-    if wiring.going:
-        slowest_bps = min(cable.rate_bps for cable in wiring.going)
-    else:
-        slowest_bps = 1
-    quiet_s = max(_QUIET_S, 2 * 8 * _LARGEST_BYTES / slowest_bps)
-    over_s = time.monotonic() + most_s
+    ports = _ports_of_switches(wiring)
+    rates_bps = [cable.rate_bps for cable in wiring.going]
+    slowest_bps = min(rates_bps, default=1)
+    # A packet counts when it has been sent: a queue that sends counts one at least in this time.
+    two_packets_s = 2 * 8 * _LARGEST_BYTES / slowest_bps
+    quiet_s = max(_QUIET_S, two_packets_s)
+
+    ends_at_s = time.monotonic() + most_s
     before = None
-    while (left_s := over_s - time.monotonic()) > 0:
-        now = await _counts(switches, {(end.node, end.port) for end in ends})
+    while True:
+        left_s = ends_at_s - time.monotonic()
+        if left_s <= 0:
+            break
+        now = await _packets_sent(switches, ports)
         if now is not None and now == before:
             break
         before = now
         await asyncio.sleep(min(quiet_s, left_s))
+
     # What was sent last arrives.
-    await asyncio.sleep(max((float(cable.delay_s) for cable in wiring.going), default=0.0))
+    delays_s = [float(cable.delay_s) for cable in wiring.going]
+    await asyncio.sleep(max(delays_s, default=0.0))
 
 
-async def _counts(
+def _ports_of_switches(wiring: Wiring) -> set[tuple[str, int]]:
+    """Return the ports of switches at the links that go."""
+    ports = set()
+    for cable in wiring.going:
+        for end in (cable.a, cable.b):
+            if end.node in wiring.now.switches:
+                ports.add((end.node, end.port))
+    return ports
+
+
+async def _packets_sent(
     switches: Switches, ports: set[tuple[str, int]]
 ) -> Mapping[tuple[str, int, int], int] | None:
     """Return how many packets each queue of these ports has sent; None: nobody knows of some."""
     names = sorted({switch for switch, _ in ports})
+    readings = [switches[name].queue_counts() for name in names]
     try:
-        read = await asyncio.gather(*(switches[name].queue_counts() for name in names))
+        counts = await asyncio.gather(*readings)
     except SouthboundError:
         return None
-    counts = {
-        (name, *place): one.packets
-        for name, of_switch in zip(names, read, strict=True)
-        for place, one in of_switch.items()
-        if (name, place[0]) in ports
-    }
-    if {(switch, port) for switch, port, _ in counts} == ports:
-        return counts
-    return None
+
+    packets = {}
+    for name, queues in zip(names, counts, strict=True):
+        for (port, queue), count in queues.items():
+            if (name, port) in ports:
+                packets[name, port, queue] = count.packets
+    counted = {(switch, port) for switch, port, _ in packets}
+    return packets if counted == ports else None
 
 
-async def switched(command: Sequence[str], directory: Path, wiring: Wiring) -> str | None:
+async def switch_links(
+    command: Sequence[str],
+    directory: Path,
+    wiring: Wiring,
+) -> str | None:
     """Run the command of the optical switch.
 
     Return the reason, in one line, why the links do not stand.
     """
     assert wiring.then is not None
-    of = {"links": wiring.then.cables, "come": wiring.coming, "go": wiring.going}
-    order = {key: [as_written(cable) for cable in cables] for key, cables in of.items()}
+    order = {
+        "links": list(map(as_written, wiring.then.cables)),
+        "come": list(map(as_written, wiring.coming)),
+        "go": list(map(as_written, wiring.going)),
+    }
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -100,14 +121,15 @@ async def switched(command: Sequence[str], directory: Path, wiring: Wiring) -> s
         return f"{command[0]} cannot be run: {error.strerror or error}"
     try:
         async with asyncio.timeout(_LIMIT_S):
-            said, _ = await process.communicate(json.dumps(order).encode())
+            order_text = json.dumps(order)
+            output, _ = await process.communicate(order_text.encode())
     except TimeoutError:
         return f"{command[0]} took more than {_LIMIT_S:g} s"
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    text = one_line(said.decode(errors="replace"))
     if process.returncode == 0:
         return None
+    text = one_line(output.decode(errors="replace"))
     return f"{command[0]} ended with status {process.returncode}: {text}"

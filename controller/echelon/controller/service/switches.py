@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from echelon.controller.machine import facts
 from echelon.controller.machine.errors import UnknownError
 from echelon.controller.service import logs
-from echelon.controller.service.told import Metrics
+from echelon.controller.service.metrics import Metrics
 from echelon.model.documents import suggestion
 from echelon.switches.lowering.intent import Intent
 from echelon.switches.southbound.codec import owner_of
@@ -40,6 +40,8 @@ from echelon.switches.targets import TARGETS, Site
 
 if TYPE_CHECKING:
     from echelon.controller.service.config import ServiceConfig, SwitchConfig
+
+_UNWATCHED = "its ports are not watched: plans do not lead around links of ports that are down"
 
 log = logs.get(__name__)
 
@@ -71,39 +73,37 @@ class Switches:
 
         def connect(switch: SwitchConfig) -> SwitchConnection:
             metrics.count(facts.SwitchAdded(switch.name))
+            # A generator of its own: what one connection draws does not change what others draw.
+            rng_of_switch = random.Random(rng.random())
             return SwitchConnection(
                 _endpoint(config, switch),
                 term=term,
                 on_event=self._on_event,
                 on_digests=on_digests,
-                rng=random.Random(rng.random()),
+                rng=rng_of_switch,
                 timing=Timing(audit_s=config.audit_s),
             )
 
-        self._connections = {name: connect(switch) for name, switch in config.switches.items()}
+        switches = config.switches
+        self._connections = {name: connect(switch) for name, switch in switches.items()}
 
     def __getitem__(self, name: str) -> SwitchConnection:
         """Return the connection with that switch. Raises `UnknownError`."""
         connection = self._connections.get(name)
         if connection is None:
-            raise UnknownError(
-                f"there is no switch '{name}' ({suggestion(name, self._connections)})",
-                code="unknown-switch",
-            )
+            hint = suggestion(name, self._connections)
+            raise UnknownError(f"there is no switch '{name}' ({hint})", code="unknown-switch")
         return connection
 
     async def marked(self) -> Mapping[str, int]:
-        """Return how many entries with this service's mark each switch holds, of those that answer
-        soon.
+        """Return how many entries with this service's mark each switch holds.
+
+        Those that do not answer soon are left out.
         """
-        names = list(self._connections)
-        return dict(
-            zip(
-                names,
-                await asyncio.gather(*(self._connections[one].marked() for one in names)),
-                strict=True,
-            )
-        )
+        connections = self._connections
+        readings = [connection.marked() for connection in connections.values()]
+        counts = await asyncio.gather(*readings)
+        return dict(zip(connections, counts, strict=True))
 
     def snapshots(self) -> Sequence[ConnectionSnapshot]:
         """Return a snapshot of every switch."""
@@ -135,78 +135,101 @@ class Switches:
             connection.set_term(term)
 
     def _on_event(self, event: SwitchEvent) -> None:
+        # Counted first, so that the log has the event before what the machine does about it.
         self._count(event)
         self._submit(event)
-        seen = self._connections[event.switch].snapshot()
-        refused = self._refused.get(event.switch, 0)
-        self._metrics.count(
-            facts.EntriesCounted(
-                event.switch, seen.entries or 0, seen.wanted_entries, seen.foreign_entries, refused
-            )
+        connection = self._connections[event.switch].snapshot()
+        counted = facts.EntriesCounted(
+            switch=event.switch,
+            held=connection.entries or 0,
+            wanted=connection.wanted_entries,
+            foreign=connection.foreign_entries,
+            refused=self._refused.get(event.switch, 0),
         )
+        self._metrics.count(counted)
 
     def _count(self, event: SwitchEvent) -> None:
         """Tell metrics and the log what a connection says."""
         match event:
-            case SwitchChanged(switch, state, problem):
-                self._metrics.count(facts.SwitchInState(switch, state))
-                if state == "ready":
-                    self._unready_since.pop(switch, None)
-                else:
-                    self._unready_since.setdefault(switch, time.monotonic())
-                # A change of the plan passes through these two states on every switch.
-                usual = state in ("writing", "ready") and switch not in self._troubled
-                if problem:
-                    self._troubled.add(switch)
-                elif state == "ready":
-                    self._troubled.discard(switch)
-                if problem:
-                    say = log.warning
-                elif usual:
-                    say = log.debug
-                else:
-                    say = log.info
-                say("switch", switch=switch, state=state, problem=problem)
+            case SwitchChanged():
+                fact = facts.SwitchInState(event.switch, event.state)
+                self._metrics.count(fact)
+                self._note_state(event)
             case SwitchConnected(switch):
                 self._metrics.count(facts.SwitchSessionOpened(switch))
             case Acknowledged(switch, _, encoding_s, rpc_s, inserts, modifies, deletes):
                 self._refused[switch] = 0
-                self._metrics.count(
-                    facts.IntentWritten(switch, inserts, modifies, deletes, encoding_s + rpc_s)
-                )
+                duration_s = encoding_s + rpc_s
+                written = facts.IntentWritten(switch, inserts, modifies, deletes, duration_s)
+                self._metrics.count(written)
             case IntentRefused(switch, problem, version, entries):
                 self._refused[switch] = entries
+                event_text = "part of the intent refused"
                 log.error(
-                    "part of the intent refused", switch=switch, plan=version, problem=problem
+                    event_text,
+                    switch=switch,
+                    plan=version,
+                    problem=problem,
                 )
             case PortsUnwatched(switch, problem):
-                lost = (
-                    "its ports are not watched: plans do not lead around links of ports that are"
-                    " down"
+                log.warning(
+                    _UNWATCHED,
+                    switch=switch,
+                    problem=problem,
                 )
-                log.warning(lost, switch=switch, problem=problem)
             case DriftRepaired(switch, count):
                 self._metrics.count(facts.SwitchAudited(switch, count))
                 if count:
-                    log.warning("drift repaired", switch=switch, entries=count)
+                    log.warning(
+                        "drift repaired",
+                        switch=switch,
+                        entries=count,
+                    )
+
+    def _note_state(self, event: SwitchChanged) -> None:
+        switch = event.switch
+        is_ready = event.state == "ready"
+        if is_ready:
+            self._unready_since.pop(switch, None)
+        else:
+            self._unready_since.setdefault(switch, time.monotonic())
+
+        was_troubled = switch in self._troubled
+        if event.problem:
+            self._troubled.add(switch)
+        elif is_ready:
+            self._troubled.discard(switch)
+
+        write = log.info
+        if event.problem:
+            write = log.warning
+        elif event.state in ("writing", "ready") and not was_troubled:
+            # A change of the plan passes through these two states on every switch.
+            write = log.debug
+        write(
+            "switch",
+            switch=switch,
+            state=event.state,
+            problem=event.problem,
+        )
 
 
 def _endpoint(config: ServiceConfig, switch: SwitchConfig) -> Endpoint:
     fabric = config.fabric
     target = TARGETS[switch.target]
-    rates = {
-        port: fabric.rate_bps[node, to]
-        for (node, to), port in fabric.port_to.items()
-        if node == switch.name
-    }
+    options = switch.options
+    rates = {}
+    for (node, neighbour), port in fabric.port_to.items():
+        if node == switch.name:
+            rates[port] = fabric.rate_bps[node, neighbour]
     return Endpoint(
         name=switch.name,
         address=switch.address,
         device_id=switch.device_id,
-        program=target.program(switch.options),
+        program=target.program(options),
         target=switch.target,
         tls=switch.tls,
-        queues=target.queue_driver(switch.options, Site(switch.name, rates)),
+        queues=target.queue_driver(options, Site(switch.name, rates)),
         owner=owner_of(config.name),
-        session=target.session_factory(switch.options),
+        session=target.session_factory(options),
     )

@@ -16,12 +16,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from echelon.controller.machine import events
-from echelon.controller.machine.errors import one_line
+from echelon.controller.machine.change import ChangeRequest
+from echelon.controller.machine.events import Request
 from echelon.controller.machine.jobs import NO_QUOTA, Quota
 from echelon.controller.machine.records import Changes, Document, Key
 from echelon.controller.service import logs
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt, one_line
 
 log = logs.get(__name__)
 
@@ -69,69 +69,80 @@ class Trail:
         self, documents: Mapping[str, Document], clock: Callable[[], float] = time.time
     ) -> None:
         self._clock = clock
-        self._records = deque(
-            (one for _, document in sorted(documents.items()) for one in _read(document)),
-            maxlen=KEPT,
-        )
-        self._numbers = itertools.count(
-            1 + max((int(key) for key in documents if key.isdecimal()), default=0)
-        )
-        self._asked: dict[int, tuple[Origin, events.ChangeRequest]] = {}
+        self._records: deque[Record] = deque(maxlen=KEPT)
+        for _, document in sorted(documents.items()):
+            self._records.extend(_read(document))
+        places = [int(key) for key in documents if key.isdecimal()]
+        last = max(places, default=0)
+        self._places = itertools.count(last + 1)
+        self._asked: dict[int, tuple[Origin, ChangeRequest]] = {}
         self._saving: dict[int, Record] = {}
         self._noted: dict[int, Record] = {}
-        """What no saved change tells of, by place, until it is saved."""
+        """The records that no saved change has, by place, until they are saved."""
 
     @property
     def records(self) -> Sequence[Record]:
         """The records of changes that are saved, and of what was noted, oldest first."""
         return *self._records, *self._noted.values()
 
-    def remember(self, number: int, request: events.Request) -> None:
+    def remember(self, number: int, request: Request) -> None:
         """Remember who asks for `request`, if it is a change."""
         origin = ORIGIN.get()
-        if origin is not None and isinstance(request, events.ChangeRequest):
+        if origin is not None and isinstance(request, ChangeRequest):
             self._asked[number] = origin, request
 
     def fields(self, number: int | None) -> dict[str, Any]:
-        """Return the fields of log records about the request of that number; empty: it is not
-        known.
-        """
-        asked = None if number is None else self._asked.get(number)
-        if asked is None:
+        """Return the fields of log records about a request; empty: nobody asked for it."""
+        if number is None or number not in self._asked:
             return {}
-        return {"request": asked[0].request, "client": asked[0].client}
+        origin, _ = self._asked[number]
+        return {"request": origin.request, "client": origin.client}
 
     def recorded(self, number: int | None, changes: Changes) -> Changes:
-        """Return the changes of a request with their record."""
+        """Return the changes of a request with their record; None: with those that were noted."""
         if number is None:
             return _with(self._noted, changes)
-        origin, request = self._asked.get(number, (None, None))
-        told = None if request is None else _told(request)
-        if origin is None or told is None:
+        if number not in self._asked:
             return changes
-        record = self._saving[number] = Record(
-            self._clock(), *told, origin.request, origin.client, origin.address
-        )
-        return _with({next(self._numbers): record}, changes)
+        origin, request = self._asked[number]
+        description = request.trail_entry()
+        if description is None:
+            return changes
+        action, subject = description
+        record = _record(self._clock(), action, subject, origin)
+        self._saving[number] = record
+        place = next(self._places)
+        return _with({place: record}, changes)
 
-    def note(self, action: str, subject: str, origin: Origin | None = None) -> None:
-        """Record what no saved change tells of, in the next commit of a plan or of records. None:
-        the controller does it by itself."""
-        at = self._clock()
-        own = origin or Origin(f"{at:.6f}", None, None)
-        self._noted[next(self._numbers)] = Record(
-            at, action, subject, own.request, own.client, own.address
-        )
+    def note(
+        self,
+        action: str,
+        subject: str,
+        origin: Origin | None = None,
+    ) -> None:
+        """Record what no saved change tells of, in the next commit of a plan or of records.
+
+        Without an `origin` the controller does it by itself.
+        """
+        now = self._clock()
+        if origin is None:
+            origin = Origin(f"{now:.6f}", None, None)
+        place = next(self._places)
+        self._noted[place] = _record(now, action, subject, origin)
         if len(self._noted) > KEPT:
             del self._noted[min(self._noted)]
 
     def saved(self, number: int | None, stored: Changes) -> None:
-        """Take up the records of changes that are on disk; None: those of a plan, or of records
-        alone.
+        """Take up the records of changes that are on disk.
+
+        None is the number of the changes of a plan, and of records alone.
         """
-        for place in [one for one in self._noted if _key(one) in stored.puts]:
-            self._records.append(self._noted.pop(place))
-        if number is not None and (record := self._saving.pop(number, None)) is not None:
+        for place in list(self._noted):
+            if _key(place) in stored.puts:
+                record = self._noted.pop(place)
+                self._records.append(record)
+        if number is not None and number in self._saving:
+            record = self._saving.pop(number)
             self._records.append(record)
 
     def forget(self, number: int) -> None:
@@ -140,49 +151,39 @@ class Trail:
         self._saving.pop(number, None)
 
 
+def _record(
+    time_s: float,
+    action: str,
+    subject: str,
+    origin: Origin,
+) -> Record:
+    return Record(time_s, action, subject, origin.request, origin.client, origin.address)
+
+
 def _read(document: Document) -> Iterator[Record]:
+    """Yield the record in a document, unless it is damaged."""
     try:
         yield _RECORD.validate_python(document)
     except ValidationError as error:
         log.warning(
             "a damaged record of the trail is set aside",
-            record=shown(document),
+            record=excerpt(document),
             problem=one_line(str(error)),
         )
 
 
 def _with(records: Mapping[int, Record], changes: Changes) -> Changes:
+    """Return changes with records, which take the place of those that are too old."""
+    if not records:
+        return changes
+    puts = dict(changes.puts)
+    deletes = list(changes.deletes)
     for place, record in records.items():
-        changes = Changes(
-            {**changes.puts, _key(place): asdict(record)},
-            [*changes.deletes, _key(place - KEPT)] if place > KEPT else changes.deletes,
-        )
-    return changes
+        puts[_key(place)] = asdict(record)
+        if place > KEPT:
+            deletes.append(_key(place - KEPT))
+    return Changes(puts, deletes)
 
 
 def _key(place: int) -> Key:
     return "events", f"{place:012d}"
-
-
-def _told(request: events.ChangeRequest) -> tuple[str, str] | None:
-    """Return the action and its object; None: the request is not recorded."""
-    match request:
-        case events.RegisterJob(replace=replace, spec=spec):
-            return "replace job" if replace else "register job", spec.job
-        case events.RemoveJob(job=job):
-            return "remove job", job
-        case events.ReportDistances(job=job, echelonflow=echelonflow):
-            return "report distances", f"{job} {echelonflow}"
-        case events.ReportConnections():
-            # No person asked for it, and many such records would take the place of others.
-            return None
-        case events.ChoosePolicy(policy=policy):
-            return "choose policy", " ".join(
-                [policy.name, *(f"{key}={value}" for key, value in policy.parameters.items())]
-            )
-        case events.SetLink(a=a, b=b, drained=drained):
-            return "drain link" if drained else "restore link", f"{a} - {b}"
-        case events.MoveLinks(spec=spec):
-            return "move links", spec.fabric
-        case events.TurnLinks():
-            return "links moved", "by hand"

@@ -53,25 +53,27 @@ class WorkProcess:
         if self._ended:
             self.close()
         try:
-            asked = pickle.dumps(work)
+            pickled = pickle.dumps(work)
         except Exception as error:
-            raise WorkLostError(
-                f"cannot be handed over: {type(error).__name__}: {error}", retry=False
-            ) from None
+            reason = f"cannot be handed over: {type(error).__name__}: {error}"
+            raise WorkLostError(reason, retry=False) from None
+
         try:
-            process = self._process = self._process or _start(self._nice)
+            if self._process is None:
+                self._process = _start(self._nice)
+            process = self._process
+            # `end` may have been called while the process was started, when it saw none.
             if self._ended:
                 process.kill()
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(asked)
+            process.stdin.write(pickled)
             process.stdin.flush()
             result: T = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             self.close()
-            raise WorkLostError(
-                f"the process for it has ended ({type(error).__name__})", retry=True
-            ) from None
+            reason = f"the process for it has ended ({type(error).__name__})"
+            raise WorkLostError(reason, retry=True) from None
         return result
 
     def end(self) -> None:
@@ -93,7 +95,7 @@ class WorkProcess:
 
 def _start(nice: int) -> subprocess.Popen[bytes]:
     # With our modules, wherever they come from: what is pickled names them.
-    modules = os.pathsep.join(filter(None, sys.path))
+    modules = os.pathsep.join(path for path in sys.path if path)
     return subprocess.Popen(
         [sys.executable, "-Pm", __name__, str(nice)],
         stdin=subprocess.PIPE,
@@ -103,21 +105,21 @@ def _start(nice: int) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Do the work that comes on standard input, piece by piece, and write the results to standard
-    output.
-    """
+    """Do the work that comes on standard input, and write the results to standard output."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent may have ended before that: then nothing would end this process.
     if os.getppid() != parent:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A sandbox may forbid it.
     with suppress(OSError):
         os.nice(int(sys.argv[1]))
-    results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    output = sys.stdout.fileno()
+    results = os.fdopen(os.dup(output), "wb")
     # What a policy prints is no result.
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), output)
     with suppress(EOFError):
         while True:
             work: Callable[[], object] = pickle.load(sys.stdin.buffer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, pairwise, product
 from math import prod
 
 from echelon.model.documents import DocumentError, parse_document
@@ -27,13 +27,16 @@ Link = tuple[str, str, int]
 """Two nodes and the rate of the link between them, bits per second."""
 
 
-def one_tor(servers: int = 4, rate_bps: int = LINK_BPS, delay_s: Fraction = DELAY_S) -> FabricSpec:
+def one_tor(
+    servers: int = 4,
+    rate_bps: int = LINK_BPS,
+    delay_s: Fraction = DELAY_S,
+) -> FabricSpec:
     """Return servers s0, s1... at one top-of-rack switch."""
-    _check(servers=(servers, 2))
+    _check(2, servers=servers)
     hosts = [f"s{n}" for n in range(servers)]
-    return _fabric(
-        f"one_tor_{servers}", hosts, ["tor"], [(host, "tor", rate_bps) for host in hosts], delay_s
-    )
+    links = _all_links(hosts, ["tor"], rate_bps)
+    return _fabric(f"one_tor_{servers}", hosts, ["tor"], links, delay_s)
 
 
 def thesis_a(rate_bps: int = 250_000_000, delay_s: Fraction = DELAY_S) -> FabricSpec:
@@ -45,12 +48,9 @@ def thesis_a(rate_bps: int = 250_000_000, delay_s: Fraction = DELAY_S) -> Fabric
     S0 and the top-of-rack switch. S0's own link to it is four times as fast (the NICs of the thesis
     could do 100 Gbit/s and were limited to 25), so that nothing waits in front of it.
     """
-    servers = [f"s{n}" for n in range(4)]
-    links = [
-        ("s0", "nic0", 4 * rate_bps),
-        ("nic0", "tor", rate_bps),
-        *((server, "tor", rate_bps) for server in servers[1:]),
-    ]
+    servers = ["s0", "s1", "s2", "s3"]
+    links = [("s0", "nic0", 4 * rate_bps)]
+    links += _all_links(["nic0", *servers[1:]], ["tor"], rate_bps)
     return _fabric("thesis_a", servers, ["nic0", "tor"], links, delay_s)
 
 
@@ -59,45 +59,46 @@ def thesis_b(rate_bps: int = 250_000_000, delay_s: Fraction = DELAY_S) -> Fabric
 
     Cross traffic goes from S2 to S0. The bottleneck is the port of the top-of-rack switch to S0.
     """
-    servers = [f"s{n}" for n in range(4)]
-    return _fabric(
-        "thesis_b", servers, ["tor"], [(server, "tor", rate_bps) for server in servers], delay_s
-    )
+    servers = ["s0", "s1", "s2", "s3"]
+    links = _all_links(servers, ["tor"], rate_bps)
+    return _fabric("thesis_b", servers, ["tor"], links, delay_s)
 
 
 def dumbbell(
-    pairs: int, rate_bps: int = LINK_BPS, nic_bps: int = NIC_BPS, delay_s: Fraction = DELAY_S
+    pairs: int,
+    rate_bps: int = LINK_BPS,
+    nic_bps: int = NIC_BPS,
+    delay_s: Fraction = DELAY_S,
 ) -> FabricSpec:
     """Return hosts a1, a2... at one switch and b1, b2... at another.
 
     The link between the switches, of `rate_bps`, is the bottleneck.
     """
-    _check(pairs=(pairs, 1))
-    sides = {
-        "s1": [f"a{n}" for n in range(1, pairs + 1)],
-        "s2": [f"b{n}" for n in range(1, pairs + 1)],
-    }
-    links = [
-        ("s1", "s2", rate_bps),
-        *((host, switch, nic_bps) for switch, hosts in sides.items() for host in hosts),
-    ]
-    return _fabric(f"dumbbell_{pairs}", [*sides["s1"], *sides["s2"]], list(sides), links, delay_s)
+    _check(1, pairs=pairs)
+    left = _names("a", pairs)
+    right = _names("b", pairs)
+    links = [("s1", "s2", rate_bps)]
+    links += _all_links(left, ["s1"], nic_bps)
+    links += _all_links(right, ["s2"], nic_bps)
+    return _fabric(f"dumbbell_{pairs}", [*left, *right], ["s1", "s2"], links, delay_s)
 
 
 def line(
-    switches: int, rate_bps: int = LINK_BPS, nic_bps: int = NIC_BPS, delay_s: Fraction = DELAY_S
+    switches: int,
+    rate_bps: int = LINK_BPS,
+    nic_bps: int = NIC_BPS,
+    delay_s: Fraction = DELAY_S,
 ) -> FabricSpec:
     """Return switches s1, s2... in a line, with a host at each.
 
     The links between switches, of `rate_bps`, are the bottlenecks.
     """
-    _check(switches=(switches, 2))
-    numbers = range(1, switches + 1)
-    links = [(f"h{n}", f"s{n}", nic_bps) for n in numbers]
-    links += [(f"s{n}", f"s{n + 1}", rate_bps) for n in numbers[:-1]]
-    return _fabric(
-        f"line_{switches}", [f"h{n}" for n in numbers], [f"s{n}" for n in numbers], links, delay_s
-    )
+    _check(2, switches=switches)
+    hosts = _names("h", switches)
+    switch_names = _names("s", switches)
+    links = _host_links(hosts, switch_names, nic_bps)
+    links += [(a, b, rate_bps) for a, b in pairwise(switch_names)]
+    return _fabric(f"line_{switches}", hosts, switch_names, links, delay_s)
 
 
 def leaf_spine(
@@ -114,21 +115,28 @@ def leaf_spine(
     Hosts have links of `rate_bps`. `oversubscription` is what the hosts of a leaf can send, divided
     by what its uplinks carry.
     """
-    _check(leaves=(leaves, 1), spines=(spines, 1), hosts_per_leaf=(hosts_per_leaf, 1))
+    _check(
+        1,
+        leaves=leaves,
+        spines=spines,
+        hosts_per_leaf=hosts_per_leaf,
+    )
     uplink_bps = _uplink_bps(hosts_per_leaf * rate_bps, spines, oversubscription)
-    leaf_names = [f"leaf{n}" for n in range(1, leaves + 1)]
-    spine_names = [f"spine{n}" for n in range(1, spines + 1)]
+    leaf_names = _names("leaf", leaves)
+    spine_names = _names("spine", spines)
     _check_size(leaves * hosts_per_leaf, leaves * (spines + hosts_per_leaf))
-    hosts = [f"h{n}" for n in range(1, leaves * hosts_per_leaf + 1)]
-    links = [(leaf, spine, uplink_bps) for leaf in leaf_names for spine in spine_names]
-    links += [
-        (host, leaf_names[index // hosts_per_leaf], rate_bps) for index, host in enumerate(hosts)
-    ]
+    hosts = _names("h", leaves * hosts_per_leaf)
+    links = _all_links(leaf_names, spine_names, uplink_bps)
+    links += _host_links(hosts, leaf_names, rate_bps)
     name = f"leaf_spine_{leaves}_{spines}_{hosts_per_leaf}"
     return _fabric(name, hosts, [*leaf_names, *spine_names], links, delay_s)
 
 
-def fat_tree(k: int = 4, rate_bps: int = LINK_BPS, delay_s: Fraction = DELAY_S) -> FabricSpec:
+def fat_tree(
+    k: int = 4,
+    rate_bps: int = LINK_BPS,
+    delay_s: Fraction = DELAY_S,
+) -> FabricSpec:
     """Return a fat-tree (Al-Fares, Loukissas and Vahdat, A Scalable, Commodity Data Center Network
     Architecture, SIGCOMM '08, section 3).
 
@@ -151,20 +159,19 @@ def fat_tree(k: int = 4, rate_bps: int = LINK_BPS, delay_s: Fraction = DELAY_S) 
     up: list[Link] = []
     for pod in pods:
         for switch in rows:
+            edge = f"edge{pod}-{switch}"
             for identity in range(2, 2 + half):
                 host = f"h{len(hosts) + 1}"
                 hosts[host] = f"10.{pod}.{switch}.{identity}"
-                down.append((host, f"edge{pod}-{switch}", rate_bps))
-        down += [
-            (f"edge{pod}-{edge}", f"agg{pod}-{agg}", rate_bps) for edge in rows for agg in rows
-        ]
-        up += [
-            (f"agg{pod}-{row}", f"core{row}-{column}", rate_bps) for row in rows for column in rows
-        ]
-    switches = [
-        *(f"{stage}{pod}-{switch}" for stage in ("edge", "agg") for pod in pods for switch in rows),
-        *(f"core{row}-{column}" for row in rows for column in rows),
-    ]
+                down.append((host, edge, rate_bps))
+        for row, column in product(rows, rows):
+            edge = f"edge{pod}-{row}"
+            down.append((edge, f"agg{pod}-{column}", rate_bps))
+            aggregation = f"agg{pod}-{row}"
+            up.append((aggregation, f"core{row}-{column}", rate_bps))
+    switches = [f"edge{pod}-{switch}" for pod, switch in product(pods, rows)]
+    switches += [f"agg{pod}-{switch}" for pod, switch in product(pods, rows)]
+    switches += [f"core{row}-{column}" for row, column in product(rows, rows)]
     return _fabric(f"fat_tree_{k}", hosts, switches, [*down, *up], delay_s)
 
 
@@ -185,32 +192,33 @@ def clos(
     can send to it.
     """
     _check(
-        pods=(pods, 1), leaves=(leaves, 1), spines=(spines, 1), hosts_per_leaf=(hosts_per_leaf, 1)
+        1,
+        pods=pods,
+        leaves=leaves,
+        spines=spines,
+        hosts_per_leaf=hosts_per_leaf,
     )
     uplink_bps = _uplink_bps(hosts_per_leaf * rate_bps, spines, oversubscription)
     core_bps = _uplink_bps(leaves * uplink_bps, spines, 1)
-    hosts = [f"h{n}" for n in range(1, pods * leaves * hosts_per_leaf + 1)]
+    hosts = _names("h", pods * leaves * hosts_per_leaf)
     _check_size(len(hosts), len(hosts) + pods * spines * (leaves + spines))
-    leaf_names = [f"leaf{pod}-{n}" for pod in range(1, pods + 1) for n in range(1, leaves + 1)]
-    cores = [f"core{plane}-{n}" for plane in range(1, spines + 1) for n in range(1, spines + 1)]
-    numbers = [(pod, n) for pod in range(1, pods + 1) for n in range(1, spines + 1)]
-    links = [
-        (host, leaf_names[place // hosts_per_leaf], rate_bps) for place, host in enumerate(hosts)
-    ]
-    links += [
-        (f"leaf{pod}-{leaf}", f"spine{pod}-{n}", uplink_bps)
-        for pod, n in numbers
-        for leaf in range(1, leaves + 1)
-    ]
-    links += [
-        (f"spine{pod}-{n}", f"core{n}-{core}", core_bps)
-        for pod, n in numbers
-        for core in range(1, spines + 1)
-    ]
-    switches = [*leaf_names, *(f"spine{pod}-{n}" for pod, n in numbers), *cores]
-    return _fabric(
-        f"clos_{pods}_{leaves}_{spines}_{hosts_per_leaf}", hosts, switches, links, delay_s
-    )
+    leaf_names: list[str] = []
+    spine_names: list[str] = []
+    cores: list[str] = []
+    leaf_links: list[Link] = []
+    core_links: list[Link] = []
+    for plane in range(1, spines + 1):
+        cores += _names(f"core{plane}-", spines)
+    for pod in range(1, pods + 1):
+        pod_leaves = _names(f"leaf{pod}-", leaves)
+        leaf_names += pod_leaves
+        for plane, spine in enumerate(_names(f"spine{pod}-", spines), start=1):
+            spine_names.append(spine)
+            leaf_links += _all_links(pod_leaves, [spine], uplink_bps)
+            core_links += _all_links([spine], _names(f"core{plane}-", spines), core_bps)
+    links = [*_host_links(hosts, leaf_names, rate_bps), *leaf_links, *core_links]
+    name = f"clos_{pods}_{leaves}_{spines}_{hosts_per_leaf}"
+    return _fabric(name, hosts, [*leaf_names, *spine_names, *cores], links, delay_s)
 
 
 def dragonfly(
@@ -227,24 +235,30 @@ def dragonfly(
     other one. A group's switches have these in turn. All links have the same rate. Switch 2 of
     group 1 is `s1-2`.
     """
-    _check(groups=(groups, 2), switches=(switches, 1), hosts_per_switch=(hosts_per_switch, 1))
-    pairs = [(a, b) for a in range(groups) for b in range(a + 1, groups)]
+    _check(2, groups=groups)
+    _check(
+        1,
+        switches=switches,
+        hosts_per_switch=hosts_per_switch,
+    )
+    pairs = list(combinations(range(groups), 2))
     count = groups * switches * hosts_per_switch
-    _check_size(count, count + len(pairs) + groups * switches * (switches - 1) // 2)
-    names = [[f"s{group}-{n}" for n in range(1, switches + 1)] for group in range(1, groups + 1)]
-    flat = [name for group in names for name in group]
-    links = [(f"h{n + 1}", flat[n // hosts_per_switch], rate_bps) for n in range(count)]
-    links += [
-        (a, b, rate_bps) for group in names for at, a in enumerate(group) for b in group[at + 1 :]
-    ]
+    links_inside = switches * (switches - 1) // 2
+    _check_size(count, count + len(pairs) + groups * links_inside)
+    names = [_names(f"s{group}-", switches) for group in range(1, groups + 1)]
+    hosts = _names("h", count)
+    switch_names = [name for group in names for name in group]
+    links = _host_links(hosts, switch_names, rate_bps)
+    for group in names:
+        links += [(a, b, rate_bps) for a, b in combinations(group, 2)]
     # Link number n of a group leads to the group n places after it, and arrives there as the link
     # that leads back.
-    links += [
-        (names[a][(b - a - 1) % switches], names[b][(groups - b + a - 1) % switches], rate_bps)
-        for a, b in pairs
-    ]
-    hosts = [f"h{n + 1}" for n in range(count)]
-    return _fabric(f"dragonfly_{groups}_{switches}_{hosts_per_switch}", hosts, flat, links, delay_s)
+    for a, b in pairs:
+        forward = (b - a - 1) % switches
+        backward = (groups - b + a - 1) % switches
+        links.append((names[a][forward], names[b][backward], rate_bps))
+    name = f"dragonfly_{groups}_{switches}_{hosts_per_switch}"
+    return _fabric(name, hosts, switch_names, links, delay_s)
 
 
 def torus(
@@ -260,27 +274,24 @@ def torus(
     at 1, 2 is `s1-2`.
     """
     for side in sides:
-        _check(side=(side, 1))
+        _check(1, side=side)
     count = prod(sides) * hosts_per_switch
     _check_size(count, count + prod(sides) * len(sides))
     places = list(product(*map(range, sides)))
-    links = [
-        (f"h{n * hosts_per_switch + k + 1}", _at(place), rate_bps)
-        for n, place in enumerate(places)
-        for k in range(hosts_per_switch)
-    ]
+    hosts = _names("h", count)
+    switches = [_switch_name(place) for place in places]
+    links = _host_links(hosts, switches, rate_bps)
     for place in places:
         for axis, side in enumerate(sides):
-            following = (*place[:axis], (place[axis] + 1) % side, *place[axis + 1 :])
-            if side > 2 or following > place:
-                links.append((_at(place), _at(following), rate_bps))
+            following = list(place)
+            following[axis] = (place[axis] + 1) % side
+            if side > 2 or following[axis] > place[axis]:
+                links.append((_switch_name(place), _switch_name(following), rate_bps))
     name = f"torus_{'_'.join(map(str, sides))}_{hosts_per_switch}"
-    return _fabric(
-        name, [f"h{n + 1}" for n in range(count)], [_at(place) for place in places], links, delay_s
-    )
+    return _fabric(name, hosts, switches, links, delay_s)
 
 
-def _at(place: Sequence[int]) -> str:
+def _switch_name(place: Sequence[int]) -> str:
     return f"s{'-'.join(map(str, place))}"
 
 
@@ -303,20 +314,25 @@ def rail_optimised(
     servers as hosts. What the accelerators of one server send to each other directly (NVLink) is
     not part of the fabric.
     """
-    _check(servers=(servers, 1), rails=(rails, 1), spines=(spines, 1))
+    _check(
+        1,
+        servers=servers,
+        rails=rails,
+        spines=spines,
+    )
     uplink_bps = _uplink_bps(servers * rate_bps, spines, oversubscription)
     _check_size(servers * rails, rails * (servers + spines))
-    rail_names = [f"rail{n}" for n in range(1, rails + 1)]
-    spine_names = [f"spine{n}" for n in range(1, spines + 1)]
-    nics = [
-        (f"n{server}r{rail}", f"rail{rail}")
-        for server in range(1, servers + 1)
-        for rail in range(1, rails + 1)
-    ]
-    links = [(rail, spine, uplink_bps) for rail in rail_names for spine in spine_names]
-    links += [(nic, rail, rate_bps) for nic, rail in nics]
+    rail_names = _names("rail", rails)
+    spine_names = _names("spine", spines)
+    links = _all_links(rail_names, spine_names, uplink_bps)
+    nics = []
+    for server in range(1, servers + 1):
+        for number, rail in enumerate(rail_names, start=1):
+            nic = f"n{server}r{number}"
+            nics.append(nic)
+            links.append((nic, rail, rate_bps))
     name = f"rail_optimised_{servers}_{rails}_{spines}"
-    return _fabric(name, [nic for nic, _ in nics], [*rail_names, *spine_names], links, delay_s)
+    return _fabric(name, nics, [*rail_names, *spine_names], links, delay_s)
 
 
 def multi_rail(
@@ -331,18 +347,45 @@ def multi_rail(
     rail.
     """
     nics = rail_optimised(servers, rails, spines, oversubscription, rate_bps, delay_s)
-    ends = (link.between for link in nics.links)
-    servers_of = {nic: f"h{index // rails + 1}" for index, nic in enumerate(nics.hosts)}
-    links = [
-        (servers_of.get(a, a), b, link.rate) for link, (a, b) in zip(nics.links, ends, strict=True)
-    ]
-    hosts = [*dict.fromkeys(servers_of.values())]
-    return _fabric(
-        f"multi_rail_{servers}_{rails}_{spines}", hosts, [*nics.switches], links, delay_s
-    )
+    hosts = _names("h", servers)
+    host_of = {nic: hosts[index // rails] for index, nic in enumerate(nics.hosts)}
+    links = []
+    for link in nics.links:
+        a, b = link.between
+        links.append((host_of.get(a, a), b, link.rate))
+    name = f"multi_rail_{servers}_{rails}_{spines}"
+    return _fabric(name, hosts, [*nics.switches], links, delay_s)
 
 
-def _uplink_bps(offered_bps: int, uplinks: int, oversubscription: Fraction | int) -> int:
+def _names(prefix: str, count: int) -> list[str]:
+    """Return names that count from 1."""
+    return [f"{prefix}{number}" for number in range(1, count + 1)]
+
+
+def _all_links(
+    lower: Sequence[str],
+    upper: Sequence[str],
+    rate_bps: int,
+) -> list[Link]:
+    """Return a link from each of the lower nodes to each of the upper ones."""
+    return [(down, up, rate_bps) for down, up in product(lower, upper)]
+
+
+def _host_links(
+    hosts: Sequence[str],
+    switches: Sequence[str],
+    rate_bps: int,
+) -> list[Link]:
+    """Return the links of hosts that are listed switch by switch, equally many at each."""
+    per_switch = len(hosts) // len(switches)
+    return [(host, switches[index // per_switch], rate_bps) for index, host in enumerate(hosts)]
+
+
+def _uplink_bps(
+    offered_bps: int,
+    uplinks: int,
+    oversubscription: Fraction | int,
+) -> int:
     if oversubscription <= 0:
         raise ValueError(f"oversubscription is {oversubscription} (give more than 0; 1 means none)")
     rate_bps = int(Fraction(offered_bps) / uplinks / Fraction(oversubscription))
@@ -354,8 +397,9 @@ def _uplink_bps(offered_bps: int, uplinks: int, oversubscription: Fraction | int
     return rate_bps
 
 
-def _check(**numbers: tuple[int, int]) -> None:
-    for name, (number, least) in numbers.items():
+def _check(least: int, **numbers: int) -> None:
+    """Raise `ValueError` about the first of the numbers that is too small."""
+    for name, number in numbers.items():
         if number < least:
             raise ValueError(
                 f"{name.replace('_', ' ')}: {number} is too few (give {least} or more)"
@@ -378,18 +422,19 @@ def _fabric(
     delay_s: Fraction,
 ) -> FabricSpec:
     """Return the specification; `hosts` may map names to IPv4 addresses."""
+    host_settings: object = list(hosts)
+    if isinstance(hosts, Mapping):
+        host_settings = {host: {"ipv4": ipv4} for host, ipv4 in hosts.items()}
+    delay = duration_text(delay_s)
+    link_settings = []
+    for a, b, rate_bps in links:
+        settings = {"between": [a, b], "rate": rate_text(rate_bps), "delay": delay}
+        link_settings.append(settings)
     document = {
         "fabric": name,
-        "hosts": (
-            {host: {"ipv4": ipv4} for host, ipv4 in hosts.items()}
-            if isinstance(hosts, Mapping)
-            else list(hosts)
-        ),
+        "hosts": host_settings,
         "switches": list(switches),
-        "links": [
-            {"between": [a, b], "rate": rate_text(rate_bps), "delay": duration_text(delay_s)}
-            for a, b, rate_bps in links
-        ],
+        "links": link_settings,
     }
     try:
         return parse_document(FabricSpec, document, name)

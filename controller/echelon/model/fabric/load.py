@@ -24,7 +24,7 @@ import ipaddress
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
@@ -45,6 +45,7 @@ from echelon.model.documents import (
     Name,
     Rate,
     Section,
+    duplicate,
     parse_document,
     problem,
     read_document,
@@ -53,7 +54,7 @@ from echelon.model.documents import (
 )
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.model.fabric.routing import chooser
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt
 
 MAX_HOSTS = 250 * 256
 """Number of addresses in 10.0.0.0/16 if none ends in 0 or in 251 to 255."""
@@ -68,7 +69,7 @@ def _ipv4(value: object) -> str:
         address = ipaddress.IPv4Address(value if isinstance(value, str) else repr(value))
     except ValueError:
         raise problem(
-            f"{shown(value)} is not an IPv4 address (write it as 10.0.0.1)", code="not-an-address"
+            f"{excerpt(value)} is not an IPv4 address (write it as 10.0.0.1)", code="not-an-address"
         ) from None
     if address.is_multicast or address.is_unspecified or address.is_reserved or address.is_loopback:
         raise problem(
@@ -82,7 +83,7 @@ def _mac(value: object) -> str:
     # Without quotes, YAML reads some MAC addresses as numbers in base 60.
     if not isinstance(value, str) or not _MAC.fullmatch(value.lower()):
         raise problem(
-            f'{shown(value)} is not a MAC address (write it in quotes, as "02:00:00:00:00:01")',
+            f'{excerpt(value)} is not a MAC address (write it in quotes, as "02:00:00:00:00:01")',
             code="not-an-address",
         )
     if int(value[:2], 16) & 1 or not int(value.replace(":", ""), 16):
@@ -103,12 +104,10 @@ def _named(value: object) -> object:
     for index, name in enumerate(value):
         if not isinstance(name, str):
             raise problem(
-                f"{shown(name)} is not a name (write a list of names)", index, code="not-a-name"
+                f"{excerpt(name)} is not a name (write a list of names)", index, code="not-a-name"
             )
         if name in named:
-            raise problem(
-                f"{shown(name)} is listed already (name each once)", index, code="duplicate"
-            )
+            raise duplicate(f"{excerpt(name)} is listed already (name each once)", index)
         named[name] = {}
     return named
 
@@ -144,9 +143,14 @@ class LinkSpec(Section):
     """A full-duplex link."""
 
     between: Annotated[
-        tuple[Name, ...], Field(min_length=2, max_length=2, description="its two ends, as [h1, s1]")
+        tuple[Name, ...],
+        Field(
+            min_length=2,
+            max_length=2,
+            description="its two ends, as [h1, s1]",
+        ),
     ]
-    rate: Annotated[Rate, Field(description="the capacity of each direction, e.g. 10 Mbit/s")]
+    rate: Rate = Field(description="the capacity of each direction, e.g. 10 Mbit/s")
     delay: Duration = Fraction(0)
     """The propagation delay, seconds."""
     ports: dict[Name, Annotated[int, Field(strict=True, ge=1, le=MAX_PORT)]] = Field(
@@ -158,16 +162,23 @@ class LinkSpec(Section):
 class FabricSpec(Section):
     """A fabric as its file describes it, checked: it is connected, names are unique, and so on."""
 
-    fabric: Annotated[Name, Field(description="the fabric's name")]
+    fabric: Name = Field(description="the fabric's name")
     hosts: Annotated[
         dict[Name, HostSpec],
         BeforeValidator(_named),
-        Field(min_length=2, max_length=MAX_HOSTS, description="the hosts, as [h1, h2]"),
+        Field(
+            min_length=2,
+            max_length=MAX_HOSTS,
+            description="the hosts, as [h1, h2]",
+        ),
     ]
     switches: Annotated[
         dict[Name, SwitchSpec],
         BeforeValidator(_named),
-        Field(min_length=1, description="the switches, as [s1, s2]"),
+        Field(
+            min_length=1,
+            description="the switches, as [s1, s2]",
+        ),
     ]
     paths: Annotated[str, AfterValidator(_choosable)] = "kept"
     """How connections get their paths: `kept`, `hash` or `valiant`, where a policy leaves that
@@ -186,21 +197,17 @@ class FabricSpec(Section):
     """
     links: Annotated[
         tuple[LinkSpec, ...],
-        Field(min_length=1, description="the links, as [{between: [h1, s1], rate: 1 Gbit/s}]"),
+        Field(
+            min_length=1,
+            description="the links, as [{between: [h1, s1], rate: 1 Gbit/s}]",
+        ),
     ]
 
     @model_validator(mode="after")
     def _check(self) -> FabricSpec:
-        refuse(
-            problem(
-                f"'{name}' is also a host (give them different names)",
-                "switches",
-                name,
-                code="duplicate",
-            )
-            for name in self.hosts
-            if name in self.switches
-        )
+        both = [name for name in self.hosts if name in self.switches]
+        reason = "is also a host (give them different names)"
+        refuse(duplicate(f"'{name}' {reason}", "switches", name) for name in both)
         refuse(self._faults_of_links())
         refuse(self._other_faults())
         return self
@@ -209,15 +216,10 @@ class FabricSpec(Section):
         """Yield what is wrong with ports and addresses where all links are good."""
         yield from self._faults_of_ports()
         yield from self._unreachable()
-        yield from _repeated(
-            "hosts", "ipv4", ((name, host.ipv4) for name, host in _hosts(self).items())
-        )
-        yield from _repeated(
-            "hosts", "mac", ((name, host.mac) for name, host in _hosts(self).items())
-        )
-        yield from _repeated(
-            "switches", "device_id", ((name, s.device_id) for name, s in _switches(self).items())
-        )
+        hosts = _hosts(self)
+        yield from _repeated("hosts", "ipv4", hosts)
+        yield from _repeated("hosts", "mac", hosts)
+        yield from _repeated("switches", "device_id", _switches(self))
 
     def _faults_of_links(self) -> Iterator[PydanticCustomError]:
         nodes = [*self.hosts, *self.switches]
@@ -225,83 +227,60 @@ class FabricSpec(Section):
         seen: dict[frozenset[str], int] = {}
         for index, link in enumerate(self.links):
             for end, node in enumerate(link.between):
-                at = ("links", index, "between", end)
+                path = ("links", index, "between", end)
                 if node not in self.hosts and node not in self.switches:
-                    yield problem(
-                        f"'{node}' is neither a host nor a switch ({suggestion(node, nodes)})",
-                        *at,
-                        code="unknown-node",
-                    )
+                    reason = f"'{node}' is neither a host nor a switch ({suggestion(node, nodes)})"
+                    yield problem(reason, *path, code="unknown-node")
                 attached.add(node)
             a, b = link.between
             pair = frozenset(link.between)
+            ends = ("links", index, "between")
             if a == b:
-                yield problem(
-                    f"links '{a}' to itself (name two nodes)",
-                    "links",
-                    index,
-                    "between",
-                    code="duplicate",
-                )
+                yield duplicate(f"links '{a}' to itself (name two nodes)", *ends)
             elif a in self.hosts and b in self.hosts:
-                yield problem(
-                    f"links two hosts, '{a}' and '{b}' (link each to a switch)",
-                    "links",
-                    index,
-                    "between",
-                )
+                reason = f"links two hosts, '{a}' and '{b}' (link each to a switch)"
+                yield problem(reason, *ends)
             elif pair in seen:
-                yield problem(
+                reason = (
                     f"links '{a}' and '{b}' again, as links[{seen[pair]}] (give one link the rate"
-                    " of both)",
-                    "links",
-                    index,
-                    "between",
-                    code="duplicate",
+                    " of both)"
                 )
+                yield duplicate(reason, *ends)
             seen[pair] = index
         for name in self.hosts:
             if name not in attached:
-                yield problem(
-                    "has no link (link it to a switch)", "hosts", name, code="unconnected"
-                )
+                reason = "has no link (link it to a switch)"
+                yield problem(reason, "hosts", name, code="unconnected")
 
     def _faults_of_ports(self) -> Iterator[PydanticCustomError]:
         taken: dict[tuple[str, int], int] = {}
         for index, link in enumerate(self.links):
             for node, port in link.ports.items():
-                at = ("links", index, "ports", node)
+                path = ("links", index, "ports", node)
                 if node not in link.between:
-                    yield problem(
-                        f"'{node}' is not an end of this link (use {' or '.join(link.between)})",
-                        *at,
-                        code="unknown-node",
-                    )
+                    ends = " or ".join(link.between)
+                    reason = f"'{node}' is not an end of this link (use {ends})"
+                    yield problem(reason, *path, code="unknown-node")
                 elif node in self.hosts:
-                    yield problem(
-                        f"'{node}' is a host (only switches have port numbers; remove it)", *at
-                    )
+                    reason = f"'{node}' is a host (only switches have port numbers; remove it)"
+                    yield problem(reason, *path)
                 elif (node, port) in taken:
-                    yield problem(
+                    yield duplicate(
                         f"port {port} of '{node}' is taken by links[{taken[node, port]}] (use"
                         " another)",
-                        *at,
-                        code="duplicate",
+                        *path,
                     )
                 taken[node, port] = index
         degrees = Counter(node for link in self.links for node in link.between)
         for switch in self.switches:
             degree = degrees[switch]
             if degree > MAX_PORT:
-                yield problem(
-                    f"has {degree} links (a switch has at most {MAX_PORT} ports)",
-                    "switches",
-                    switch,
-                    code="too-large",
-                )
+                reason = f"has {degree} links (a switch has at most {MAX_PORT} ports)"
+                yield problem(reason, "switches", switch, code="too-large")
 
     def _unreachable(self) -> Iterator[PydanticCustomError]:
-        neighbours: dict[str, list[str]] = {name: [] for name in (*self.hosts, *self.switches)}
+        nodes = (*self.hosts, *self.switches)
+        neighbours: dict[str, list[str]] = {name: [] for name in nodes}
         for link in self.links:
             a, b = link.between
             neighbours[a].append(b)
@@ -316,12 +295,8 @@ class FabricSpec(Section):
         for kind, names in (("hosts", self.hosts), ("switches", self.switches)):
             for name in names:
                 if name not in reached:
-                    yield problem(
-                        f"cannot be reached from '{first}' (add a link)",
-                        kind,
-                        name,
-                        code="unconnected",
-                    )
+                    reason = f"cannot be reached from '{first}' (add a link)"
+                    yield problem(reason, kind, name, code="unconnected")
                     return
 
 
@@ -332,18 +307,22 @@ def build_fabric(spec: FabricSpec) -> Fabric:
 
     def end(link: LinkSpec, node: str) -> LinkEnd:
         if node in spec.hosts:
-            return LinkEnd(node, next(interfaces[node]))
-        return LinkEnd(node, link.ports[node] if node in link.ports else next(free[node]))
+            number = next(interfaces[node])
+        elif node in link.ports:
+            number = link.ports[node]
+        else:
+            number = next(free[node])
+        return LinkEnd(node, number)
 
-    cables = tuple(
-        CableLink(end(link, link.between[0]), end(link, link.between[1]), link.rate, link.delay)
-        for link in spec.links
-    )
+    cables = []
+    for link in spec.links:
+        a, b = (end(link, node) for node in link.between)
+        cables.append(CableLink(a, b, link.rate, link.delay))
     return Fabric(
         name=spec.fabric,
         hosts=_hosts(spec),
         switches=_switches(spec),
-        cables=cables,
+        cables=tuple(cables),
         paths=spec.paths,
         roce_marks=spec.roce_marks or (),
     )
@@ -370,10 +349,10 @@ def _hosts(spec: FabricSpec) -> dict[str, Host]:
 
 
 def _switches(spec: FabricSpec) -> dict[str, Switch]:
-    return {
-        name: Switch(name, switch.device_id or number)
-        for number, (name, switch) in enumerate(spec.switches.items(), start=1)
-    }
+    switches = {}
+    for number, (name, switch) in enumerate(spec.switches.items(), start=1):
+        switches[name] = Switch(name, switch.device_id or number)
+    return switches
 
 
 def _free_ports(spec: FabricSpec, switch: str) -> Iterator[int]:
@@ -382,29 +361,25 @@ def _free_ports(spec: FabricSpec, switch: str) -> Iterator[int]:
 
 
 def _repeated(
-    kind: str, key: str, values: Iterable[tuple[str, object]]
+    kind: str,
+    key: str,
+    nodes: Mapping[str, Host] | Mapping[str, Switch],
 ) -> Iterator[PydanticCustomError]:
+    """Yield a fault for each node that has the address of another."""
     owner: dict[object, str] = {}
-    for name, value in values:
+    for name, node in nodes.items():
+        value = getattr(node, key)
         if value in owner:
-            yield problem(
-                f"{value} is also the address of '{owner[value]}' (give another)",
-                kind,
-                name,
-                key,
-                code="duplicate",
+            yield duplicate(
+                f"{value} is also the address of '{owner[value]}' (give another)", kind, name, key
             )
         owner.setdefault(value, name)
 
 
 _WIDTH = 120
 _RATES = {10**9: "Gbit/s", 10**6: "Mbit/s", 10**3: "kbit/s"}
-_DURATIONS = {
-    Fraction(1): "s",
-    Fraction(1, 10**3): "ms",
-    Fraction(1, 10**6): "us",
-    Fraction(1, 10**9): "ns",
-}
+_DURATIONS = {1: "s", 10**3: "ms", 10**6: "us", 10**9: "ns"}
+"""The names of units by their number in a second."""
 _DECIMALS = 3
 """The most decimals of a number; a smaller unit is used if it needs more."""
 
@@ -416,16 +391,15 @@ def fabric_text(spec: FabricSpec, about: str) -> str:
     Delays are rounded to nanoseconds.
     """
     comment = [f"# {line}" for line in textwrap.wrap(about, _WIDTH - 2)]
-    lines = [
-        *comment,
-        f"fabric: {spec.fabric}",
-        *([f"paths: {spec.paths}"] if "paths" in spec.model_fields_set else []),
-        *([f"roce_marks: {list(spec.roce_marks)}"] if spec.roce_marks else []),
-        *_key_lines("hosts", spec.hosts),
-        *_key_lines("switches", spec.switches),
-        "links:",
-        *(f"  - {_link(link)}" for link in spec.links),
-    ]
+    lines = [*comment, f"fabric: {spec.fabric}"]
+    if "paths" in spec.model_fields_set:
+        lines.append(f"paths: {spec.paths}")
+    if spec.roce_marks:
+        lines.append(f"roce_marks: {list(spec.roce_marks)}")
+    lines += _key_lines("hosts", spec.hosts)
+    lines += _key_lines("switches", spec.switches)
+    lines.append("links:")
+    lines += [f"  - {_link(link)}" for link in spec.links]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -433,21 +407,22 @@ def _key_lines(key: str, named: Mapping[str, HostSpec] | Mapping[str, SwitchSpec
     fixed = {name: spec.model_dump(exclude_none=True) for name, spec in named.items()}
     if any(fixed.values()):
         return [f"{key}:", *(f"  {name}: {_flow(values)}" for name, values in fixed.items())]
-    whole = f"{key}: [{', '.join(fixed)}]"
-    if len(whole) <= _WIDTH:
-        return [whole]
+    line = f"{key}: [{', '.join(fixed)}]"
+    if len(line) <= _WIDTH:
+        return [line]
     # A name with hyphens must not be broken.
-    folded = textwrap.wrap(
-        f"{', '.join(fixed)}]", _WIDTH - 2, break_on_hyphens=False, break_long_words=False
+    wrapper = textwrap.TextWrapper(
+        _WIDTH - 2,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
+    folded = wrapper.wrap(f"{', '.join(fixed)}]")
     return [f"{key}: [", *(f"  {line}" for line in folded)]
 
 
 def _link(link: LinkSpec) -> str:
-    values: dict[str, object] = {
-        "between": f"[{', '.join(link.between)}]",
-        "rate": rate_words(link.rate),
-    }
+    values: dict[str, object] = {"between": f"[{', '.join(link.between)}]"}
+    values["rate"] = rate_words(link.rate)
     if link.delay:
         values["delay"] = _duration(link.delay)
     if link.ports:
@@ -457,23 +432,26 @@ def _link(link: LinkSpec) -> str:
 
 def _flow(values: Mapping[str, object]) -> str:
     # Without quotes, YAML would read some MAC addresses as numbers in base 60.
-    words = (
-        f'{key}: "{value}"' if key == "mac" else f"{key}: {value}" for key, value in values.items()
-    )
+    words = []
+    for key, value in values.items():
+        words.append(f'{key}: "{value}"' if key == "mac" else f"{key}: {value}")
     return f"{{{', '.join(words)}}}"
 
 
 def rate_words(bits_per_second: int) -> str:
     """Return a rate as a fabric file has it, in the largest unit that fits."""
     for unit_bps, name in _RATES.items():
-        if bits_per_second >= unit_bps and (text := _decimal(Fraction(bits_per_second, unit_bps))):
+        text = _decimal(Fraction(bits_per_second, unit_bps))
+        if bits_per_second >= unit_bps and text:
             return f"{text} {name}"
     return f"{bits_per_second} bit/s"
 
 
 def _duration(seconds: Fraction) -> str:
-    for unit_s, name in _DURATIONS.items():
-        if seconds >= unit_s and (text := _decimal(seconds / unit_s)):
+    for units_per_s, name in _DURATIONS.items():
+        units = seconds * units_per_s
+        text = _decimal(units)
+        if units >= 1 and text:
             return f"{text} {name}"
     return f"{float(round(seconds, 9)):.9f} s"
 
@@ -483,5 +461,5 @@ def _decimal(value: Fraction) -> str | None:
     scaled = value * 10**_DECIMALS
     if scaled.denominator != 1:
         return None
-    whole, rest = divmod(scaled.numerator, 10**_DECIMALS)
-    return f"{whole}.{rest:03d}".rstrip("0").rstrip(".")
+    integer, decimals = divmod(scaled.numerator, 10**_DECIMALS)
+    return f"{integer}.{decimals:03d}".rstrip("0").rstrip(".")

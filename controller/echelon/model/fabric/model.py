@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain, product
+from itertools import product
 from typing import TYPE_CHECKING
 
 from echelon.model.errors import Code, CodedError
@@ -36,7 +36,13 @@ class NoRouteError(CodedError, ValueError):
 
     code: Code = "no-route"
 
-    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        job: str | None = None,
+        *,
+        code: Code | None = None,
+    ) -> None:
         super().__init__(reason, code=code)
         self.job = job
         """The job whose connection has no path, if it is a job's."""
@@ -62,21 +68,24 @@ class ShortestPaths:
         self._edges: dict[str, tuple[str, ...]] = {}
         """The edge switches of each host, sorted."""
         between = []
-        for one, other in links:
-            if one in hosts or other in hosts:
-                host, edge = (one, other) if one in hosts else (other, one)
-                self._edges[host] = tuple(sorted((*self._edges.get(host, ()), edge)))
+        for a, b in links:
+            if a in hosts or b in hosts:
+                host, edge = (a, b) if a in hosts else (b, a)
+                edges = (*self._edges.get(host, ()), edge)
+                self._edges[host] = tuple(sorted(edges))
             else:
-                between.append((one, other))
+                between.append((a, b))
         self._graph = graph_of(switches, between)
         self._hops_left: dict[str, dict[str, int]] = {}
         """The distances to each edge switch, of every switch that has a path to it."""
-        self._paths: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Path, ...]] = {}
-        self._of_trees: dict[Sequence[str], tuple[Path, ...]] = {}
+        self._paths: dict[tuple[Path, Path], tuple[Path, ...]] = {}
+        self._tree_paths: dict[Sequence[str], tuple[Path, ...]] = {}
 
     def switches(self, *ends: str) -> tuple[Path, ...]:
-        """Return what is between the ends of each of the shortest paths between two hosts, sorted,
-        or of each of the trees among several. Raises `NoRouteError`."""
+        """Return what is between the ends of each of the shortest paths between two hosts, sorted.
+
+        For several hosts, return it of each of the trees among them. Raises `NoRouteError`.
+        """
         try:
             if len(ends) > 2:
                 return self._trees(ends)
@@ -87,19 +96,20 @@ class ShortestPaths:
             return self._otherwise.switches(*ends)
 
     def _connected(self, src: str, dst: str) -> tuple[Path, ...]:
-        for one, other in ((src, dst), (dst, src)):
-            if one not in self.nodes:
-                raise NoRouteError(f"'{one}' is not a node of the fabric", code="unknown-node")
-            if one not in self._edges:
-                raise NoRouteError(
-                    f"there is no path from '{one}' to '{other}': its link is drained or missing"
-                )
+        for host, peer in ((src, dst), (dst, src)):
+            if host not in self.nodes:
+                raise NoRouteError(f"'{host}' is not a node of the fabric", code="unknown-node")
+            if host not in self._edges:
+                reason = "its link is drained or missing"
+                raise NoRouteError(f"there is no path from '{host}' to '{peer}': {reason}")
         edges = (self._edges[src], self._edges[dst])
         if edges not in self._paths:
-            found = sorted(
-                (path for pair in product(*edges) for path in self._find(*pair)), key=len
-            )
-            self._paths[edges] = tuple(sorted(path for path in found if len(path) == len(found[0])))
+            paths: list[Path] = []
+            for first, last in product(*edges):
+                paths += self._find(first, last)
+            length = min(map(len, paths), default=0)
+            shortest = [path for path in paths if len(path) == length]
+            self._paths[edges] = tuple(sorted(shortest))
         if not self._paths[edges]:
             raise NoRouteError(f"there is no path from '{src}' to '{dst}'")
         return self._paths[edges]
@@ -108,7 +118,7 @@ class ShortestPaths:
         """Return the trees of shortest paths to each switch that is as near as any to the farthest
         of the hosts.
         """
-        if ends not in self._of_trees:
+        if ends not in self._tree_paths:
             for host in ends:
                 self._connected(ends[0], host)
                 if len(self._edges[host]) > 1:
@@ -116,13 +126,14 @@ class ShortestPaths:
                         f"'{host}' has several links, and trees end at hosts with one (use a ring)"
                     )
             edges = {self._edges[host][0] for host in ends}
-            reach = {
-                root: max(self._distances(edge)[root] for edge in edges)
-                for root in self._distances(min(edges))
-            }
-            roots = sorted(root for root, hops in reach.items() if hops == min(reach.values()))
-            self._of_trees[ends] = tuple(self._tree(root, ends)[1:-1] for root in roots)
-        return self._of_trees[ends]
+            reach = {}
+            for root in self._distances(min(edges)):
+                reach[root] = max(self._distances(edge)[root] for edge in edges)
+            least = min(reach.values())
+            roots = sorted(root for root, hops in reach.items() if hops == least)
+            trees = [self._tree(root, ends) for root in roots]
+            self._tree_paths[ends] = tuple(tree[1:-1] for tree in trees)
+        return self._tree_paths[ends]
 
     def _tree(self, root: str, ends: Sequence[str]) -> Path:
         def way(host: str) -> Path:
@@ -132,12 +143,14 @@ class ShortestPaths:
                 path.append(self._nearer(path[-1], root)[0])
             return tuple(path)
 
-        ways = [way(host) for host in dict.fromkeys(ends[:-1] if ends[0] == ends[-1] else ends[:1])]
-        branches = [
-            *_joined(ways, at_end=True),
-            *_joined([way(host)[::-1] for host in ends[1:]], at_end=False),
-        ]
-        return tuple(chain(branches[0], *((BREAK, *branch) for branch in branches[1:])))
+        senders = ends[:-1] if ends[0] == ends[-1] else ends[:1]
+        up = [way(host) for host in dict.fromkeys(senders)]
+        down = [way(host)[::-1] for host in ends[1:]]
+        branches = [*_joined(up, at_end=True), *_joined(down, at_end=False)]
+        tree = branches[0]
+        for branch in branches[1:]:
+            tree = (*tree, BREAK, *branch)
+        return tree
 
     def kept(self, path: Path | None, *ends: str) -> Path:
         """Return `path` if it is one of the shortest, otherwise an empty path.
@@ -169,9 +182,10 @@ class ShortestPaths:
 
         Neighbours are sorted; the tuple is empty where there is no path.
         """
-        out: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(
-            ((switch, host) for host in self._hosts for switch in self._switches), ()
-        )
+        next_hops: dict[tuple[str, str], tuple[str, ...]] = {}
+        for host in self._hosts:
+            for switch in self._switches:
+                next_hops[switch, host] = ()
         towards: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
         for host, edges in self._edges.items():
             if edges not in towards:
@@ -179,15 +193,17 @@ class ShortestPaths:
                 for edge in edges:
                     for switch, hops in self._distances(edge).items():
                         hops_left[switch] = min(hops, hops_left.get(switch, hops))
-                towards[edges] = {switch: self._closer(switch, hops_left) for switch in hops_left}
-            out.update(((switch, host), hops or (host,)) for switch, hops in towards[edges].items())
-        if self._otherwise is not None:
-            # Packets come nearer by each such hop, until they are at a switch with a better path,
-            # if there is any.
-            out = {
-                place: out[place] or others for place, others in self._otherwise.next_hops().items()
-            }
-        return out
+                towards[edges] = {}
+                for switch in hops_left:
+                    towards[edges][switch] = self._closer(switch, hops_left)
+            for switch, neighbours in towards[edges].items():
+                next_hops[switch, host] = neighbours or (host,)
+        if self._otherwise is None:
+            return next_hops
+        # Packets come nearer by each such hop, until they are at a switch with a better path, if
+        # there is any.
+        otherwise = self._otherwise.next_hops()
+        return {place: next_hops[place] or hops for place, hops in otherwise.items()}
 
     def _find(self, first: str, last: str) -> Iterator[Path]:
         """Yield the paths between two switches in lexicographic order."""
@@ -198,25 +214,23 @@ class ShortestPaths:
             path = paths.pop()
             if path[-1] == last:
                 yield path
-            paths += [(*path, other) for other in reversed(self._nearer(path[-1], last))]
+            nearer = self._nearer(path[-1], last)
+            paths += [(*path, switch) for switch in reversed(nearer)]
 
     def _nearer(self, switch: str, last: str) -> tuple[str, ...]:
         return self._closer(switch, self._distances(last))
 
     def _closer(self, switch: str, hops_left: Mapping[str, int]) -> tuple[str, ...]:
-        return tuple(
-            sorted(
-                other for other in self._graph[switch] if hops_left[other] == hops_left[switch] - 1
-            )
-        )
+        hops = hops_left[switch] - 1
+        closer = [neighbour for neighbour in self._graph[switch] if hops_left[neighbour] == hops]
+        return tuple(sorted(closer))
 
     def _distances(self, last: str) -> dict[str, int]:
         import networkx
 
         if last not in self._hops_left:
-            self._hops_left[last] = dict(
-                networkx.single_source_shortest_path_length(self._graph, last)
-            )
+            lengths = networkx.single_source_shortest_path_length(self._graph, last)
+            self._hops_left[last] = dict(lengths)
         return self._hops_left[last]
 
 
@@ -226,8 +240,8 @@ def _joined(ways: Iterable[Path], *, at_end: bool) -> Iterator[Path]:
     """
     seen: set[str] = set()
     for way in ways:
-        own = sum(node not in seen for node in way)
-        yield way[: own + 1] if at_end else way[-own - 1 :]
+        new = sum(node not in seen for node in way)
+        yield way[: new + 1] if at_end else way[-new - 1 :]
         seen.update(way)
 
 
@@ -312,39 +326,43 @@ class Fabric:
 
         Raises `ValueError` if two nodes are not linked.
         """
-        drained, failed = (frozenset(frozenset(link) for link in these) for these in (links, down))
+        drained = frozenset(map(frozenset, links))
+        failed = frozenset(map(frozenset, down))
         for link in drained | failed:
             if tuple(link) not in self.rate_bps:
-                raise ValueError(
-                    f"{' and '.join(sorted(link))} are not linked in fabric {self.name}"
-                )
-        other = replace(self, drained=drained, down=failed)
+                ends = " and ".join(sorted(link))
+                raise ValueError(f"{ends} are not linked in fabric {self.name}")
+        fabric = replace(self, drained=drained, down=failed)
         # What does not depend on drained links is computed once, and stays the same object for
         # those who compare it.
-        other.__dict__.update({name: getattr(self, name) for name in _WIRING})
-        return other
+        for name in _WIRING:
+            fabric.__dict__[name] = getattr(self, name)
+        return fabric
 
     @cached_property
     def usable_links(self) -> tuple[tuple[str, str], ...]:
         """Return the links that are neither drained nor down, as pairs of nodes."""
-        links = ((c.a.node, c.b.node) for c in self.cables)
-        return tuple(link for link in links if frozenset(link) not in self.drained | self.down)
+        unusable = self.drained | self.down
+        links = ((cable.a.node, cable.b.node) for cable in self.cables)
+        return tuple(link for link in links if frozenset(link) not in unusable)
 
     @cached_property
     def rate_bps(self) -> Mapping[tuple[str, str], int]:
         """Return the capacity of each directed link (node, next node), bits per second."""
-        out: dict[tuple[str, str], int] = {}
-        for c in self.cables:
-            out[c.a.node, c.b.node] = out[c.b.node, c.a.node] = c.rate_bps
-        return out
+        rates_bps: dict[tuple[str, str], int] = {}
+        for cable in self.cables:
+            rates_bps[cable.a.node, cable.b.node] = cable.rate_bps
+            rates_bps[cable.b.node, cable.a.node] = cable.rate_bps
+        return rates_bps
 
     @cached_property
     def delay_s(self) -> Mapping[tuple[str, str], float]:
         """Return the propagation delay of each directed link (node, next node), seconds."""
-        out: dict[tuple[str, str], float] = {}
-        for c in self.cables:
-            out[c.a.node, c.b.node] = out[c.b.node, c.a.node] = float(c.delay_s)
-        return out
+        delays_s: dict[tuple[str, str], float] = {}
+        for cable in self.cables:
+            delays_s[cable.a.node, cable.b.node] = float(cable.delay_s)
+            delays_s[cable.b.node, cable.a.node] = float(cable.delay_s)
+        return delays_s
 
     @cached_property
     def capacity_Bps(self) -> Mapping[tuple[str, str], Fraction]:  # noqa: N802
@@ -355,34 +373,35 @@ class Fabric:
     @cached_property
     def port_to(self) -> Mapping[tuple[str, str], int]:
         """Return, by (node, neighbour), the port of the node that leads to the neighbour."""
-        out: dict[tuple[str, str], int] = {}
-        for c in self.cables:
-            out[c.a.node, c.b.node] = c.a.port
-            out[c.b.node, c.a.node] = c.b.port
-        return out
+        ports: dict[tuple[str, str], int] = {}
+        for cable in self.cables:
+            ports[cable.a.node, cable.b.node] = cable.a.port
+            ports[cable.b.node, cable.a.node] = cable.b.port
+        return ports
 
     @cached_property
     def ports(self) -> Mapping[str, Mapping[int, str]]:
         """Return, by node, its ports and the node at the other end of each."""
-        out: dict[str, dict[int, str]] = {name: {} for name in (*self.hosts, *self.switches)}
-        for (node, other), port in self.port_to.items():
-            out[node][port] = other
-        return out
+        nodes = (*self.hosts, *self.switches)
+        ports: dict[str, dict[int, str]] = {name: {} for name in nodes}
+        for (node, neighbour), port in self.port_to.items():
+            ports[node][port] = neighbour
+        return ports
 
     @cached_property
     def neighbour(self) -> Mapping[tuple[str, int], str]:
         """Return the node at the other end of each (node, port)."""
-        return {(n, p): m for (n, m), p in self.port_to.items()}
+        return {(node, port): neighbour for (node, neighbour), port in self.port_to.items()}
 
     @cached_property
     def shortest_paths(self) -> ShortestPaths:
-        """Return the shortest paths; those over links that are down are for nodes without any other
-        path.
+        """Return the shortest paths.
+
+        Those over links that are down are for nodes without any other path.
         """
+        otherwise = None
         if self.down:
             otherwise = replace(self, down=frozenset()).shortest_paths
-        else:
-            otherwise = None
         return ShortestPaths(self.hosts, self.switches, self.usable_links, otherwise)
 
     @cached_property

@@ -42,18 +42,27 @@ __all__ = [
 ]
 
 
-def equal_cost_paths(fabric: Fabric, src: str, dst: str) -> tuple[Path, ...]:
+def equal_cost_paths(
+    fabric: Fabric,
+    src: str,
+    dst: str,
+) -> tuple[Path, ...]:
     """Return all shortest paths from `src` to `dst`, sorted. Raises `NoRouteError`."""
     import networkx
 
     graph = _graph(fabric, src, dst)
     try:
-        return tuple(sorted(tuple(path) for path in networkx.all_shortest_paths(graph, src, dst)))
+        paths = [tuple(path) for path in networkx.all_shortest_paths(graph, src, dst)]
+        return tuple(sorted(paths))
     except networkx.NetworkXNoPath:
         raise NoRouteError(f"there is no path from '{src}' to '{dst}'") from None
 
 
-def next_hops(fabric: Fabric, node: str, dst: str) -> tuple[str, ...]:
+def next_hops(
+    fabric: Fabric,
+    node: str,
+    dst: str,
+) -> tuple[str, ...]:
     """Return the neighbours of `node` on its shortest paths to `dst`, sorted; none if `node` is
     `dst`.
 
@@ -66,10 +75,16 @@ def next_hops(fabric: Fabric, node: str, dst: str) -> tuple[str, ...]:
     hops_left = networkx.single_source_shortest_path_length(graph, dst)
     if node not in hops_left:
         raise NoRouteError(f"there is no path from '{node}' to '{dst}'")
-    return tuple(sorted(other for other in graph[node] if hops_left[other] == hops_left[node] - 1))
+    nearer = hops_left[node] - 1
+    return tuple(sorted(neighbour for neighbour in graph[node] if hops_left[neighbour] == nearer))
 
 
-def route(fabric: Fabric, src: str, dst: str, key: int) -> Path:
+def route(
+    fabric: Fabric,
+    src: str,
+    dst: str,
+    key: int,
+) -> Path:
     """Return one of the shortest paths; consecutive keys take them in turn.
 
     Raises `NoRouteError`.
@@ -86,16 +101,16 @@ def route_jobs(fabric: Fabric, jobs: Iterable[Job]) -> dict[tuple[str, str, str]
     between the same two edge switches take the paths between them in turn. Raises `NoRouteError`.
     """
     routes = Router().route(fabric, jobs)
-    return {
-        (job, src, dst): path
-        for job, of_job in routes.items()
-        for (src, dst), path in of_job.items()
-    }
+    paths = {}
+    for job, job_routes in routes.items():
+        for (src, dst), path in job_routes.items():
+            paths[job, src, dst] = path
+    return paths
 
 
 def stranded(fabric: Fabric, jobs: Iterable[Job]) -> dict[str, NoRouteError]:
     """Return the jobs with a connection that no path carries, and the first reason of each."""
-    found: dict[str, NoRouteError] = {}
+    reasons: dict[str, NoRouteError] = {}
     carried: set[Ends] = set()
     for job in jobs:
         try:
@@ -103,8 +118,8 @@ def stranded(fabric: Fabric, jobs: Iterable[Job]) -> dict[str, NoRouteError]:
                 fabric.shortest_paths.switches(*ends)
                 carried.add(ends)
         except NoRouteError as error:
-            found[job.name] = NoRouteError(f"job {job.name}: {error}", job.name, code=error.code)
-    return found
+            reasons[job.name] = NoRouteError(f"job {job.name}: {error}", job.name, code=error.code)
+    return reasons
 
 
 Routes = Mapping[Ends, Path]
@@ -122,20 +137,22 @@ class PathChooser(Protocol):
 
 
 def chooser(name: str) -> PathChooser:
-    """Return a new chooser of that name (`echelon.model.fabric.choices`). Raises `ValueError`,
-    saying what there is, or why nothing can choose paths so."""
-    found = _choices()
-    if name not in found:
-        if found:
-            old = ""
-        else:
-            old = (
+    """Return a new chooser of that name (`echelon.model.fabric.choices`).
+
+    Raises `ValueError`, saying what there is, or why nothing can choose paths so.
+    """
+    choices = _choices()
+    if name not in choices:
+        hint = ""
+        if not choices:
+            hint = (
                 "; the installed package is older than its source tree: run pip install"
                 " --editable ."
             )
-        raise ValueError(f"'{name}' is no choice of paths ({suggestion(name, sorted(found))}){old}")
-    made: PathChooser = found[name].load()()
-    return made
+        suggested = suggestion(name, sorted(choices))
+        raise ValueError(f"'{name}' is no choice of paths ({suggested}){hint}")
+    chooser: PathChooser = choices[name].load()()
+    return chooser
 
 
 @cache
@@ -151,21 +168,22 @@ class ChosenByFabric:
         """Prefer the remembered paths, by job, for jobs that are still to come, where paths are
         kept.
         """
-        self._by: dict[str, PathChooser] = {}
+        self._choosers: dict[str, PathChooser] = {}
         self._remembered = remembered
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
         """Return the paths by job (`PathChooser`)."""
-        if fabric.paths not in self._by:
-            made = self._by[fabric.paths] = chooser(fabric.paths)
-            if self._remembered and isinstance(made, Router):
-                made.remember(self._remembered)
+        if fabric.paths not in self._choosers:
+            new = chooser(fabric.paths)
+            if self._remembered and isinstance(new, Router):
+                new.remember(self._remembered)
+            self._choosers[fabric.paths] = new
             self._remembered = None
-        return self._by[fabric.paths].route(fabric, jobs)
+        return self._choosers[fabric.paths].route(fabric, jobs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a chooser that goes on from here."""
-        return altered(self, _by=deepcopy(self._by, memo))
+        return altered(self, _choosers=deepcopy(self._choosers, memo))
 
 
 class Router:
@@ -200,65 +218,78 @@ class Router:
         are not among `jobs` are forgotten. Raises `NoRouteError`, which names the job, and then
         leaves the router as it was.
         """
-        moved = fabric is not self._fabric
-        if moved:
-            self._several = frozenset(host for host in fabric.hosts if len(fabric.ports[host]) > 1)
+        has_moved = fabric is not self._fabric
+        if has_moved:
+            ports = fabric.ports
+            self._several = frozenset(host for host in fabric.hosts if len(ports[host]) > 1)
         shortest = fabric.shortest_paths
         present = {job.name: job for job in jobs}
-        wanted: dict[str, Routes] = {}
-        """Return the path that each connection may keep, or an empty one, for jobs that are new or
-        may have to move.
-        """
-        others = compress(present, map(is_not, present.values(), map(self._jobs.get, present)))
-        for name in present if moved else others:
-            job, routes = present[name], self._routes.get(name, {})
-            pairs = routes if self._jobs.get(name) is job else connections(job)
-            routes = routes or self._remembered.get(name, {})
-            try:
-                wanted[name] = {ends: shortest.kept(routes.get(ends), *ends) for ends in pairs}
-            except NoRouteError as error:
-                raise NoRouteError(f"job {name}: {error}", name, code=error.code) from None
+        # In C for all jobs but those that changed.
+        is_changed = map(is_not, present.values(), map(self._jobs.get, present))
+        changed = present if has_moved else list(compress(present, is_changed))
+        kept = {name: self._kept_paths(present[name], shortest) for name in changed}
+
         for name in [*filterfalse(present.__contains__, self._jobs)]:
-            self.users.subtract(
-                chain.from_iterable(map(self._counted, self._routes.pop(name).values()))
-            )
+            self._leave(self._routes.pop(name).values())
         self._fabric, self._jobs = fabric, present
-        for name, keeping in wanted.items():
+        # All that are kept are counted before the first is chosen, which goes by these counts.
+        for name, paths in kept.items():
             routes = self._routes.get(name, {})
-            gone = (path for ends, path in routes.items() if not keeping.get(ends))
-            self.users.subtract(chain.from_iterable(map(self._counted, gone)))
-            new = (path for ends, path in keeping.items() if path and ends not in routes)
-            self.users.update(chain.from_iterable(map(self._counted, new)))
-        for name, keeping in wanted.items():
-            chosen = {ends: path or self._choose(shortest, ends) for ends, path in keeping.items()}
+            self._leave(path for ends, path in routes.items() if not paths.get(ends))
+            self._use(path for ends, path in paths.items() if path and ends not in routes)
+        for name, paths in kept.items():
+            chosen = {}
+            for ends, path in paths.items():
+                chosen[ends] = path or self._choose(shortest, ends)
             if name not in self._routes or self._routes[name] != chosen:
                 self._routes[name] = chosen
         return dict(zip(present, map(self._routes.__getitem__, present), strict=True))
 
+    def _kept_paths(self, job: Job, shortest: ShortestPaths) -> Routes:
+        """Return the path that each connection of a job may keep, or an empty one."""
+        routes = self._routes.get(job.name, {})
+        is_same = self._jobs.get(job.name) is job
+        pairs: Iterable[Ends] = routes if is_same else connections(job)
+        routes = routes or self._remembered.get(job.name, {})
+        try:
+            return {ends: shortest.kept(routes.get(ends), *ends) for ends in pairs}
+        except NoRouteError as error:
+            raise NoRouteError(f"job {job.name}: {error}", job.name, code=error.code) from None
+
+    def _use(self, paths: Iterable[Path]) -> None:
+        self.users.update(chain.from_iterable(map(self._counted, paths)))
+
+    def _leave(self, paths: Iterable[Path]) -> None:
+        self.users.subtract(chain.from_iterable(map(self._counted, paths)))
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a router that goes on from here, with the same jobs, fabric and routes."""
-        return altered(self, _routes=dict(self._routes), users=self.users.copy())
+        return altered(
+            self,
+            _routes=dict(self._routes),
+            users=self.users.copy(),
+        )
 
     def _choose(self, shortest: ShortestPaths, ends: Ends) -> Path:
+        def load(path: Path) -> list[int]:
+            return [self.users[used] for used in reversed(self._counted(path))]
+
         paths = ((ends[0], *inner, ends[-1]) for inner in shortest.switches(*ends))
-        path = min(
-            paths, key=lambda path: [self.users[used] for used in reversed(self._counted(path))]
-        )
+        path = min(paths, key=load)
         self.users.update(self._counted(path))
         return path
 
     def _counted(self, path: Path) -> Sequence[Path]:
-        """Return what counts as used: the switches of a path, or the root of a tree; and links of
-        hosts with several, which count first where a path is chosen."""
+        """Return what counts as used: the switches of a path, or the root of a tree.
+
+        Links of hosts with several count, too, and first where a path is chosen.
+        """
         if BREAK in path:
             return ((root_of(path),),)
-        several = self._several
-        ends = (
-            ((path[0], path[1]), (path[-2], path[-1]))
-            if several and not several.isdisjoint(path)
-            else ()
-        )
-        return (path[1:-1], *ends)
+        switches = path[1:-1]
+        if not self._several or self._several.isdisjoint(path):
+            return (switches,)
+        return (switches, (path[0], path[1]), (path[-2], path[-1]))
 
 
 def _graph(fabric: Fabric, *needed: str) -> networkx.Graph[str]:
@@ -280,8 +311,8 @@ def narrowest_bps(fabric: Fabric, pairs: Iterable[tuple[str, str]]) -> float | N
     is none.
     """
     try:
-        ways = [equal_cost_paths(fabric, src, dst)[0] for src, dst in pairs]
+        paths = [equal_cost_paths(fabric, src, dst)[0] for src, dst in pairs]
     except NoRouteError:
         return None
-    links = (link for way in ways for link in pairwise(way))
-    return float(min((fabric.rate_bps[link] for link in links), default=0)) or None
+    rates_bps = [fabric.rate_bps[link] for path in paths for link in pairwise(path)]
+    return float(min(rates_bps, default=0)) or None

@@ -21,14 +21,13 @@ __all__ = ["build_job", "load_job"]
 def build_job(spec: JobSpec) -> Job:
     """Return the job that a checked specification describes."""
     graph = spec.paradigm.iteration(spec.workers)
+    in_turn = spec.paradigm.sends_in_turn
     return Job(
-        name=spec.job,
-        computes=graph.computes,
-        flows=graph.flows,
-        echelonflows=graph.echelonflows,
+        spec.job,
+        *graph,
         start_s=spec.start,
         weight=spec.weight,
-        in_turn=spec.paradigm.sends_in_turn,
+        in_turn=in_turn,
     )
 
 

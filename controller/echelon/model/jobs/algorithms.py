@@ -57,13 +57,13 @@ def registered() -> Mapping[str, Mapping[str, Algorithm]]:
 
     Nobody replaces one that has the name already.
     """
-    found = {
-        operation: dict(algorithms) for operation, algorithms in collectives.OPERATIONS.items()
-    }
+    operations = {}
+    for operation, algorithms in collectives.OPERATIONS.items():
+        operations[operation] = dict(algorithms)
     for entry in sorted(entry_points(group=GROUP)):
         operation, _, name = entry.name.partition(".")
-        found.setdefault(operation, {}).setdefault(name, _loaded(entry))
-    return found
+        operations.setdefault(operation, {}).setdefault(name, _loaded(entry))
+    return operations
 
 
 OPERATIONS = registered()

@@ -12,7 +12,7 @@ from functools import wraps
 from itertools import pairwise
 from typing import TypeVar
 
-from echelon.model.jobs.graph import LOCAL, EchelonFlow, Ends, Flow, GraphError, Job
+from echelon.model.jobs.graph import LOCAL, ComputeUnit, EchelonFlow, Ends, Flow, GraphError, Job
 
 T = TypeVar("T")
 
@@ -35,10 +35,10 @@ def _once(analyse: Callable[[Job], T]) -> Callable[[Job], T]:
 
     @wraps(analyse)
     def kept(job: Job) -> T:
-        known: dict[str, T] = vars(job)
-        if analyse.__name__ not in known:
-            known[analyse.__name__] = analyse(job)
-        return known[analyse.__name__]
+        results: dict[str, T] = vars(job)
+        if analyse.__name__ not in results:
+            results[analyse.__name__] = analyse(job)
+        return results[analyse.__name__]
 
     return kept
 
@@ -106,14 +106,12 @@ def earliest_start_s(job: Job, transfer_s: Callable[[Flow], Fraction]) -> dict[s
     `GraphError`.
     """
     after = _dependencies(job)
-    lasts = {c.name: c.duration_s for c in job.computes} | {
-        f.name: transfer_s(f) for f in job.flows
-    }
+    lasts = {unit.name: unit.duration_s for unit in job.computes}
+    lasts |= {flow.name: transfer_s(flow) for flow in job.flows}
     start: dict[str, Fraction] = {}
     for name in _topological_order(job, after):
-        start[name] = max(
-            (start[other] + lasts[other] for other in after[name]), default=Fraction(0)
-        )
+        ends = [start[other] + lasts[other] for other in after[name]]
+        start[name] = max(ends, default=Fraction(0))
     return start
 
 
@@ -128,16 +126,22 @@ def connections(job: Job) -> Mapping[Ends, tuple[Flow, ...]]:
     after = _dependencies(job)
     order = topological_order(job)
     # Integers of a unit that divides all durations are as exact as fractions, and much faster.
-    units = math.lcm(*(c.duration_s.denominator for c in job.computes))
-    lasts = {
-        c.name: c.duration_s.numerator * (units // c.duration_s.denominator) for c in job.computes
-    }
+    units = math.lcm(*(unit.duration_s.denominator for unit in job.computes))
+    lasts = {}
+    for unit in job.computes:
+        numerator, denominator = unit.duration_s.as_integer_ratio()
+        lasts[unit.name] = numerator * (units // denominator)
     start: dict[str, int] = {}
     for name in order:
-        start[name] = max((start[other] + lasts.get(other, 0) for other in after[name]), default=0)
+        ends = [start[other] + lasts.get(other, 0) for other in after[name]]
+        start[name] = max(ends, default=0)
     rank = {name: index for index, name in enumerate(order)}
+
+    def turn(flow: Flow) -> tuple[int, int]:
+        return start[flow.name], rank[flow.name]
+
     by_connection: dict[Ends, list[Flow]] = {}
-    for flow in sorted(job.flows, key=lambda flow: (start[flow.name], rank[flow.name])):
+    for flow in sorted(job.flows, key=turn):
         by_connection.setdefault(flow.ends, []).append(flow)
     return {connection: tuple(flows) for connection, flows in by_connection.items()}
 
@@ -146,10 +150,8 @@ def ideal_finish_s(echelonflow: EchelonFlow, reference_s: Fraction) -> dict[str,
     """Return the ideal finish time of each flow, seconds: the arrangement function, given the
     reference time.
     """
-    return {
-        flow: reference_s + offset
-        for flow, offset in zip(echelonflow.flows, echelonflow.offsets_s, strict=True)
-    }
+    offsets = zip(echelonflow.flows, echelonflow.offsets_s, strict=True)
+    return {flow: reference_s + offset for flow, offset in offsets}
 
 
 def with_offsets(job: Job, offsets_s: Mapping[str, Sequence[Fraction]]) -> Job:
@@ -162,28 +164,28 @@ def with_offsets(job: Job, offsets_s: Mapping[str, Sequence[Fraction]]) -> Job:
     """
     if not offsets_s:
         return job
-    known = {h.name: h for h in job.echelonflows}
-    changed = {}
-    for name, of_it in offsets_s.items():
-        h = _checked(job, known, name, of_it)
-        changed[name] = replace(h, offsets_s=tuple(h.slack_s + offset_s for offset_s in of_it))
-    return replace(job, echelonflows=tuple(changed.get(h.name, h) for h in job.echelonflows))
+    echelonflows = {echelonflow.name: echelonflow for echelonflow in job.echelonflows}
+    for name, measured_s in offsets_s.items():
+        echelonflow = _checked(job, echelonflows, name, measured_s)
+        offsets = tuple(echelonflow.slack_s + offset_s for offset_s in measured_s)
+        echelonflows[name] = replace(echelonflow, offsets_s=offsets)
+    return replace(job, echelonflows=tuple(echelonflows.values()))
 
 
 def _checked(
-    job: Job, known: Mapping[str, EchelonFlow], name: str, offsets_s: Sequence[Fraction]
+    job: Job,
+    echelonflows: Mapping[str, EchelonFlow],
+    name: str,
+    offsets_s: Sequence[Fraction],
 ) -> EchelonFlow:
     # pydantic and YAML take longer to import than everything else here.
     from echelon.model.documents import DocumentError, suggestion
 
     place = f"job {job.name}"
-    if name not in known:
-        raise DocumentError(
-            place,
-            "echelonflow",
-            f"'{name}' is not an EchelonFlow of the job ({suggestion(name, known)})",
-        )
-    flows = known[name].flows
+    if name not in echelonflows:
+        reason = f"'{name}' is not an EchelonFlow of the job ({suggestion(name, echelonflows)})"
+        raise DocumentError(place, "echelonflow", reason)
+    flows = echelonflows[name].flows
     if len(offsets_s) != len(flows):
         reason = (
             f"has {len(offsets_s)} values, EchelonFlow '{name}' has {len(flows)} flows (give one"
@@ -191,19 +193,13 @@ def _checked(
         )
         raise DocumentError(place, "offsets", reason)
     if offsets_s[0] != 0:
-        raise DocumentError(
-            place,
-            "offsets[0]",
-            "is not 0 (offsets count from the ideal finish time of the first flow)",
-        )
+        reason = "is not 0 (offsets count from the ideal finish time of the first flow)"
+        raise DocumentError(place, "offsets[0]", reason)
     for index, (before, after) in enumerate(pairwise(offsets_s), start=1):
         if after < before:
-            raise DocumentError(
-                place,
-                f"offsets[{index}]",
-                "is less than the one before (give them in ascending order)",
-            )
-    return known[name]
+            reason = "is less than the one before (give them in ascending order)"
+            raise DocumentError(place, f"offsets[{index}]", reason)
+    return echelonflows[name]
 
 
 def with_profile_error(job: Job, error: Fraction) -> Job:
@@ -214,34 +210,36 @@ def with_profile_error(job: Job, error: Fraction) -> Job:
     differences of compute times. Flows and transfers inside a host stay as they are: bytes are
     counted, not profiled.
     """
+    factor = 1 + error
+    computes = []
+    for unit in job.computes:
+        if unit.kind == LOCAL:
+            computes.append(unit)
+        else:
+            computes.append(replace(unit, duration_s=unit.duration_s * factor))
+    echelonflows = []
+    for echelonflow in job.echelonflows:
+        offsets_s = tuple(offset * factor for offset in echelonflow.offsets_s)
+        echelonflows.append(replace(echelonflow, offsets_s=offsets_s))
     return replace(
         job,
-        computes=tuple(
-            c if c.kind == LOCAL else replace(c, duration_s=c.duration_s * (1 + error))
-            for c in job.computes
-        ),
-        echelonflows=tuple(
-            replace(h, offsets_s=tuple(offset * (1 + error) for offset in h.offsets_s))
-            for h in job.echelonflows
-        ),
+        computes=tuple(computes),
+        echelonflows=tuple(echelonflows),
     )
 
 
 def _dependencies(job: Job) -> dict[str, tuple[str, ...]]:
-    nodes = [(c.name, c.after) for c in job.computes] + [(f.name, f.after) for f in job.flows]
+    steps: list[ComputeUnit | Flow] = [*job.computes, *job.flows]
+    nodes = [(step.name, step.after) for step in steps]
     after = dict(nodes)
     if len(after) != len(nodes):
         names = [name for name, _ in nodes]
         twice = next(name for name, count in Counter(names).items() if count > 1)
-        raise GraphError(
-            f"job {job.name}: the name '{twice}' is given to more than one compute unit or flow",
-            code="duplicate",
-        )
+        reason = f"the name '{twice}' is given to more than one compute unit or flow"
+        raise GraphError(f"job {job.name}: {reason}", code="duplicate")
     for name, needs in nodes:
         for other in needs:
             if other not in after:
-                raise GraphError(
-                    f"job {job.name}: '{name}' waits for '{other}', which it does not have",
-                    code="unknown-name",
-                )
+                reason = f"'{name}' waits for '{other}', which it does not have"
+                raise GraphError(f"job {job.name}: {reason}", code="unknown-name")
     return after

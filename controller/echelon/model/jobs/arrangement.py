@@ -33,7 +33,7 @@ pass of the last layer, which we count.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, EchelonFlow, Flow, spend
@@ -43,27 +43,29 @@ _Begin = tuple[Mapping[int, int], int]
 """The begin of a node, counted from each head that precedes it: a time by head, and a delay to add
 to all of them.
 """
+_Chain = tuple[list[int], list[Fraction]]
+"""The operations of an EchelonFlow by their indexes, and the offset of each in seconds."""
 
 
 def arrange(
-    nodes: Sequence[Node], flows_of: Mapping[str, Sequence[str]]
+    nodes: Sequence[Node], flows_by_name: Mapping[str, Sequence[str]]
 ) -> tuple[EchelonFlow, ...]:
     """Return the EchelonFlows of a graph, each with the name of its first operation.
 
-    `nodes` are in an order in which each follows what it waits for. `flows_of` gives the flows of
-    each send and collective, none if it stays on one host.
+    `nodes` are in an order in which each follows what it waits for. `flows_by_name` gives the flows
+    of each send and collective, none if it stays on one host.
     """
     graph = _Graph(nodes)
     families: dict[Hashable, list[int]] = {}
-    for at, node in enumerate(nodes):
-        if not isinstance(node, ComputeUnit) and flows_of[node.name]:
-            families.setdefault(_family(node), []).append(at)
+    for index, node in enumerate(nodes):
+        if not isinstance(node, ComputeUnit) and flows_by_name[node.name]:
+            families.setdefault(_family(node), []).append(index)
     runs: list[list[int]] = []
     for family in families.values():
-        family.sort(key=lambda at: (graph.consumed[at], at))
+        family.sort(key=lambda index: (graph.consumed[index], index))
         runs += graph.overlapping(family)
-    found = sorted(graph.chains(runs), key=lambda chain: chain[0][0])
-    return tuple(_echelonflow(nodes, flows_of, *chain) for chain in found)
+    chains = sorted(graph.chains(runs), key=lambda chain: chain[0][0])
+    return tuple(_echelonflow(nodes, flows_by_name, chain) for chain in chains)
 
 
 def _family(node: Flow | CollectiveStep) -> Hashable:
@@ -74,67 +76,84 @@ def _family(node: Flow | CollectiveStep) -> Hashable:
 
 def _echelonflow(
     nodes: Sequence[Node],
-    flows_of: Mapping[str, Sequence[str]],
-    chain: list[int],
-    offsets_s: list[Fraction],
+    flows_by_name: Mapping[str, Sequence[str]],
+    chain: _Chain,
 ) -> EchelonFlow:
-    names = [
-        (flow, offset_s)
-        for at, offset_s in zip(chain, offsets_s, strict=True)
-        for flow in flows_of[nodes[at].name]
-    ]
-    return EchelonFlow(
-        nodes[chain[0]].name, tuple(name for name, _ in names), tuple(offset for _, offset in names)
-    )
+    indexes, operation_offsets_s = chain
+    flows: list[str] = []
+    offsets_s: list[Fraction] = []
+    for index, offset_s in zip(indexes, operation_offsets_s, strict=True):
+        operation_flows = flows_by_name[nodes[index].name]
+        flows += operation_flows
+        offsets_s += [offset_s] * len(operation_flows)
+    return EchelonFlow(nodes[indexes[0]].name, tuple(flows), tuple(offsets_s))
+
+
+def _duration_s(node: Node) -> Fraction | int:
+    # The integer 0, because graphs have many flows, and it is multiplied faster than a fraction.
+    return node.duration_s if isinstance(node, ComputeUnit) else 0
 
 
 class _Graph:
-    """The nodes by their place in the order, with times in whole units that divide all compute
-    times.
+    """The nodes by their index in the order.
+
+    Times are in whole units that divide all compute times.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        computes = [node.duration_s if isinstance(node, ComputeUnit) else None for node in nodes]
-        self._units = math.lcm(*(s.denominator for s in computes if s is not None))
-        self._lasts = [
-            0 if s is None else s.numerator * (self._units // s.denominator) for s in computes
-        ]
-        self._computes = [s is not None for s in computes]
-        place = {node.name: at for at, node in enumerate(nodes)}
-        self._before = [[place[name] for name in node.after] for node in nodes]
+        self._computes = [isinstance(node, ComputeUnit) for node in nodes]
+        durations_s = [_duration_s(node) for node in nodes]
+        self._units = math.lcm(*(duration_s.denominator for duration_s in durations_s))
+        self._durations = [int(duration_s * self._units) for duration_s in durations_s]
+        indexes = {node.name: index for index, node in enumerate(nodes)}
+        self._before = [[indexes[name] for name in node.after] for node in nodes]
         self._after: list[list[int]] = [[] for _ in nodes]
-        start = [0] * len(nodes)
-        for at, before in enumerate(self._before):
-            for other in before:
-                self._after[other].append(at)
-                start[at] = max(start[at], start[other] + self._lasts[other])
+        for index, before in enumerate(self._before):
+            for earlier in before:
+                self._after[earlier].append(index)
         self.consumed = [math.inf] * len(nodes)
         """The time at which the first rank uses each node's result, on an infinitely fast network;
         infinity if none does.
         """
         self._consumers_end = [0] * len(nodes)
-        """The last place of those that consume it, or the end."""
-        for at in reversed(range(len(nodes))):
-            for follower in self._after[at]:
-                own = self._computes[follower]
-                when, where = (start[follower], follower) if own else self._of(follower)
-                self.consumed[at] = min(self.consumed[at], when)
-                self._consumers_end[at] = max(self._consumers_end[at], where)
-            if not self._after[at]:
-                self._consumers_end[at] = len(nodes)
+        """The last index of those that consume it, or the end."""
+        self._set_consumers(self._starts())
 
-    def _of(self, at: int) -> tuple[float, int]:
-        return self.consumed[at], self._consumers_end[at]
+    def _starts(self) -> list[int]:
+        """Return when each node starts on an infinitely fast network."""
+        starts: list[int] = []
+        for before in self._before:
+            ends = [starts[earlier] + self._durations[earlier] for earlier in before]
+            starts.append(max(ends, default=0))
+        return starts
+
+    def _set_consumers(self, starts: Sequence[int]) -> None:
+        count = len(starts)
+        for index in reversed(range(count)):
+            followers = self._after[index]
+            if not followers:
+                self._consumers_end[index] = count
+            for follower in followers:
+                if self._computes[follower]:
+                    consumed, consumers_end = float(starts[follower]), follower
+                else:
+                    # Who consumes what a send passes on consumes this, too.
+                    consumed = self.consumed[follower]
+                    consumers_end = self._consumers_end[follower]
+                self.consumed[index] = min(self.consumed[index], consumed)
+                self._consumers_end[index] = max(self._consumers_end[index], consumers_end)
 
     def overlapping(self, family: Sequence[int]) -> list[list[int]]:
-        """Return the operations in runs. Each operation of a run may start before the one before it
-        has been consumed."""
+        """Return the operations in runs.
+
+        Each operation of a run may start before the one before it has been consumed.
+        """
         runs: list[list[int]] = []
-        for at in family:
-            if runs and not self._waits_for_consumer(at, runs[-1][-1]):
-                runs[-1].append(at)
+        for index in family:
+            if runs and not self._waits_for_consumer(index, runs[-1][-1]):
+                runs[-1].append(index)
             else:
-                runs.append([at])
+                runs.append([index])
         return runs
 
     def _waits_for_consumer(self, late: int, early: int) -> bool:
@@ -142,18 +161,18 @@ class _Graph:
         stack = [(late, False)]
         seen = {(late, False)}
         while stack:
-            at, computed = stack.pop()
-            spend(len(self._before[at]))
-            if at == early and computed:
+            index, computed = stack.pop()
+            spend(len(self._before[index]))
+            if index == early and computed:
                 return True
-            for other in self._before[at]:
-                step = other, computed or self._computes[other]
-                if other >= early and step not in seen:
+            for earlier in self._before[index]:
+                step = earlier, computed or self._computes[earlier]
+                if earlier >= early and step not in seen:
                     seen.add(step)
                     stack.append(step)
         return False
 
-    def chains(self, runs: list[list[int]]) -> Iterator[tuple[list[int], list[Fraction]]]:
+    def chains(self, runs: list[list[int]]) -> Iterator[_Chain]:
         """Yield the operations of each run divided by the head on whose way they are consumed.
 
         Each comes with its offset from the head, in seconds.
@@ -161,97 +180,130 @@ class _Graph:
         while runs:
             left = []
             for run, offsets in zip(runs, self._offsets(runs), strict=True):
-                chain = sorted(offsets, key=lambda at: (offsets[at], self.consumed[at], at))
-                yield chain, [Fraction(offsets[at], self._units) for at in chain]
+                ranks = []
+                for index, offset in offsets.items():
+                    ranks.append((offset, self.consumed[index], index))
+                chain = [index for *_, index in sorted(ranks)]
+                yield chain, [Fraction(offsets[index], self._units) for index in chain]
                 if len(offsets) < len(run):
-                    left.append([at for at in run if at not in offsets])
+                    left.append([index for index in run if index not in offsets])
             runs = left
 
     def _offsets(self, runs: Sequence[Sequence[int]]) -> Iterator[dict[int, int]]:
-        """Yield how much is computed between the consumption of a run's first and that of each that
-        follows from it.
+        """Yield the offsets of each run's operations from its first, the head.
+
+        An offset is how much is computed between the consumption of the head and that of an
+        operation; operations that do not follow from the head have none.
         """
-        heads = {
-            run[0]: max(self._consumers_end[at] for at in run)
-            for run in runs
-            if self.consumed[run[0]] != math.inf
-        }
+        heads = {}
+        for run in runs:
+            if self.consumed[run[0]] != math.inf:
+                heads[run[0]] = max(self._consumers_end[index] for index in run)
         begins, ends = self._longest_from(heads)
         for run in runs:
             head = run[0]
             if head not in heads:
                 yield dict.fromkeys(run, 0)
                 continue
-            known: dict[int, int | None] = {}
-            offsets = {at: self._consumed_after(at, head, begins, ends[head], known) for at in run}
-            yield {at: offset for at, offset in offsets.items() if offset is not None}
+            consumed: dict[int, int | None] = {}
+            offsets = {}
+            for index in run:
+                offset = self._consumed_after(index, head, begins, ends[head], consumed)
+                if offset is not None:
+                    offsets[index] = offset
+            yield offsets
 
     def _longest_from(self, heads: Mapping[int, int]) -> tuple[list[_Begin], dict[int, int]]:
-        """Return when each node begins if a head begins at 0, and when the last node ends, for each
-        head.
+        """Return when each node begins if a head begins at 0, and when the last node ends.
 
-        `heads` gives the last place up to which each head matters. Ends are for those that matter
-        to the end.
+        `heads` gives the last index up to which each head matters. Ends are by head, for those that
+        matter to the end.
         """
         begins: list[_Begin] = []
         ends = dict.fromkeys(heads, 0)
-        for at, before in enumerate(self._before):
-            # Many nodes follow what the same heads precede: these share one mapping, and differ by
-            # how late they are.
+        for index, before in enumerate(self._before):
             spend(len(before))
-            parts: dict[int, _Begin] = {}
-            for other in before:
-                of, late = begins[other]
-                late += self._lasts[other]
-                if of and late >= parts.get(id(of), (of, 0))[1]:
-                    parts[id(of)] = of, late
-            if len(parts) == 1 and at not in heads:
-                (begin,) = parts.values()
+            parts = self._delays(before, begins)
+            if len(parts) == 1 and index not in heads:
+                (begin,) = parts
             else:
-                joined: dict[int, int] = {}
-                for of, late in parts.values():
-                    spend(len(of))
-                    for head, begins_at in of.items():
-                        if heads[head] >= at and begins_at + late >= joined.get(head, 0):
-                            joined[head] = begins_at + late
-                if at in heads:
-                    joined[at] = 0
-                begin = joined, 0
+                begin = _joined(index, parts, heads), 0
             begins.append(begin)
-            if not self._after[at]:
-                for head, begins_at in begin[0].items():
-                    ends[head] = max(ends[head], begins_at + begin[1] + self._lasts[at])
+            if not self._after[index]:
+                times, delay = begin
+                end = delay + self._durations[index]
+                for head, time in times.items():
+                    ends[head] = max(ends[head], time + end)
         return begins, ends
 
-    def _consumed_after(
-        self, at: int, head: int, begins: Sequence[_Begin], end: int, known: dict[int, int | None]
-    ) -> int | None:
-        """Return when the first consumer of `at` begins that follows from `head`; `end` if none
-        computes on it.
+    def _delays(self, before: Sequence[int], begins: Sequence[_Begin]) -> Collection[_Begin]:
+        """Return the mappings of the nodes before a node, each with the longest delay.
+
+        Many nodes follow what the same heads precede: these share one mapping, and differ by how
+        late they are.
         """
-        stack = [at]
+        parts: dict[int, _Begin] = {}
+        for earlier in before:
+            times, delay = begins[earlier]
+            delay += self._durations[earlier]
+            part = parts.get(id(times))
+            if times and (part is None or delay >= part[1]):
+                parts[id(times)] = times, delay
+        return parts.values()
+
+    def _consumed_after(
+        self,
+        index: int,
+        head: int,
+        begins: Sequence[_Begin],
+        end: int,
+        consumed: dict[int, int | None],
+    ) -> int | None:
+        """Return when the first consumer of a node begins that follows from `head`.
+
+        It is `end` if none computes on it. `consumed` remembers the results for other nodes.
+        """
+        # A stack instead of recursion: chains of sends may be long.
+        stack = [index]
         while stack:
             top = stack[-1]
-            spend(2 * len(self._after[top]))
-            unknown = [
-                other
-                for other in self._after[top]
-                if not self._computes[other] and other not in known
-            ]
+            followers = self._after[top]
+            spend(2 * len(followers))
+            sends = [follower for follower in followers if not self._computes[follower]]
+            unknown = [send for send in sends if send not in consumed]
             if unknown:
                 stack += unknown
                 continue
             stack.pop()
-            times = [
-                _begin_of(head, begins[other]) if self._computes[other] else known[other]
-                for other in self._after[top]
-            ]
-            known[top] = min(
-                (time for time in times if time is not None), default=None if times else end
-            )
-        return known[at]
+            times: list[int] = []
+            for follower in followers:
+                if self._computes[follower]:
+                    time = _begin_after(head, begins[follower])
+                else:
+                    time = consumed[follower]
+                if time is not None:
+                    times.append(time)
+            consumed[top] = min(times, default=None if followers else end)
+        return consumed[index]
 
 
-def _begin_of(head: int, begin: _Begin) -> int | None:
-    of, late = begin
-    return of[head] + late if head in of else None
+def _joined(
+    index: int,
+    parts: Iterable[_Begin],
+    heads: Mapping[int, int],
+) -> dict[int, int]:
+    """Return when a node begins after each head that precedes it and still matters."""
+    joined: dict[int, int] = {}
+    for times, delay in parts:
+        spend(len(times))
+        for head, time in times.items():
+            if heads[head] >= index and time + delay >= joined.get(head, 0):
+                joined[head] = time + delay
+    if index in heads:
+        joined[index] = 0
+    return joined
+
+
+def _begin_after(head: int, begin: _Begin) -> int | None:
+    times, delay = begin
+    return times[head] + delay if head in times else None

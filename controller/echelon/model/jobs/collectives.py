@@ -57,7 +57,13 @@ class Algorithm(ABC):
         """Return an upper bound on the pairs of a sender and a receiver, without listing them."""
         return min(self.flow_count(ranks), ranks * (ranks - 1))
 
-    def step_count(self, ranks: int, times: int = 1, *, rounds: bool = False) -> int:
+    def step_count(
+        self,
+        ranks: int,
+        times: int = 1,
+        *,
+        rounds: bool = False,
+    ) -> int:
         """Return an upper bound on the steps of so many collectives of the same ranks, by
         arithmetic.
 
@@ -73,34 +79,37 @@ class Algorithm(ABC):
         """Return an upper bound on what one connection carries if the data has `size_bytes`. The
         bound is exact up to one byte for each chunk that the connection carries."""
 
-    def block(self, name: str, group: Sequence[str], size_bytes: int) -> Block:
+    def block(
+        self,
+        name: str,
+        group: Sequence[str],
+        size_bytes: int,
+    ) -> Block:
         """Return the flows of `Collective.block`."""
         chunks = self.chunks(len(group))
-        return series(
-            *(
-                parallel(
-                    *(
-                        flow(
-                            f"{name}-k{number}-w{transfer.src + 1}",
-                            group[transfer.src],
-                            group[transfer.dst],
-                            max(1, chunks_bytes(size_bytes, chunks, transfer.chunks)),
-                        )
-                        for transfer in each
-                    )
-                )
-                for number, each in enumerate(self.rounds(len(group)), start=1)
-            )
-        )
+        rounds = []
+        for number, transfers in enumerate(self.rounds(len(group)), start=1):
+            flows = []
+            for src, dst, sent in transfers:
+                size = max(1, chunks_bytes(size_bytes, chunks, sent))
+                flow_name = f"{name}-k{number}-w{src + 1}"
+                flows.append(flow(flow_name, group[src], group[dst], size))
+            rounds.append(parallel(*flows))
+        return series(*rounds)
 
-    def whole_block(self, name: str, group: Sequence[str], size_bytes: int) -> Block:
-        """Return the flows of `Collective.whole`."""
-        return parallel(
-            *(
-                flow(f"{name}-w{src + 1}-w{dst + 1}", group[src], group[dst], size)
-                for (src, dst), size in pair_bytes(self, len(group), size_bytes).items()
-            )
-        )
+    def pair_block(
+        self,
+        name: str,
+        group: Sequence[str],
+        size_bytes: int,
+    ) -> Block:
+        """Return the flows of `Collective.pair_block`."""
+        flows = []
+        sizes = pair_bytes(self, len(group), size_bytes)
+        for (src, dst), size in sizes.items():
+            flow_name = f"{name}-w{src + 1}-w{dst + 1}"
+            flows.append(flow(flow_name, group[src], group[dst], size))
+        return parallel(*flows)
 
     def on(self, hosts: Sequence[str]) -> Algorithm:
         """Return the algorithm as ranks on these hosts run it; most do not depend on hosts."""
@@ -154,7 +163,7 @@ class Collective:
         """
         return self.algorithm.block(name, self.group, size_bytes)
 
-    def whole(self, name: str, size_bytes: int) -> Block:
+    def pair_block(self, name: str, size_bytes: int) -> Block:
         """Return one flow for each two ranks, with the bytes of all rounds.
 
         For fluids, this is the collective with its data cut into so many chunks that all its rounds
@@ -162,7 +171,7 @@ class Collective:
         when it is ready. But a rank waits only for those that it receives from, where rounds make
         it wait for all. ``NAME-w1-w2`` is what the first rank sends to the second.
         """
-        return self.algorithm.whole_block(name, self.group, size_bytes)
+        return self.algorithm.pair_block(name, self.group, size_bytes)
 
 
 _LISTED_IN_A_STEP = 16
@@ -175,36 +184,54 @@ def _pairs(algorithm: Algorithm, ranks: int) -> Mapping[tuple[int, int], Sequenc
     them.
     """
     sent: dict[tuple[int, int], list[int]] = {}
-    for each in algorithm.rounds(ranks):
-        for transfer in each:
-            sent.setdefault((transfer.src, transfer.dst), []).extend(transfer.chunks)
+    for transfers in algorithm.rounds(ranks):
+        for src, dst, chunks_sent in transfers:
+            sent.setdefault((src, dst), []).extend(chunks_sent)
     for chunks in sent.values():
         chunks.sort()
     return sent
 
 
-def pair_bytes(algorithm: Algorithm, ranks: int, size_bytes: int) -> dict[tuple[int, int], int]:
+def pair_bytes(
+    algorithm: Algorithm,
+    ranks: int,
+    size_bytes: int,
+) -> dict[tuple[int, int], int]:
     """Return how many bytes each rank sends to each other in all rounds, at least 1; ranks count
     from 0.
     """
     chunks = algorithm.chunks(ranks)
     smaller, larger = divmod(size_bytes, chunks)
-    return {
-        pair: max(1, smaller * len(sent) + bisect_left(sent, larger))
-        for pair, sent in _pairs(algorithm, ranks).items()
-    }
+    sizes = {}
+    for pair, sent in _pairs(algorithm, ranks).items():
+        # The first `larger` chunks have one byte more.
+        sizes[pair] = max(1, smaller * len(sent) + bisect_left(sent, larger))
+    return sizes
 
 
-def chunk_bytes(size_bytes: int, chunks: int, chunk: int) -> int:
+def chunk_bytes(
+    size_bytes: int,
+    chunks: int,
+    chunk: int,
+) -> int:
     """Return the bytes of one chunk. The first `size_bytes` mod `chunks` chunks are one byte larger
     than the others, so that all chunks add up to the data."""
     return size_bytes // chunks + (chunk < size_bytes % chunks)
 
 
-def chunks_bytes(size_bytes: int, chunks: int, sent: range) -> int:
+def chunks_bytes(
+    size_bytes: int,
+    chunks: int,
+    sent: range,
+) -> int:
     """Return the bytes of consecutive chunks."""
     larger = size_bytes % chunks
-    return len(sent) * (size_bytes // chunks) + max(0, min(sent.stop, larger) - sent.start)
+    sent_larger = max(0, min(sent.stop, larger) - sent.start)
+    return len(sent) * (size_bytes // chunks) + sent_larger
+
+
+def one_chunk(chunk: int) -> range:
+    return range(chunk, chunk + 1)
 
 
 class Ring(AllReduce):
@@ -220,10 +247,12 @@ class Ring(AllReduce):
     """
 
     def reduce(self, ranks: int) -> Iterator[Round]:
-        return (_round(number, ranks) for number in range(ranks - 1))
+        for number in range(ranks - 1):
+            yield _round(number, ranks)
 
     def spread(self, ranks: int) -> Iterator[Round]:
-        return (_round(number, ranks) for number in range(ranks - 1, 2 * (ranks - 1)))
+        for number in range(ranks - 1, 2 * (ranks - 1)):
+            yield _round(number, ranks)
 
     def flow_count(self, ranks: int) -> int:
         return 2 * (ranks - 1) * ranks
@@ -235,7 +264,11 @@ class Ring(AllReduce):
         return 2 * (ranks - 1) * -(-size_bytes // ranks)
 
 
-def sent_chunk(number: int, rank: int, ranks: int) -> int:
+def sent_chunk(
+    number: int,
+    rank: int,
+    ranks: int,
+) -> int:
     """Return the chunk that `rank` sends in round `number`, all counted from 0.
 
     A rank begins with the chunk of its own number and passes on, from then on, the chunk it has
@@ -246,23 +279,24 @@ def sent_chunk(number: int, rank: int, ranks: int) -> int:
 
 
 def _round(number: int, ranks: int) -> Round:
-    sent = [sent_chunk(number, rank, ranks) for rank in range(ranks)]
-    return [
-        Transfer(rank, (rank + 1) % ranks, range(chunk, chunk + 1))
-        for rank, chunk in enumerate(sent)
-    ]
+    transfers = []
+    for rank in range(ranks):
+        chunk = sent_chunk(number, rank, ranks)
+        transfers.append(Transfer(rank, (rank + 1) % ranks, one_chunk(chunk)))
+    return transfers
 
 
 class Chain(Algorithm):
     """A broadcast from the first rank; each rank but the last has one connection, to the next.
 
     NCCL broadcasts this way. The data is one chunk here. Rounds therefore take n - 1 times as long
-    as the data takes on one link; as one flow for each two ranks (`Collective.whole`), which stands
+    as the data takes on one link; as one flow for each two ranks (`Collective.pair_block`), which stands
     for many small chunks, they take as long as one.
     """
 
     def rounds(self, ranks: int) -> Iterator[Round]:
-        return ([Transfer(rank, rank + 1, range(1))] for rank in range(ranks - 1))
+        for rank in range(ranks - 1):
+            yield [Transfer(rank, rank + 1, _ALL)]
 
     def chunks(self, ranks: int) -> int:
         return 1
@@ -292,10 +326,11 @@ class HalvingDoubling(AllReduce):
 
     def reduce(self, ranks: int) -> Iterator[Round]:
         for distance in reversed(_distances(ranks)):
-            yield [
-                Transfer(rank, rank ^ distance, _around(rank ^ distance, distance))
-                for rank in range(ranks)
-            ]
+            transfers = []
+            for rank in range(ranks):
+                partner = rank ^ distance
+                transfers.append(Transfer(rank, partner, _around(partner, distance)))
+            yield transfers
 
     def spread(self, ranks: int) -> Iterator[Round]:
         for distance in _distances(ranks):
@@ -346,17 +381,13 @@ class Tree(AllReduce):
 
     def reduce(self, ranks: int) -> Iterator[Round]:
         for distance in _binomial_distances(ranks):
-            yield [
-                Transfer(rank, rank - distance, _ALL)
-                for rank in range(distance, ranks, 2 * distance)
-            ]
+            children = range(distance, ranks, 2 * distance)
+            yield [Transfer(rank, rank - distance, _ALL) for rank in children]
 
     def spread(self, ranks: int) -> Iterator[Round]:
         for distance in reversed(_binomial_distances(ranks)):
-            yield [
-                Transfer(rank - distance, rank, _ALL)
-                for rank in range(distance, ranks, 2 * distance)
-            ]
+            children = range(distance, ranks, 2 * distance)
+            yield [Transfer(rank - distance, rank, _ALL) for rank in children]
 
     def chunks(self, ranks: int) -> int:
         return 1
@@ -390,10 +421,10 @@ class Direct(AllReduce):
 
     def spread(self, ranks: int) -> Iterator[Round]:
         for shift in range(1, ranks):
-            yield [
-                Transfer(rank, (rank + shift) % ranks, range(rank, rank + 1))
-                for rank in range(ranks)
-            ]
+            transfers = []
+            for rank in range(ranks):
+                transfers.append(Transfer(rank, (rank + shift) % ranks, one_chunk(rank)))
+            yield transfers
 
     def flow_count(self, ranks: int) -> int:
         return 2 * ranks * (ranks - 1)
@@ -416,8 +447,11 @@ class AllToAll(Algorithm):
 
     def rounds(self, ranks: int) -> Iterator[Round]:
         for shift in range(1, ranks):
-            targets = [(rank, (rank + shift) % ranks) for rank in range(ranks)]
-            yield [Transfer(src, dst, range(dst, dst + 1)) for src, dst in targets]
+            transfers = []
+            for rank in range(ranks):
+                target = (rank + shift) % ranks
+                transfers.append(Transfer(rank, target, one_chunk(target)))
+            yield transfers
 
     def flow_count(self, ranks: int) -> int:
         return ranks * (ranks - 1)
@@ -428,7 +462,7 @@ class AllToAll(Algorithm):
 
 @dataclass(frozen=True, slots=True)
 class AllReduceHalf(Algorithm):
-    """The first or the second half of `whole`.
+    """The first or the second half of `all_reduce`.
 
     The first half of an all-reduce that cuts the data into a chunk for each rank is a
     reduce-scatter, the second half an all-gather. Along a tree, where the data is one chunk, they
@@ -436,29 +470,29 @@ class AllReduceHalf(Algorithm):
     Optimization of Collective Communication Operations in MPICH, IJHPCA '05, section 4.
     """
 
-    whole: AllReduce
+    all_reduce: AllReduce
     adds: bool
     """Whether it is the half that adds up."""
 
     def rounds(self, ranks: int) -> Iterator[Round]:
         if self.adds:
-            return self.whole.reduce(ranks)
-        return self.whole.spread(ranks)
+            return self.all_reduce.reduce(ranks)
+        return self.all_reduce.spread(ranks)
 
     def chunks(self, ranks: int) -> int:
-        return self.whole.chunks(ranks)
+        return self.all_reduce.chunks(ranks)
 
     def flow_count(self, ranks: int) -> int:
-        return self.whole.flow_count(ranks) // 2
+        return self.all_reduce.flow_count(ranks) // 2
 
     def pair_count(self, ranks: int) -> int:
-        return self.whole.pair_count(ranks)
+        return self.all_reduce.pair_count(ranks)
 
     def connection_bytes(self, ranks: int, size_bytes: int) -> int:
-        return self.whole.connection_bytes(ranks, size_bytes)
+        return self.all_reduce.connection_bytes(ranks, size_bytes)
 
     def refusal(self, ranks: int) -> str | None:
-        return self.whole.refusal(ranks)
+        return self.all_reduce.refusal(ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,8 +517,10 @@ class Hierarchical(AllReduce):
 
     def misplaced(self, hosts: Sequence[str]) -> str | None:
         local = hosts.count(hosts[0])
-        parts = [list(hosts[at : at + local]) for at in range(0, len(hosts), local)]
-        if any(part != [part[0]] * local for part in parts) or len(set(hosts)) < len(parts):
+        starts = range(0, len(hosts), local)
+        parts = [list(hosts[start : start + local]) for start in starts]
+        is_mixed = any(part != [part[0]] * local for part in parts)
+        if is_mixed or len(set(hosts)) < len(parts):
             return (
                 "needs as many ranks of the group on each host, listed host by host (use 'ring', or"
                 " list them so)"
@@ -493,22 +529,25 @@ class Hierarchical(AllReduce):
 
     def reduce(self, ranks: int) -> Iterator[Round]:
         hosts = ranks // self.local
-        yield from (self._inside(number, hosts) for number in range(self.local - 1))
-        yield from (self._between(number, hosts) for number in range(hosts - 1))
+        for number in range(self.local - 1):
+            yield self._inside(number, hosts)
+        for number in range(hosts - 1):
+            yield self._between(number, hosts)
 
     def spread(self, ranks: int) -> Iterator[Round]:
         hosts = ranks // self.local
-        yield from (self._between(number, hosts) for number in range(hosts - 1, 2 * (hosts - 1)))
-        yield from (
-            self._inside(number, hosts) for number in range(self.local - 1, 2 * (self.local - 1))
-        )
+        for number in range(hosts - 1, 2 * (hosts - 1)):
+            yield self._between(number, hosts)
+        for number in range(self.local - 1, 2 * (self.local - 1)):
+            yield self._inside(number, hosts)
 
     def flow_count(self, ranks: int) -> int:
         return 2 * ranks * (self.local - 1 + ranks // self.local - 1)
 
     def connection_bytes(self, ranks: int, size_bytes: int) -> int:
         hosts = ranks // self.local
-        return 2 * max((self.local - 1) * hosts, hosts - 1) * -(-size_bytes // ranks)
+        most_chunks = max((self.local - 1) * hosts, hosts - 1)
+        return 2 * most_chunks * -(-size_bytes // ranks)
 
     def refusal(self, ranks: int) -> str | None:
         if ranks % self.local:
@@ -517,26 +556,31 @@ class Hierarchical(AllReduce):
 
     def _inside(self, number: int, hosts: int) -> Round:
         """Return a round of the rings inside hosts, whose chunks are shards."""
-        out = []
+        transfers = []
         for host in range(hosts):
+            first_rank = host * self.local
             for place in range(self.local):
+                next_place = (place + 1) % self.local
                 shard = sent_chunk(number, place, self.local)
-                src, dst = (host * self.local + at for at in (place, (place + 1) % self.local))
-                out.append(Transfer(src, dst, range(shard * hosts, (shard + 1) * hosts)))
-        return out
+                chunks = range(shard * hosts, (shard + 1) * hosts)
+                transfers.append(Transfer(first_rank + place, first_rank + next_place, chunks))
+        return transfers
 
     def _between(self, number: int, hosts: int) -> Round:
         """Return a round of the rings along rails.
 
         After the rounds inside, a rank has the shard of the next place.
         """
-        out = []
+        transfers = []
         for host in range(hosts):
+            next_host = (host + 1) % hosts
             for place in range(self.local):
-                chunk = (place + 1) % self.local * hosts + sent_chunk(number, host, hosts)
-                src, dst = (at * self.local + place for at in (host, (host + 1) % hosts))
-                out.append(Transfer(src, dst, range(chunk, chunk + 1)))
-        return out
+                shard = (place + 1) % self.local
+                chunk = shard * hosts + sent_chunk(number, host, hosts)
+                src = host * self.local + place
+                dst = next_host * self.local + place
+                transfers.append(Transfer(src, dst, one_chunk(chunk)))
+        return transfers
 
 
 _AT_A_TIME = 2
@@ -564,12 +608,18 @@ class Gloo(Algorithm):
     """Whether it is the all-reduce."""
 
     def rounds(self, ranks: int) -> Iterator[Round]:
-        each = _AT_A_TIME * (ranks - 1)
-        for number in range(each * (1 + self.adds)):
-            phase, number_in_phase = divmod(number, each)
+        phase_rounds = _AT_A_TIME * (ranks - 1)
+        for number in range(phase_rounds * (1 + self.adds)):
+            phase, number_in_phase = divmod(number, phase_rounds)
             yield [self._transfer(rank, phase, number_in_phase, ranks) for rank in range(ranks)]
 
-    def _transfer(self, rank: int, phase: int, number: int, ranks: int) -> Transfer:
+    def _transfer(
+        self,
+        rank: int,
+        phase: int,
+        number: int,
+        ranks: int,
+    ) -> Transfer:
         passed_on, half = divmod(number, _AT_A_TIME)
         if self.adds:
             dst = rank - 1
@@ -578,7 +628,7 @@ class Gloo(Algorithm):
             dst = rank + 1
             chunk = rank - passed_on
         first = chunk % ranks * _AT_A_TIME + half
-        return Transfer(rank, dst % ranks, range(first, first + 1))
+        return Transfer(rank, dst % ranks, one_chunk(first))
 
     def chunks(self, ranks: int) -> int:
         return _AT_A_TIME * ranks
@@ -590,59 +640,74 @@ class Gloo(Algorithm):
         return ranks
 
     def connection_bytes(self, ranks: int, size_bytes: int) -> int:
-        return (ranks - 1) * (1 + self.adds) * _AT_A_TIME * -(-size_bytes // (_AT_A_TIME * ranks))
+        half_bytes = -(-size_bytes // self.chunks(ranks))
+        return (ranks - 1) * (1 + self.adds) * _AT_A_TIME * half_bytes
 
-    def block(self, name: str, group: Sequence[str], size_bytes: int) -> Block:
+    def block(
+        self,
+        name: str,
+        group: Sequence[str],
+        size_bytes: int,
+    ) -> Block:
         """Return the flows, and a flow of one byte for each word: ``NAME-k1-c2`` is the second
         rank's in round 1.
         """
         ranks = len(group)
-        each = _AT_A_TIME * (len(group) - 1)
         steps: dict[str, Flow] = {}
         after: dict[str, tuple[str, ...]] = {}
         first: dict[str, tuple[str, ...]] = {}
         last: dict[str, tuple[str, ...]] = {}
         for number, transfers in enumerate(self.rounds(ranks)):
-            to = {transfer.src: transfer.dst for transfer in transfers}
-            source = {transfer.dst: transfer.src for transfer in transfers}
-            for rank, _, sent in transfers:
-                half = f"{name}-k{number + 1}-w{rank + 1}"
-                word = f"{name}-k{number + 1}-c{rank + 1}"
-                size = max(1, chunks_bytes(size_bytes, self.chunks(ranks), sent))
-                data = Flow(half, group[rank], group[to[rank]], size)
-                call = Flow(word, group[rank], group[source[rank]], 1)
-                for one in (call, data) if self.adds else (data, call):
-                    steps[one.name] = one
-                number_in_phase = number % each
-                if number_in_phase >= _AT_A_TIME:
-                    awaited = [number - _AT_A_TIME]
-                else:
-                    # The second phase begins when everything of the first has arrived.
-                    awaited = [
-                        *range(
-                            max(0, number - number_in_phase - _AT_A_TIME), number - number_in_phase
-                        )
-                    ]
-                before = tuple(
-                    part
-                    for one in awaited
-                    for part in (
-                        f"{name}-k{one + 1}-w{source[rank] + 1}",
-                        f"{name}-k{one + 1}-c{to[rank] + 1}",
-                    )
-                )
-                after[word] = before
-                after[half] = (*before, f"{name}-k{number + 1}-c{to[rank] + 1}")
+            sources = {transfer.dst: transfer.src for transfer in transfers}
+            for rank, target, chunks in transfers:
+                host = group[rank]
+                source = sources[rank]
+                half = _half(name, number, rank)
+                call = _call(name, number, rank)
+                size = max(1, chunks_bytes(size_bytes, self.chunks(ranks), chunks))
+                data = Flow(half, host, group[target], size)
+                word = Flow(call, host, group[source], 1)
+                steps |= {call: word, half: data} if self.adds else {half: data, call: word}
+
+                before: tuple[str, ...] = ()
+                for earlier in self._awaited_rounds(number, ranks):
+                    earlier_half = _half(name, earlier, source)
+                    before += (earlier_half, _call(name, earlier, target))
+                after[call] = before
+                after[half] = (*before, _call(name, number, target))
                 if number < _AT_A_TIME:
-                    first[group[rank]] = (*first.get(group[rank], ()), half, word)
+                    first[host] = (*first.get(host, ()), half, call)
                 # A rank has done its part when it has everything, and when what it sends has been
                 # called for.
-                last[group[rank]] = (
-                    *last.get(group[rank], ())[-2 * (_AT_A_TIME - 1) :],
-                    f"{name}-k{number + 1}-w{source[rank] + 1}",
-                    f"{name}-k{number + 1}-c{to[rank] + 1}",
-                )
-        return Block(steps, {step: waits for step, waits in after.items() if waits}, first, last)
+                former = last.get(host, ())[-2 * (_AT_A_TIME - 1) :]
+                last[host] = (*former, _half(name, number, source), _call(name, number, target))
+        waiting = {step: waits for step, waits in after.items() if waits}
+        return Block(steps, waiting, first, last)
+
+    def _awaited_rounds(self, number: int, ranks: int) -> range:
+        """Return the rounds whose halves have arrived before a rank calls for a round's."""
+        number_in_phase = number % (_AT_A_TIME * (ranks - 1))
+        if number_in_phase >= _AT_A_TIME:
+            return range(number - _AT_A_TIME, number - _AT_A_TIME + 1)
+        # The second phase begins when everything of the first has arrived.
+        phase_start = number - number_in_phase
+        return range(max(0, phase_start - _AT_A_TIME), phase_start)
+
+
+def _half(
+    name: str,
+    number: int,
+    rank: int,
+) -> str:
+    return f"{name}-k{number + 1}-w{rank + 1}"
+
+
+def _call(
+    name: str,
+    number: int,
+    rank: int,
+) -> str:
+    return f"{name}-k{number + 1}-c{rank + 1}"
 
 
 AllReduceName = Literal["ring", "halving-doubling", "tree", "direct"]
@@ -657,17 +722,20 @@ ALL_REDUCES: Mapping[AllReduceName, AllReduce] = {
 
 
 def _halves(adds: bool) -> Mapping[str, Algorithm]:
-    return {
-        name: AllReduceHalf(whole, adds) for name, whole in ALL_REDUCES.items() if name != "tree"
-    }
+    halves: dict[str, Algorithm] = {}
+    for name, all_reduce in ALL_REDUCES.items():
+        if name != "tree":
+            halves[name] = AllReduceHalf(all_reduce, adds)
+    return halves
 
+
+_ALL_REDUCES: dict[str, Algorithm] = {}
+_ALL_REDUCES.update(ALL_REDUCES.items())
+_ALL_REDUCES["hierarchical"] = Hierarchical()
+_ALL_REDUCES["gloo"] = Gloo(adds=True)
 
 OPERATIONS: Mapping[str, Mapping[str, Algorithm]] = {
-    "all-reduce": {
-        **{str(name): algorithm for name, algorithm in ALL_REDUCES.items()},
-        "hierarchical": Hierarchical(),
-        "gloo": Gloo(adds=True),
-    },
+    "all-reduce": _ALL_REDUCES,
     "all-gather": {**_halves(adds=False), "gloo": Gloo(adds=False)},
     "reduce-scatter": _halves(adds=True),
     "all-to-all": {"direct": AllToAll()},

@@ -64,20 +64,17 @@ class Block:
 
     def nodes(self) -> tuple[Step, ...]:
         """Return the steps in order of first mention, each with its dependencies."""
-        after = self.after
-        return tuple(
-            replace(step, after=after[name]) if name in after else step
-            for name, step in self.steps.items()
-        )
+        nodes = dict(self.steps)
+        for name, names in self.after.items():
+            nodes[name] = replace(nodes[name], after=names)
+        return tuple(nodes.values())
 
     def graph(self, *echelonflows: EchelonFlow) -> IterationGraph:
         """Return a block without collectives as a whole iteration with these EchelonFlows."""
         steps = self.nodes()
-        return IterationGraph(
-            tuple(step for step in steps if isinstance(step, ComputeUnit)),
-            tuple(step for step in steps if isinstance(step, Flow)),
-            echelonflows,
-        )
+        computes = tuple(step for step in steps if isinstance(step, ComputeUnit))
+        flows = tuple(step for step in steps if isinstance(step, Flow))
+        return IterationGraph(computes, flows, echelonflows)
 
 
 def compute(
@@ -88,14 +85,28 @@ def compute(
     micro_batch: int | None = None,
 ) -> Block:
     """Return a block of one compute unit, which takes `duration_s` seconds."""
-    unit = ComputeUnit(name, worker, duration_s, kind=kind, micro_batch=micro_batch)
-    return Block({name: unit}, {}, {worker: (name,)}, {worker: (name,)})
+    unit = ComputeUnit(
+        name,
+        worker,
+        duration_s,
+        kind=kind,
+        micro_batch=micro_batch,
+    )
+    part = {worker: (name,)}
+    return Block({name: unit}, {}, part, part)
 
 
-def flow(name: str, src: str, dst: str, size_bytes: int, micro_batch: int | None = None) -> Block:
+def flow(
+    name: str,
+    src: str,
+    dst: str,
+    size_bytes: int,
+    micro_batch: int | None = None,
+) -> Block:
     """Return a block of one flow of `size_bytes` from `src` to `dst`."""
     step = Flow(name, src, dst, size_bytes, micro_batch=micro_batch)
-    return Block({name: step}, {}, {src: (name,)}, {src: (name,), dst: (name,)})
+    parts = dict.fromkeys((src, dst), (name,))
+    return Block({name: step}, {}, {src: (name,)}, parts)
 
 
 def collective(
@@ -121,12 +132,10 @@ def parallel(*blocks: Block) -> Block:
 
     Raises `GraphError` if two different steps have one name.
     """
-    return Block(
-        _steps(blocks),
-        _joined(block.after for block in blocks),
-        _joined(block.first for block in blocks),
-        _joined(block.last for block in blocks),
-    )
+    after = _joined(block.after for block in blocks)
+    first = _joined(block.first for block in blocks)
+    last = _joined(block.last for block in blocks)
+    return Block(_steps(blocks), after, first, last)
 
 
 def series(*blocks: Block) -> Block:
@@ -138,33 +147,34 @@ def series(*blocks: Block) -> Block:
     first: dict[str, tuple[str, ...]] = {}
     last: dict[str, tuple[str, ...]] = {}
     for block in blocks:
-        # A mapping for each rank, because ranks may share a collective as their first step.
-        joints += (
-            dict.fromkeys(names, last[rank]) for rank, names in block.first.items() if rank in last
-        )
         for rank, names in block.first.items():
+            # A mapping for each rank, because ranks may share a collective as their first step.
+            if rank in last:
+                joints.append(dict.fromkeys(names, last[rank]))
             first.setdefault(rank, names)
         for rank, names in block.last.items():
             # A rank that only receives in this block does not wait for its part of the blocks
             # before.
-            waits = rank in block.first or rank not in last
-            last[rank] = names if waits else tuple(dict.fromkeys((*last[rank], *names)))
-    return Block(
-        _steps(blocks), _joined((*(block.after for block in blocks), *joints)), first, last
-    )
+            if rank in block.first or rank not in last:
+                last[rank] = names
+            else:
+                last[rank] = tuple(dict.fromkeys((*last[rank], *names)))
+    after = [block.after for block in blocks]
+    return Block(_steps(blocks), _joined([*after, *joints]), first, last)
 
 
 def replicate(ranks: Iterable[str], build: Callable[[int, str], Block]) -> Block:
     """Return `build(number, rank)` for every rank, in parallel. Numbers count from 1."""
-    return parallel(*(build(number, rank) for number, rank in enumerate(ranks, start=1)))
+    blocks = [build(number, rank) for number, rank in enumerate(ranks, start=1)]
+    return parallel(*blocks)
 
 
 def _steps(blocks: Iterable[Block]) -> dict[str, Step]:
     steps: dict[str, Step] = {}
     for block in blocks:
         for name, step in block.steps.items():
-            known = steps.setdefault(name, step)
-            if known is not step and known != step:
+            first = steps.setdefault(name, step)
+            if first is not step and first != step:
                 raise GraphError(
                     f"the name '{name}' is given to two different steps (give each its own)",
                     code="duplicate",
@@ -173,14 +183,16 @@ def _steps(blocks: Iterable[Block]) -> dict[str, Step]:
 
 
 def _joined(mappings: Iterable[Names]) -> Names:
-    out: dict[str, tuple[str, ...]] = {}
+    joined: dict[str, tuple[str, ...]] = {}
     # Keys that several mappings have; sets keep this linear in a block of many parts.
     shared: dict[str, dict[str, None]] = {}
     for mapping in mappings:
         for key, names in mapping.items():
-            if out.setdefault(key, names) is not names:
-                joined = shared.get(key) or shared.setdefault(key, dict.fromkeys(out[key]))
-                for name in names:
-                    joined[name] = None
-    out.update((key, tuple(names)) for key, names in shared.items())
-    return out
+            if joined.setdefault(key, names) is names:
+                continue
+            if key not in shared:
+                shared[key] = dict.fromkeys(joined[key])
+            shared[key].update(dict.fromkeys(names))
+    for key, all_names in shared.items():
+        joined[key] = tuple(all_names)
+    return joined

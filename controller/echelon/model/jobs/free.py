@@ -46,7 +46,13 @@ _FLOW_OF_COLLECTIVE = re.compile(r"(.+)-[kw][0-9]+-[cw][0-9]+")
 class FreeGraphError(GraphError):
     """A fault of one node of a free graph."""
 
-    def __init__(self, node: int, key: str, reason: str, code: Code = "invalid-value") -> None:
+    def __init__(
+        self,
+        node: int,
+        key: str,
+        reason: str,
+        code: Code = "invalid-value",
+    ) -> None:
         super().__init__(node, key, reason, code=code)
         self.node = node
         """The place of the node in `FreeGraph.nodes`."""
@@ -75,34 +81,22 @@ class FreeGraph:
 
         Raises `GraphError` if nodes wait for each other in a circle.
         """
-        known = {str(rank) for rank in range(ranks)}
+        all_ranks = {str(rank) for rank in range(ranks)}
         nodes: dict[str, Step] = {}
-        for at, node in enumerate(self.nodes):
+        for index, node in enumerate(self.nodes):
             if node.name in nodes:
                 reason = f"'{node.name}' is the name of another node (give each its own)"
-                raise FreeGraphError(at, "name", reason, "duplicate")
+                raise FreeGraphError(index, "name", reason, "duplicate")
             nodes[node.name] = node
-            _check_ranks(at, node, known, self.ranks_per_worker)
-        for at, node in enumerate(self.nodes):
+            _check_ranks(index, node, all_ranks, self.ranks_per_worker)
+        for index, node in enumerate(self.nodes):
             parts = _FLOW_OF_COLLECTIVE.fullmatch(node.name)
             if parts and isinstance(nodes.get(parts[1]), CollectiveStep):
                 reason = (
                     f"'{node.name}' may be the name of a flow of '{parts[1]}' (rename one of them)"
                 )
-                raise FreeGraphError(at, "name", reason, "duplicate")
-            starters = _starters(node)
-            for name in node.after:
-                if name not in nodes:
-                    raise FreeGraphError(
-                        at, "after", f"'{name}' is not a node (correct the name)", "unknown-name"
-                    )
-                if set(starters).isdisjoint(ranks_of(nodes[name])):
-                    own = _listed(ranks_of(nodes[name]))
-                    reason = (
-                        f"'{name}' is work of {own}, unknown to {_listed(starters)} (add a send"
-                        " between them)"
-                    )
-                    raise FreeGraphError(at, "after", reason)
+                raise FreeGraphError(index, "name", reason, "duplicate")
+            _check_waits(index, node, nodes)
         self._in_order()
 
     def flow_count(self) -> int:
@@ -123,50 +117,44 @@ class FreeGraph:
 
         Raises `GraphError` for a graph that `check` refuses.
         """
-        host_of = {
-            str(rank): workers[rank // self.ranks_per_worker]
-            for rank in range(self.ranks_per_worker * len(workers))
-        }
+        host_of = {}
+        for rank in range(self.ranks_per_worker * len(workers)):
+            host_of[str(rank)] = workers[rank // self.ranks_per_worker]
         nodes = self._in_order()
         blocks = {node.name: _block(node, self.ranks_per_worker) for node in nodes}
-        flows_of = {
-            name: [
-                step.name
-                for step in block.steps.values()
-                if isinstance(step, Flow) and (step.among or host_of[step.src] != host_of[step.dst])
-            ]
-            for name, block in blocks.items()
-        }
+        flows_by_name = {}
+        for name, block in blocks.items():
+            steps = block.steps.values()
+            flows_by_name[name] = [step.name for step in steps if _is_flow(step, host_of)]
         computes, flows = _placed(_joined(nodes, blocks), host_of, self.local_bps)
-        return IterationGraph(computes, flows, arrange(nodes, flows_of))
+        return IterationGraph(computes, flows, arrange(nodes, flows_by_name))
 
     def scaled(self, factor: Fraction) -> FreeGraph:
         """Return the graph with all compute times multiplied by `factor`."""
-        nodes = (
-            (
-                replace(node, duration_s=node.duration_s * factor)
-                if isinstance(node, ComputeUnit)
-                else node
-            )
-            for node in self.nodes
-        )
+        nodes: list[Step] = []
+        for node in self.nodes:
+            if isinstance(node, ComputeUnit):
+                node = replace(node, duration_s=node.duration_s * factor)
+            nodes.append(node)
         return replace(self, nodes=tuple(nodes))
 
     def _in_order(self) -> tuple[Step, ...]:
         """Return the nodes, each after all that it waits for."""
         nodes = {node.name: node for node in self.nodes}
-        return tuple(
-            nodes[name] for name in ordered({name: node.after for name, node in nodes.items()})
-        )
+        after = {name: node.after for name, node in nodes.items()}
+        return tuple(nodes[name] for name in ordered(after))
 
     def _messages(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """Yield the ends of each flow, workers by number, and its bytes."""
         for node in self.nodes:
-            for step in _block(node, self.ranks_per_worker).steps.values():
-                if isinstance(step, Flow):
-                    ends = tuple(int(rank) // self.ranks_per_worker for rank in step.ends)
-                    if ends[2:] or ends[0] != ends[1]:
-                        yield ends, step.size_bytes
+            block = _block(node, self.ranks_per_worker)
+            for step in block.steps.values():
+                if not isinstance(step, Flow):
+                    continue
+                ends = tuple(int(rank) // self.ranks_per_worker for rank in step.ends)
+                is_local = len(ends) == 2 and ends[0] == ends[1]
+                if not is_local:
+                    yield ends, step.size_bytes
 
 
 def ranks_of(node: Step) -> tuple[str, ...]:
@@ -186,67 +174,106 @@ def _starters(node: Step) -> tuple[str, ...]:
     return ranks_of(node)
 
 
-def _listed(ranks: Sequence[str]) -> str:
-    shown = ", ".join(ranks[:8]) + (", ..." if ranks[8:] else "")
-    return f"rank{'s' if ranks[1:] else ''} {shown}"
+def _is_flow(step: Step, host_of: Mapping[str, str]) -> bool:
+    """Return whether a step leaves its host."""
+    if not isinstance(step, Flow):
+        return False
+    return bool(step.among) or host_of[step.src] != host_of[step.dst]
 
 
-def _check_ranks(at: int, node: Step, ranks: set[str], ranks_per_worker: int) -> None:
+def _rank_list(ranks: Sequence[str]) -> str:
+    names = ", ".join(ranks[:8])
+    if ranks[8:]:
+        names += ", ..."
+    return f"ranks {names}" if ranks[1:] else f"rank {names}"
+
+
+def _check_waits(
+    index: int,
+    node: Step,
+    nodes: Mapping[str, Step],
+) -> None:
+    """Raise `FreeGraphError` if a node waits for what its ranks cannot know."""
+    starters = _starters(node)
+    for name in node.after:
+        if name not in nodes:
+            reason = f"'{name}' is not a node (correct the name)"
+            raise FreeGraphError(index, "after", reason, "unknown-name")
+        workers = ranks_of(nodes[name])
+        if set(starters).isdisjoint(workers):
+            reason = (
+                f"'{name}' is work of {_rank_list(workers)}, unknown to {_rank_list(starters)} (add"
+                " a send between them)"
+            )
+            raise FreeGraphError(index, "after", reason)
+
+
+def _check_ranks(
+    index: int,
+    node: Step,
+    all_ranks: set[str],
+    ranks_per_worker: int,
+) -> None:
     if isinstance(node, ComputeUnit):
         key = "rank"
     elif isinstance(node, Flow):
         key = "send"
     else:
         key = "group"
-    own = ranks_of(node)
-    for rank in own:
-        if rank not in ranks:
+    ranks = ranks_of(node)
+    for rank in ranks:
+        if rank not in all_ranks:
             reason = (
-                f"rank {rank} does not exist (ranks are 0 to {len(ranks) - 1}: add workers, or"
+                f"rank {rank} does not exist (ranks are 0 to {len(all_ranks) - 1}: add workers, or"
                 " correct it)"
             )
-            raise FreeGraphError(at, key, reason, "unknown-name")
-    if len(set(own)) < len(own):
-        twice = next(rank for rank, times in Counter(own).items() if times > 1)
-        raise FreeGraphError(
-            at, key, f"names rank {twice} twice (name each rank once)", "duplicate"
-        )
+            raise FreeGraphError(index, key, reason, "unknown-name")
+    if len(set(ranks)) < len(ranks):
+        twice = next(rank for rank, times in Counter(ranks).items() if times > 1)
+        reason = f"names rank {twice} twice (name each rank once)"
+        raise FreeGraphError(index, key, reason, "duplicate")
     if isinstance(node, CollectiveStep):
-        if not own:
-            raise FreeGraphError(at, key, "is empty (name the ranks)", "wrong-length")
-        if node.matrix is not None:
-            if node.operation != "all-to-all":
-                raise FreeGraphError(
-                    at,
-                    "matrix",
-                    f"does not go with '{node.operation}' (remove it)",
-                    "conflicting-key",
-                )
-            if any(len(row) != len(own) for row in (node.matrix, *node.matrix)):
-                reason = (
-                    f"does not have {len(own)} rows of {len(own)} sizes, one for each rank of the"
-                    " group"
-                )
-                raise FreeGraphError(at, "matrix", f"{reason} (complete it)", "wrong-length")
-        algorithm = _algorithm(node, at)
-        if refusal := algorithm.refusal(len(own)) or algorithm.misplaced(
-            _workers(own, ranks_per_worker)
-        ):
-            raise FreeGraphError(at, "algorithm", f"'{node.algorithm}' {refusal}", "not-allowed")
+        _check_collective(index, node, ranks_per_worker)
 
 
-def _algorithm(node: CollectiveStep, at: int = 0) -> Algorithm:
+def _check_collective(
+    index: int,
+    node: CollectiveStep,
+    ranks_per_worker: int,
+) -> None:
+    group = node.group
+    if not group:
+        raise FreeGraphError(index, "group", "is empty (name the ranks)", "wrong-length")
+    if node.matrix is not None:
+        if node.operation != "all-to-all":
+            reason = f"does not go with '{node.operation}' (remove it)"
+            raise FreeGraphError(index, "matrix", reason, "conflicting-key")
+        lengths = {len(node.matrix), *map(len, node.matrix)}
+        if lengths != {len(group)}:
+            reason = (
+                f"does not have {len(group)} rows of {len(group)} sizes, one for each rank of the"
+                " group (complete it)"
+            )
+            raise FreeGraphError(index, "matrix", reason, "wrong-length")
+    algorithm = _algorithm(node, index)
+    refusal = algorithm.refusal(len(group))
+    if refusal is None:
+        refusal = algorithm.misplaced(_workers(group, ranks_per_worker))
+    if refusal:
+        raise FreeGraphError(index, "algorithm", f"'{node.algorithm}' {refusal}", "not-allowed")
+
+
+def _algorithm(node: CollectiveStep, index: int = 0) -> Algorithm:
     algorithms = OPERATIONS.get(node.operation)
     if algorithms is None:
         reason = f"'{node.operation}' is not a collective (use {', '.join(OPERATIONS)})"
-        raise FreeGraphError(at, "collective", reason, "not-allowed")
-    if node.algorithm is None:
+        raise FreeGraphError(index, "collective", reason, "not-allowed")
+    name = node.algorithm
+    if name is None:
         name = next(iter(algorithms))
-    else:
-        name = node.algorithm
     if name not in algorithms:
         reason = f"'{name}' is no algorithm of '{node.operation}' (use {', '.join(algorithms)})"
-        raise FreeGraphError(at, "algorithm", reason, "not-allowed")
+        raise FreeGraphError(index, "algorithm", reason, "not-allowed")
     return algorithms[name]
 
 
@@ -258,62 +285,67 @@ def _workers(ranks: Iterable[str], ranks_per_worker: int) -> list[str]:
 def _block(node: Step, ranks_per_worker: int) -> Block:
     """Return a node as steps that the ranks do, without what comes before."""
     if isinstance(node, CollectiveStep) and node.matrix is not None:
-        ranks = range(len(node.group))
-        # As in `AllToAll`, every rank begins with the one behind it.
-        pairs = (
-            (
-                f"{node.name}-w{src + 1}-w{dst + 1}",
-                node.group[src],
-                node.group[dst],
-                node.matrix[src][dst],
-            )
-            for shift in ranks
-            for src in ranks
-            for dst in [(src + shift) % len(ranks)]
-        )
-        return parallel(*(flow(*pair) for pair in pairs if pair[1] != pair[2] and pair[3]))
+        return _matrix_block(node, node.matrix)
     if isinstance(node, CollectiveStep):
         algorithm = _algorithm(node).on(_workers(node.group, ranks_per_worker))
         collective = Collective(algorithm, node.group)
-        return (collective.block if node.rounds else collective.whole)(node.name, node.size_bytes)
+        if node.rounds:
+            return collective.block(node.name, node.size_bytes)
+        return collective.pair_block(node.name, node.size_bytes)
     step = replace(node, after=())
     starters = dict.fromkeys(_starters(node), (node.name,))
-    return Block({node.name: step}, {}, starters, dict.fromkeys(ranks_of(node), (node.name,)))
+    parts = dict.fromkeys(ranks_of(node), (node.name,))
+    return Block({node.name: step}, {}, starters, parts)
 
 
-def _joined(
-    nodes: Iterable[Step], blocks: Mapping[str, Block]
-) -> Iterator[tuple[ComputeUnit | Flow, tuple[str, ...]]]:
+def _matrix_block(node: CollectiveStep, matrix: Sequence[Sequence[int]]) -> Block:
+    """Return the flows of an all-to-all in which each pair of ranks has a size of its own."""
+    ranks = range(len(node.group))
+    flows = []
+    # As in `AllToAll`, every rank begins with the one behind it.
+    for shift in ranks:
+        for src in ranks:
+            dst = (src + shift) % len(ranks)
+            size_bytes = matrix[src][dst]
+            sender, receiver = node.group[src], node.group[dst]
+            if sender != receiver and size_bytes:
+                name = f"{node.name}-w{src + 1}-w{dst + 1}"
+                flows.append(flow(name, sender, receiver, size_bytes))
+    return parallel(*flows)
+
+
+WaitingStep = tuple[ComputeUnit | Flow, tuple[str, ...]]
+"""A step of a node, and the steps that it waits for."""
+
+
+def _joined(nodes: Iterable[Step], blocks: Mapping[str, Block]) -> Iterator[WaitingStep]:
     """Yield the steps of all nodes, each with what it waits for and after all of that."""
-    exits: dict[str, Mapping[str, tuple[str, ...]]] = {}
+    exits: dict[str, dict[str, tuple[str, ...]]] = {}
     for node in nodes:
         block = blocks[node.name]
         entry: dict[str, dict[str, None]] = {rank: {} for rank in ranks_of(node)}
         for before in node.after:
             for rank in entry.keys() & exits[before].keys():
                 entry[rank].update(dict.fromkeys(exits[before][rank]))
-        waits: dict[str, dict[str, None]] = {
-            name: dict.fromkeys(names) for name, names in block.after.items()
-        }
+        waits: dict[str, dict[str, None]] = {}
+        for name, names in block.after.items():
+            waits[name] = dict.fromkeys(names)
         for rank, names in block.first.items():
             for name in names:
                 waits.setdefault(name, {}).update(entry[rank])
-        # A rank that starts nothing in this node has not waited for its own work before.
-        exits[node.name] = {
-            rank: (
-                block.last.get(rank, ())
-                if rank in block.first
-                else (*entry[rank], *block.last.get(rank, ()))
-            )
-            for rank in entry
-        }
+        exits[node.name] = {}
+        for rank, awaited in entry.items():
+            last = block.last.get(rank, ())
+            # A rank that starts nothing in this node has not waited for its own work before.
+            has_waited = rank in block.first
+            exits[node.name][rank] = last if has_waited else (*awaited, *last)
         for step in block.steps.values():
             assert not isinstance(step, CollectiveStep)
             yield step, tuple(waits.get(step.name, ()))
 
 
 def _placed(
-    steps: Iterable[tuple[ComputeUnit | Flow, tuple[str, ...]]],
+    steps: Iterable[WaitingStep],
     host_of: Mapping[str, str],
     local_bps: Fraction | None,
 ) -> tuple[tuple[ComputeUnit, ...], tuple[Flow, ...]]:
@@ -323,43 +355,52 @@ def _placed(
     computes: list[ComputeUnit] = []
     flows: list[Flow] = []
     steps = tuple(steps)
-    instead: dict[str, tuple[str, ...]] = {}
-    """The nodes to wait for in place of each transfer that takes no time."""
-
-    def without(after: tuple[str, ...]) -> tuple[str, ...]:
-        spend(sum(len(instead[name]) if name in instead else 1 for name in after))
-        if not any(name in instead for name in after):
-            return after
-        return tuple(dict.fromkeys(other for name in after for other in instead.get(name, (name,))))
-
-    if local_bps is None:
-        local = {
-            step.name: after
-            for step, after in steps
-            if isinstance(step, Flow) and not step.among and host_of[step.src] == host_of[step.dst]
-        }
-        # A transfer of a collective may wait for one that is listed behind it.
-        for name in ordered(
-            {name: [one for one in after if one in local] for name, after in local.items()}
-        ):
-            instead[name] = without(local[name])
+    replaced = _without_time(steps, host_of) if local_bps is None else {}
     for step, after in steps:
-        if step.name in instead:
+        if step.name in replaced:
             continue
-        after = without(after)
+        after = _replaced(after, replaced)
         if isinstance(step, ComputeUnit):
             host = host_of[step.worker]
-            computes.append(
-                ComputeUnit(step.name, host, step.duration_s, after, step.kind, step.micro_batch)
-            )
-            continue
-        src = host_of[step.src]
-        dst = host_of[step.dst]
-        if src != dst or step.among:
+            duration_s, kind = step.duration_s, step.kind
+        elif _is_flow(step, host_of):
+            src, dst = host_of[step.src], host_of[step.dst]
             among = tuple(host_of[rank] for rank in step.among)
             flows.append(Flow(step.name, src, dst, step.size_bytes, after, step.micro_batch, among))
+            continue
         else:
             assert local_bps is not None
-            lasts_s = 8 * step.size_bytes / local_bps
-            computes.append(ComputeUnit(step.name, src, lasts_s, after, LOCAL, step.micro_batch))
+            host = host_of[step.src]
+            duration_s, kind = 8 * step.size_bytes / local_bps, LOCAL
+        computes.append(ComputeUnit(step.name, host, duration_s, after, kind, step.micro_batch))
     return tuple(computes), tuple(flows)
+
+
+def _without_time(
+    steps: Iterable[WaitingStep], host_of: Mapping[str, str]
+) -> Mapping[str, tuple[str, ...]]:
+    """Return the nodes to wait for in place of each transfer that takes no time."""
+    local = {}
+    for step, after in steps:
+        if isinstance(step, Flow) and not _is_flow(step, host_of):
+            local[step.name] = after
+    # A transfer of a collective may wait for one that is listed behind it.
+    waits = {}
+    for name, after in local.items():
+        waits[name] = [step for step in after if step in local]
+    replaced: dict[str, tuple[str, ...]] = {}
+    for name in ordered(waits):
+        replaced[name] = _replaced(local[name], replaced)
+    return replaced
+
+
+def _replaced(after: tuple[str, ...], replaced: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return what to wait for, with other nodes in place of those that take no time."""
+    lengths = [len(replaced[name]) if name in replaced else 1 for name in after]
+    spend(sum(lengths))
+    if not any(name in replaced for name in after):
+        return after
+    names: dict[str, None] = {}
+    for name in after:
+        names.update(dict.fromkeys(replaced.get(name, (name,))))
+    return tuple(names)

@@ -219,5 +219,7 @@ class Job:
     @property
     def workers(self) -> tuple[str, ...]:
         """Return the hosts of the job in order of first mention."""
-        names = [c.worker for c in self.computes] + [h for f in self.flows for h in f.ends]
+        names = [unit.worker for unit in self.computes]
+        for flow in self.flows:
+            names += flow.ends
         return tuple(dict.fromkeys(names))

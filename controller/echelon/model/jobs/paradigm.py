@@ -12,8 +12,22 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import ClassVar, Self
 
-from echelon.model.documents import Section
+from echelon.model.documents import Section, problem
 from echelon.model.jobs.graph import IterationGraph
+
+Examples = Mapping[str, Mapping[str, object]]
+"""Job documents by title."""
+
+
+def example(
+    parallelism: str,
+    job: str,
+    workers: int,
+    **section: object,
+) -> Mapping[str, object]:
+    """Return the document of a job on hosts h1, h2..., with this section for its paradigm."""
+    hosts = [f"h{number}" for number in range(1, workers + 1)]
+    return {"job": job, "parallelism": parallelism, "workers": hosts, parallelism: section}
 
 
 class Paradigm(Section):
@@ -23,8 +37,8 @@ class Paradigm(Section):
     under the section's name in the entry-point group `echelon.paradigms`.
     """
 
-    examples: ClassVar[Mapping[str, Mapping[str, object]]]
-    """Job documents by title, for the reference of the API."""
+    examples: ClassVar[Examples]
+    """The job documents that the reference of the API shows."""
     compute_times: ClassVar[frozenset[str]]
     """The keys that hold profiled compute times, in seconds; `scaled` multiplies them."""
     nests: ClassVar[frozenset[str]] = frozenset()
@@ -72,14 +86,29 @@ class Paradigm(Section):
         `workers`.
         """
 
+    def check_length(
+        self,
+        key: str,
+        length: int,
+        places: str,
+    ) -> None:
+        """Raise `problem` if a key has a list with another number of values; `places` says in words
+        what they are for.
+        """
+        value = getattr(self, key)
+        if isinstance(value, tuple) and len(value) != length:
+            reason = f"has {len(value)} values {places} (give one value or {length})"
+            raise problem(reason, key, code="wrong-length")
+
     def other_hosts(self) -> Mapping[str, str]:
         """Return the hosts of the job that are not workers, each with the key that names it."""
         return {}
 
     def scaled(self, factor: Fraction) -> Self:
         """Return the section with all compute times multiplied by `factor`."""
-        given = self.compute_times & self.model_fields_set
-        return self.model_copy(update={key: _scaled(getattr(self, key), factor) for key in given})
+        keys = self.compute_times & self.model_fields_set
+        scaled = {key: _scaled(getattr(self, key), factor) for key in keys}
+        return self.model_copy(update=scaled)
 
 
 def _scaled(value: object, factor: Fraction) -> object:

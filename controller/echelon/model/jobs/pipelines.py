@@ -7,12 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
 from typing import Literal, NamedTuple
 
 from echelon.model.jobs.analysis import earliest_start_s
 from echelon.model.jobs.combinators import Block, collective, compute, flow, parallel, series
 from echelon.model.jobs.graph import EchelonFlow, IterationGraph, Job
+
+StageTimes = Sequence[Fraction]
+"""The seconds of each stage."""
+StageSizes = Sequence[int]
+"""The bytes that cross each boundary between stages."""
 
 
 class Pass(NamedTuple):
@@ -64,18 +68,17 @@ class Crossing:
         """Return the EchelonFlow whose flows have these ideal finish times, seconds after that of
         the first.
         """
-        return EchelonFlow(
-            self.name, tuple(self.flow(each) for each in self.passes), tuple(offsets_s)
-        )
+        flows = tuple(self.flow(each) for each in self.passes)
+        return EchelonFlow(self.name, flows, tuple(offsets_s))
 
 
 def pipeline(
     passes: Sequence[Pass],
     workers: Sequence[str],
-    forward_s: Sequence[Fraction],
-    activation_bytes: Sequence[int],
-    backward_s: Sequence[Fraction] = (),
-    gradient_bytes: Sequence[int] = (),
+    forward_s: StageTimes,
+    activation_bytes: StageSizes,
+    backward_s: StageTimes = (),
+    gradient_bytes: StageSizes = (),
 ) -> tuple[Block, list[Crossing]]:
     """Return one iteration in which each stage does its passes in the order in which `passes` lists
     them.
@@ -86,27 +89,19 @@ def pipeline(
     lasts_s = {"forward": forward_s, "backward": backward_s}
     sizes_bytes = {"forward": activation_bytes, "backward": gradient_bytes}
     crossings = _crossings(passes, len(workers))
-    units = {
-        each: compute(
-            each.unit,
-            workers[each.stage - 1],
-            lasts_s[each.direction][each.stage - 1],
-            each.direction,
-            each.micro_batch,
-        )
-        for each in passes
-    }
-    sent = {
-        each: flow(
-            crossing.flow(each),
-            workers[each.stage - 1],
-            workers[each.consumer.stage - 1],
-            sizes_bytes[each.direction][min(each.stage, each.consumer.stage) - 1],
-            each.micro_batch,
-        )
-        for crossing in crossings
-        for each in crossing.passes
-    }
+    units: dict[Pass, Block] = {}
+    for each in passes:
+        worker = workers[each.stage - 1]
+        duration_s = lasts_s[each.direction][each.stage - 1]
+        units[each] = compute(each.unit, worker, duration_s, each.direction, each.micro_batch)
+    sent: dict[Pass, Block] = {}
+    for crossing in crossings:
+        for each in crossing.passes:
+            src = workers[each.stage - 1]
+            dst = workers[each.consumer.stage - 1]
+            boundary = min(each.stage, each.consumer.stage) - 1
+            size_bytes = sizes_bytes[each.direction][boundary]
+            sent[each] = flow(crossing.flow(each), src, dst, size_bytes, each.micro_batch)
     return connected(units, sent, lambda each: each.stage), crossings
 
 
@@ -114,37 +109,43 @@ def connected(
     units: Mapping[Pass, Block],
     sent: Mapping[Pass, Block],
     lane_of: Callable[[Pass], Hashable],
-    behind: Mapping[Pass, Sequence[Block]] | None = None,
+    followers: Mapping[Pass, Sequence[Block]] | None = None,
 ) -> Block:
     """Return passes and what they send, connected by order and by dependencies.
 
-    The passes of a lane (`lane_of`) follow each other as listed, each with the blocks `behind` it.
-    A micro-batch passes through the stages in each direction; `sent` holds what a pass sends to the
-    next, if anything.
+    The passes of a lane (`lane_of`) follow each other as listed, each with its `followers` behind
+    it. A micro-batch passes through the stages in each direction; `sent` holds what a pass sends to
+    the next, if anything.
     """
     lanes: dict[Hashable, list[Block]] = {}
     for each, unit in units.items():
-        lanes.setdefault(lane_of(each), []).extend((unit, *(behind or {}).get(each, ())))
+        lane = lanes.setdefault(lane_of(each), [])
+        lane.append(unit)
+        if followers is not None:
+            lane += followers.get(each, ())
     # The way of each micro-batch through the stages, in each direction.
     paths: dict[tuple[str, int], list[Block]] = {}
-    for each in sorted(
-        units, key=lambda each: each.stage if each.direction == "forward" else -each.stage
-    ):
+    for each in sorted(units, key=_stages_passed):
         path = paths.setdefault((each.direction, each.micro_batch), [])
-        path += [units[each], sent[each]] if each in sent else [units[each]]
-    rows = (series(*row) for row in (*lanes.values(), *paths.values()))
+        path.append(units[each])
+        if each in sent:
+            path.append(sent[each])
+    rows = [series(*row) for row in lanes.values()]
+    rows += [series(*row) for row in paths.values()]
     return parallel(*units.values(), *sent.values(), *rows)
 
 
+def _stages_passed(each: Pass) -> int:
+    return each.stage if each.direction == "forward" else -each.stage
+
+
 def _crossings(passes: Sequence[Pass], stages: int) -> list[Crossing]:
-    produced: dict[str, list[Pass]] = {f"activation-s{s}": [] for s in range(1, stages)}
-    produced |= {f"gradient-s{s}": [] for s in range(stages, 1, -1)}
+    names = [f"activation-s{stage}" for stage in range(1, stages)]
+    names += [f"gradient-s{stage}" for stage in range(stages, 1, -1)]
+    produced: dict[str, list[Pass]] = {name: [] for name in names}
     for each in passes:
         if 1 <= each.consumer.stage <= stages:
-            if each.direction == "forward":
-                kind = "activation"
-            else:
-                kind = "gradient"
+            kind = "activation" if each.direction == "forward" else "gradient"
             produced[f"{kind}-s{each.stage}"].append(each)
     return [Crossing(name, tuple(crossing)) for name, crossing in produced.items() if crossing]
 
@@ -162,18 +163,21 @@ def gpipe_passes(stages: int, micro_batches: int) -> list[Pass]:
     the consumer has finished the previous micro-batch need not hurry.
     """
     order = range(1, micro_batches + 1)
-    forward = (Pass("forward", s, m) for s in range(1, stages + 1) for m in order)
-    backward = (Pass("backward", s, m) for s in range(stages, 0, -1) for m in reversed(order))
-    return [*chain(forward, backward)]
+    passes: list[Pass] = []
+    for stage in range(1, stages + 1):
+        passes += [Pass("forward", stage, micro_batch) for micro_batch in order]
+    for stage in range(stages, 0, -1):
+        passes += [Pass("backward", stage, micro_batch) for micro_batch in reversed(order)]
+    return passes
 
 
 def gpipe(
     workers: Sequence[str],
     micro_batches: int,
-    forward_s: Sequence[Fraction],
-    activation_bytes: Sequence[int],
-    backward_s: Sequence[Fraction] | None = None,
-    gradient_bytes: Sequence[int] | None = None,
+    forward_s: StageTimes,
+    activation_bytes: StageSizes,
+    backward_s: StageTimes | None = None,
+    gradient_bytes: StageSizes | None = None,
 ) -> IterationGraph:
     """Return one iteration of a GPipe pipeline; `Pass` says how its steps are named.
 
@@ -185,26 +189,27 @@ def gpipe(
     passes = gpipe_passes(len(workers), micro_batches)
     if backward_s is None:
         passes = [each for each in passes if each.direction == "forward"]
-    if gradient_bytes is None:
-        gradients = activation_bytes
-    else:
-        gradients = gradient_bytes
+    gradients = activation_bytes if gradient_bytes is None else gradient_bytes
     block, crossings = pipeline(
         passes, workers, forward_s, activation_bytes, backward_s or (), gradients
     )
     consumer_s = {"forward": forward_s, "backward": backward_s or ()}
-    return block.graph(
-        *(
-            crossing.echelonflow(
-                place * consumer_s[each.direction][each.consumer.stage - 1]
-                for place, each in enumerate(crossing.passes)
-            )
-            for crossing in crossings
-        )
-    )
+    echelonflows = []
+    for crossing in crossings:
+        # Equation 6: a consumer's time between one flow and the next.
+        offsets_s = []
+        for index, each in enumerate(crossing.passes):
+            stages_s = consumer_s[each.direction]
+            offsets_s.append(index * stages_s[each.consumer.stage - 1])
+        echelonflows.append(crossing.echelonflow(offsets_s))
+    return block.graph(*echelonflows)
 
 
-def one_f_one_b_passes(stage: int, stages: int, micro_batches: int) -> Iterator[Pass]:
+def one_f_one_b_passes(
+    stage: int,
+    stages: int,
+    micro_batches: int,
+) -> Iterator[Pass]:
     """Yield the passes of `stage` (1..stages) in the order in which it does them.
 
     **Schedule** (PipeDream-Flush: Narayanan et al., Memory-Efficient Pipeline-Parallel DNN
@@ -250,31 +255,25 @@ def one_f_one_b_passes(stage: int, stages: int, micro_batches: int) -> Iterator[
 def one_f_one_b(
     workers: Sequence[str],
     micro_batches: int,
-    forward_s: Sequence[Fraction],
-    activation_bytes: Sequence[int],
-    backward_s: Sequence[Fraction],
-    gradient_bytes: Sequence[int] | None = None,
+    forward_s: StageTimes,
+    activation_bytes: StageSizes,
+    backward_s: StageTimes,
+    gradient_bytes: StageSizes | None = None,
 ) -> IterationGraph:
     """Return one iteration of a 1F1B pipeline; the arguments are those of `gpipe`."""
     stages = len(workers)
-    passes = [
-        each for s in range(1, stages + 1) for each in one_f_one_b_passes(s, stages, micro_batches)
-    ]
-    if gradient_bytes is None:
-        gradients = activation_bytes
-    else:
-        gradients = gradient_bytes
+    passes: list[Pass] = []
+    for stage in range(1, stages + 1):
+        passes += one_f_one_b_passes(stage, stages, micro_batches)
+    gradients = activation_bytes if gradient_bytes is None else gradient_bytes
     block, crossings = pipeline(passes, workers, forward_s, activation_bytes, backward_s, gradients)
-    start_s = earliest_start_s(Job("1f1b", *block.graph()), lambda _: Fraction(0))
-    return block.graph(
-        *(
-            crossing.echelonflow(
-                start_s[each.consumer.unit] - start_s[crossing.passes[0].consumer.unit]
-                for each in crossing.passes
-            )
-            for crossing in crossings
-        )
-    )
+    job = Job("1f1b", *block.graph())
+    start_s = earliest_start_s(job, lambda _: Fraction(0))
+    echelonflows = []
+    for crossing in crossings:
+        starts_s = [start_s[each.consumer.unit] for each in crossing.passes]
+        echelonflows.append(crossing.echelonflow(start - starts_s[0] for start in starts_s))
+    return block.graph(*echelonflows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,17 +323,19 @@ def schedule(stages: Sequence[int], mini_batches: int) -> Iterator[Pass]:
     for stage, workers in enumerate(stages, start=1):
         ahead = versions(stages, stage)
         for first in range(1, min(workers, mini_batches) + 1):
-            own = range(first, mini_batches + 1, workers)
-            for mini_batch in own[:ahead]:
+            worker_batches = range(first, mini_batches + 1, workers)
+            for mini_batch in worker_batches[:ahead]:
                 yield Pass("forward", stage, mini_batch)
-            for place, mini_batch in enumerate(own):
+            for index, mini_batch in enumerate(worker_batches):
                 yield Pass("backward", stage, mini_batch)
-                for later in own[place + ahead : place + ahead + 1]:
-                    yield Pass("forward", stage, later)
+                if index + ahead < len(worker_batches):
+                    yield Pass("forward", stage, worker_batches[index + ahead])
 
 
 def one_f_one_b_rr(
-    stages: Sequence[ReplicatedStage], mini_batches: int, algorithm: str | None = None
+    stages: Sequence[ReplicatedStage],
+    mini_batches: int,
+    algorithm: str | None = None,
 ) -> Block:
     """Return the passes of `mini_batches` through a pipeline that is empty before and after them.
 
@@ -359,27 +360,30 @@ def one_f_one_b_rr(
     def sent(each: Pass) -> Block:
         between = stages[min(each.stage, each.consumer.stage) - 1]
         if each.direction == "forward":
-            what = "activation"
+            kind = "activation"
             size_bytes = between.activation_bytes
         else:
-            what = "gradient"
+            kind = "gradient"
             size_bytes = between.gradient_bytes
         src = rank_of(each.stage, each.micro_batch)
         dst = rank_of(each.consumer.stage, each.micro_batch)
-        return flow(
-            f"{what}-s{each.stage}-m{each.micro_batch}", src, dst, size_bytes, each.micro_batch
-        )
+        name = f"{kind}-s{each.stage}-m{each.micro_batch}"
+        return flow(name, src, dst, size_bytes, each.micro_batch)
 
-    return connected(
-        {each: unit(each) for each in passes},
-        {each: sent(each) for each in passes if 1 <= each.consumer.stage <= len(stages)},
-        lambda each: (each.stage, rank_of(each.stage, each.micro_batch)),
-        _sums(stages, mini_batches, algorithm),
-    )
+    def lane(each: Pass) -> tuple[int, str]:
+        return each.stage, rank_of(each.stage, each.micro_batch)
+
+    units = {each: unit(each) for each in passes}
+    senders = [each for each in passes if 1 <= each.consumer.stage <= len(stages)]
+    transfers = {each: sent(each) for each in senders}
+    sums = _sums(stages, mini_batches, algorithm)
+    return connected(units, transfers, lane, sums)
 
 
 def _sums(
-    stages: Sequence[ReplicatedStage], mini_batches: int, algorithm: str | None
+    stages: Sequence[ReplicatedStage],
+    mini_batches: int,
+    algorithm: str | None,
 ) -> dict[Pass, list[Block]]:
     """Return the all-reduces that follow backward passes; in the last round, some workers may have
     no mini-batch.
@@ -389,22 +393,21 @@ def _sums(
         workers = len(stage.ranks)
         if workers == 1 or not stage.parameter_bytes:
             continue
-        for at in range(-(-mini_batches // workers)):
-            summed = collective(
-                f"sum-s{number}-k{at + 1}",
-                "all-reduce",
-                stage.ranks,
-                stage.parameter_bytes,
-                algorithm,
-            )
+        rounds = -(-mini_batches // workers)
+        for round_number in range(1, rounds + 1):
+            name = f"sum-s{number}-k{round_number}"
+            summed = collective(name, "all-reduce", stage.ranks, stage.parameter_bytes, algorithm)
             for first in range(1, min(workers, mini_batches) + 1):
-                last = range(first, mini_batches + 1, workers)[: at + 1][-1]
+                last = range(first, mini_batches + 1, workers)[:round_number][-1]
                 sums.setdefault(Pass("backward", number, last), []).append(summed)
     return sums
 
 
 def interleaved_passes(
-    worker: int, workers: int, micro_batches: int, chunks: int
+    worker: int,
+    workers: int,
+    micro_batches: int,
+    chunks: int,
 ) -> Iterator[Pass]:
     """Yield the passes of `worker` (from 0) in the order in which it does them.
 
@@ -419,7 +422,8 @@ def interleaved_passes(
     times as much is sent.
     """
     passes = micro_batches * chunks
-    warm_up = min(passes, 2 * (workers - worker - 1) + (chunks - 1) * workers)
+    later_workers = workers - worker - 1
+    warm_up = min(passes, 2 * later_workers + (chunks - 1) * workers)
     for number in range(passes + warm_up):
         if number < passes:
             yield _pass("forward", number, worker, workers, chunks)
@@ -428,7 +432,11 @@ def interleaved_passes(
 
 
 def _pass(
-    direction: Literal["forward", "backward"], number: int, worker: int, workers: int, chunks: int
+    direction: Literal["forward", "backward"],
+    number: int,
+    worker: int,
+    workers: int,
+    chunks: int,
 ) -> Pass:
     """Return a worker's pass of this number, from 0, of all that it does in one direction."""
     group, inside = divmod(number, workers * chunks)
@@ -438,7 +446,11 @@ def _pass(
     return Pass(direction, chunk * workers + worker + 1, group * workers + place + 1)
 
 
-def zero_bubble_passes(stage: int, stages: int, micro_batches: int) -> Iterator[Pass]:
+def zero_bubble_passes(
+    stage: int,
+    stages: int,
+    micro_batches: int,
+) -> Iterator[Pass]:
     """Yield the passes of `stage` (1..stages) in the order in which it does them.
 
     Source: Qi et al., Zero Bubble Pipeline Parallelism, ICLR '24, section 2.1. A backward pass is
@@ -459,11 +471,14 @@ def zero_bubble_passes(stage: int, stages: int, micro_batches: int) -> Iterator[
         yield Pass("weights", stage, micro_batch)
 
 
+Passes = Callable[[int, int, int], Iterable[Pass]]
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineSchedule:
     """An order of passes for workers that have one or more chunks of the model each."""
 
-    passes: Callable[[int, int, int], Iterable[Pass]]
+    passes: Passes
     """Returns all passes of an iteration for so many workers, micro-batches and chunks, those of
     each worker in the order in which it does them. Worker w, from 0, has the stages w + 1, w + 1 +
     workers..."""
@@ -475,22 +490,38 @@ class PipelineSchedule:
     """Whether the gradients of weights are passes of their own."""
 
 
-def _each_stage(
-    schedule: Callable[[int, int, int], Iterable[Pass]],
-) -> Callable[[int, int, int], Iterable[Pass]]:
-    return lambda stages, count, _: [
-        each for s in range(1, stages + 1) for each in schedule(s, stages, count)
-    ]
+def _each_stage(schedule: Passes) -> Passes:
+    def passes(
+        stages: int,
+        micro_batches: int,
+        _: int,
+    ) -> Iterator[Pass]:
+        for stage in range(1, stages + 1):
+            yield from schedule(stage, stages, micro_batches)
+
+    return passes
+
+
+def _all_gpipe(
+    stages: int,
+    micro_batches: int,
+    _: int,
+) -> list[Pass]:
+    return gpipe_passes(stages, micro_batches)
+
+
+def _all_interleaved(
+    workers: int,
+    micro_batches: int,
+    chunks: int,
+) -> Iterator[Pass]:
+    for worker in range(workers):
+        yield from interleaved_passes(worker, workers, micro_batches, chunks)
 
 
 SCHEDULES: Mapping[str, PipelineSchedule] = {
-    "gpipe": PipelineSchedule(lambda stages, count, _: gpipe_passes(stages, count)),
+    "gpipe": PipelineSchedule(_all_gpipe),
     "1f1b": PipelineSchedule(_each_stage(one_f_one_b_passes)),
-    "interleaved": PipelineSchedule(
-        lambda workers, count, chunks: [
-            each for w in range(workers) for each in interleaved_passes(w, workers, count, chunks)
-        ],
-        chunked=True,
-    ),
+    "interleaved": PipelineSchedule(_all_interleaved, chunked=True),
     "zero-bubble": PipelineSchedule(_each_stage(zero_bubble_passes), splits_backward=True),
 }

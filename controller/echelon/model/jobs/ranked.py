@@ -11,11 +11,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from pydantic import Field
-
-from echelon.model.documents import Rate, problem
+from echelon.model.documents import Rate, UpTo1000, problem
 from echelon.model.jobs.combinators import Step
 from echelon.model.jobs.free import FreeGraph
 from echelon.model.jobs.graph import IterationGraph
@@ -43,7 +41,7 @@ class Mesh(Generic[R]):
             shape = " x ".join(f"{length} ({axis})" for axis, length in self.axes.items())
             raise ValueError(f"{len(self.ranks)} ranks do not fill a mesh of {shape}")
 
-    def at(self, place: Mapping[str, int]) -> tuple[R, ...]:
+    def ranks_of(self, place: Mapping[str, int]) -> tuple[R, ...]:
         """Return the ranks at these places on these axes, from 0, in the order of the mesh."""
         ranks: Sequence[int] = range(len(self.ranks))
         for axis, wanted in place.items():
@@ -65,7 +63,8 @@ class Mesh(Generic[R]):
 
     def _stride(self, axis: str) -> int:
         names = list(self.axes)
-        return math.prod(self.axes[name] for name in names[names.index(axis) + 1 :])
+        inner = names[names.index(axis) + 1 :]
+        return math.prod(self.axes[name] for name in inner)
 
 
 V = TypeVar("V")
@@ -80,7 +79,7 @@ class RankedParadigm(Paradigm):
     Rank r, from 0, is on worker r // `ranks_per_worker`.
     """
 
-    ranks_per_worker: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
+    ranks_per_worker: UpTo1000 = 1
     """The number of ranks on each host, e.g. of GPUs."""
     local_bandwidth: Rate | None = None
     """The rate between two ranks of one worker, whose transfers are no flows.
@@ -107,12 +106,21 @@ class RankedParadigm(Paradigm):
         ranks.
         """
 
+    def check_stages(self, key: str, stages: int) -> None:
+        """Raise `problem` if a key has neither one value nor one for each stage, or each boundary
+        between stages.
+        """
+        if key in ("activation", "gradient"):
+            boundaries = stages - 1
+            self.check_length(key, boundaries, f"but there are {boundaries} stage boundaries")
+        else:
+            self.check_length(key, stages, f"but there are {stages} stages")
+
     def free(self, workers: int) -> FreeGraph:
         """Return one iteration as a free graph."""
         ranks = [str(rank) for rank in range(workers * self.ranks_per_worker)]
-        if self.local_bandwidth is None:
-            local_bps = None
-        else:
+        local_bps = None
+        if self.local_bandwidth is not None:
             local_bps = Fraction(self.local_bandwidth)
         return FreeGraph(self.steps(ranks), self.ranks_per_worker, local_bps)
 
@@ -136,11 +144,10 @@ class RankedParadigm(Paradigm):
     def check(self, workers: Sequence[str]) -> None:
         steps = self.step_count(len(workers))
         if steps > MOST_STEPS:
-            raise problem(
-                f"makes up to {steps} steps, more than {MOST_STEPS} (merge layers or"
-                " micro-batches)",
-                code="too-large",
+            reason = (
+                f"makes up to {steps} steps, more than {MOST_STEPS} (merge layers or micro-batches)"
             )
+            raise problem(reason, code="too-large")
         self.check_ranks(len(workers) * self.ranks_per_worker)
 
 

@@ -57,6 +57,9 @@ from echelon.model.documents import (
     PositiveDuration,
     PositiveReal,
     Section,
+    conflict,
+    duplicate,
+    missing,
     parse_document,
     problem,
     read_document,
@@ -64,7 +67,7 @@ from echelon.model.documents import (
 )
 from echelon.model.jobs.paradigm import Paradigm, registered
 from echelon.model.jobs.ranked import MOST_STEPS, RankedParadigm
-from echelon.model.quantities import QuantityError, shown, size_bytes
+from echelon.model.quantities import QuantityError, excerpt, size_bytes
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 UNBUILT = "unbuilt"
@@ -96,7 +99,7 @@ def _mtu(value: object) -> int:
     size = size_bytes(value)
     if size not in MTUS:
         raise QuantityError(
-            f"{shown(value)} is not the MTU of a path of RoCE (use {', '.join(map(str, MTUS))} B)",
+            f"{excerpt(value)} is not the MTU of a path of RoCE (use {', '.join(map(str, MTUS))} B)",
             code="out-of-range",
         )
     return size
@@ -145,59 +148,40 @@ class RecognitionSpec(Section):
         is_roce = self.protocol == "roce" and self.by != "shim"
         needed = _NEEDED[self.by, is_roce]
         for key in ("protocol", *_PORTS, "queue_pair", "mtu", "idle_gap"):
-            given = getattr(self, key) is not None
-            if given and is_roce and key in _PORTS:
-                yield problem(
-                    "is of TCP and UDP (remove it, and give 'queue_pair')",
-                    key,
-                    code="conflicting-key",
+            has_key = getattr(self, key) is not None
+            is_of_roce = key in ("queue_pair", "mtu")
+            is_optional = self.by == "bytes" or (is_roce and key == "protocol")
+            if has_key and is_roce and key in _PORTS:
+                yield conflict("is of TCP and UDP (remove it, and give 'queue_pair')", key)
+            elif has_key and not is_roce and self.by != "shim" and is_of_roce:
+                yield conflict("is of RoCE (remove it, or write 'protocol: roce')", key)
+            elif has_key and key not in needed and not is_optional:
+                yield conflict(
+                    f"does not go with 'by: {self.by}' (remove it, or write 'by: bytes')", key
                 )
-            elif given and not is_roce and self.by != "shim" and key in ("queue_pair", "mtu"):
-                yield problem(
-                    "is of RoCE (remove it, or write 'protocol: roce')", key, code="conflicting-key"
-                )
-            elif (
-                given
-                and key not in needed
-                and self.by != "bytes"
-                and not (is_roce and key == "protocol")
-            ):
-                yield problem(
-                    f"does not go with 'by: {self.by}' (remove it, or write 'by: bytes')",
-                    key,
-                    code="conflicting-key",
-                )
-            if not given and key in needed:
-                yield problem(
-                    "is missing (switches need it to recognise flows by bytes)",
-                    key,
-                    code="missing-key",
-                )
+            if not has_key and key in needed:
+                yield missing("switches need it to recognise flows by bytes", key)
         if self.idle_gap is not None and not SHORTEST_GAP_S <= self.idle_gap < LONGEST_GAP_S:
-            yield problem(
+            reason = (
                 "is not between 1 us and 71 min (give a time that the pause between iterations"
-                " exceeds)",
-                "idle_gap",
-                code="out-of-range",
+                " exceeds)"
             )
+            yield problem(reason, "idle_gap", code="out-of-range")
         if self.iterations == "bytes" and self.by == "shim":
-            yield problem(
+            yield conflict(
                 "is for senders that do not mark packets (remove it, or write 'by: bytes' or 'by:"
                 " agent')",
                 "iterations",
-                code="conflicting-key",
             )
         if self.pause and (self.by == "shim" or self.protocol not in (None, "tcp")):
-            yield problem(
+            yield conflict(
                 "is for connections over TCP (remove it, or write 'by: bytes' or 'by: agent')",
                 "pause",
-                code="conflicting-key",
             )
         if self.protocol == "udp" and self.destination_port == SHIM_PORT:
-            yield problem(
+            yield duplicate(
                 f"{SHIM_PORT} is the port of senders that write the shim (use another)",
                 "destination_port",
-                code="duplicate",
             )
 
 
@@ -207,13 +191,17 @@ class JobSpec(Section):
     It has a section, a `Paradigm` or None, for each registered paradigm.
     """
 
-    job: Annotated[Name, Field(description="the job's name")]
-    parallelism: Annotated[str, Field(description="the paradigm")]
+    job: Name = Field(description="the job's name")
+    parallelism: str = Field(description="the paradigm")
     """The name of the section that describes an iteration. A list of axes, from the outermost,
     stands for the paradigm that nests them, with this `order`."""
     workers: Annotated[
         tuple[Name, ...],
-        Field(min_length=2, max_length=10_000, description="the hosts, as [h1, h2]"),
+        Field(
+            min_length=2,
+            max_length=10_000,
+            description="the hosts, as [h1, h2]",
+        ),
     ]
     """Each paradigm says what their order means."""
     start: Duration = Fraction(0)
@@ -236,11 +224,12 @@ class JobSpec(Section):
         """Return all hosts of the job, the workers first, each with the path of the key that names
         it.
         """
-        hosts: dict[str, tuple[Key, ...]] = {
-            worker: ("workers", index) for index, worker in enumerate(self.workers)
-        }
-        others = self.paradigm.other_hosts()
-        return hosts | {host: (self.parallelism, key) for host, key in others.items()}
+        hosts: dict[str, tuple[Key, ...]] = {}
+        for index, worker in enumerate(self.workers):
+            hosts[worker] = ("workers", index)
+        for host, key in self.paradigm.other_hosts().items():
+            hosts[host] = (self.parallelism, key)
+        return hosts
 
     @property
     def flow_count(self) -> int:
@@ -257,51 +246,46 @@ class JobSpec(Section):
         1/5 means 20 % too long. `echelon.model.jobs.analysis.with_profile_error` does the same to a
         job.
         """
-        if error:
-            return self.model_copy(update={self.parallelism: self.paradigm.scaled(1 + error)})
-        return self
+        if not error:
+            return self
+        section = self.paradigm.scaled(1 + error)
+        return self.model_copy(update={self.parallelism: section})
 
     @model_validator(mode="wrap")
     @classmethod
     def _check_parallelism(cls, data: object, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        if isinstance(data, dict):
-            name = data.get("parallelism")
-        else:
-            name = None
-        if isinstance(data, dict) and isinstance(name, list | tuple):
+        if not isinstance(data, dict):
+            return validate(data)
+        name = data.get("parallelism")
+        if isinstance(name, list | tuple):
             return validate(_nested(data, name))
-        if isinstance(name, str) and name in registered().broken:
-            raise problem(
-                f"'{name}' {registered().broken[name]}", "parallelism", code="not-allowed"
-            )
+        broken = registered().broken
+        if isinstance(name, str) and name in broken:
+            raise problem(f"'{name}' {broken[name]}", "parallelism", code="not-allowed")
         return validate(data)
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> JobSpec:
-        refuse(self._faults(counted=not (info.context or {}).get(UNBUILT)))
+        context = info.context or {}
+        refuse(self._faults(counted=not context.get(UNBUILT)))
         return self
 
     def _faults(self, *, counted: bool) -> Iterator[PydanticCustomError]:
         seen: set[str] = set()
         for index, worker in enumerate(self.workers):
             if worker in seen:
-                yield problem(
-                    f"'{worker}' is a worker already (name each host once)",
-                    "workers",
-                    index,
-                    code="duplicate",
+                yield duplicate(
+                    f"'{worker}' is a worker already (name each host once)", "workers", index
                 )
             seen.add(worker)
         for key in registered().sections:
             if key != self.parallelism and getattr(self, key) is not None:
-                yield problem(
-                    f"does not go with 'parallelism: {self.parallelism}' (remove one of them)",
-                    key,
-                    code="conflicting-key",
+                yield conflict(
+                    f"does not go with 'parallelism: {self.parallelism}' (remove one of them)", key
                 )
         if getattr(self, self.parallelism) is None:
-            reason = f"is missing (add the section that 'parallelism: {self.parallelism}' needs)"
-            yield problem(reason, self.parallelism, code="missing-key")
+            remedy = f"add the section that 'parallelism: {self.parallelism}' needs"
+            yield missing(remedy, self.parallelism)
             return
         # Others answer by arithmetic.
         counted = counted or not isinstance(self.paradigm, RankedParadigm)
@@ -318,17 +302,16 @@ class JobSpec(Section):
             return
         # Echelon's senders send in this order, and programs in their own, which differs only within
         # an iteration.
-        if refusal := self.paradigm.counting_refusal(exactly=self.recognition.by == "bytes"):
-            yield problem(
-                f"'{self.recognition.by}' {refusal} (use the shim)",
-                "recognition",
-                "by",
-                code="not-allowed",
-            )
-        if counted and (
-            refusal := self.carried_refusal(self.paradigm.connection_bytes(len(self.workers)))
-        ):
-            yield problem(refusal, "recognition", "by", code="too-large")
+        place = ("recognition", "by")
+        kind = self.recognition.by
+        refusal = self.paradigm.counting_refusal(exactly=kind == "bytes")
+        if refusal is not None:
+            yield problem(f"'{kind}' {refusal} (use the shim)", *place, code="not-allowed")
+        if counted:
+            carried = self.paradigm.connection_bytes(len(self.workers))
+            refusal = self.carried_refusal(carried)
+            if refusal is not None:
+                yield problem(refusal, *place, code="too-large")
 
     def carried_refusal(self, carried: int) -> str | None:
         """Return why switches cannot count what a connection of `carried` bytes carries, and what
@@ -349,19 +332,18 @@ def _nested(data: dict[str, Any], axes: Sequence[object]) -> dict[str, Any]:
     sections = registered().sections
     for name, section in sections.items():
         if axes and section.nests.issuperset(str(axis) for axis in axes):
+            document = {**data, "parallelism": name}
             inside = data.get(name)
-            if isinstance(inside, dict) and "order" in inside:
-                raise problem(
-                    "does not go with a list in 'parallelism' (remove one)",
-                    name,
-                    "order",
-                    code="conflicting-key",
-                )
-            order = {**inside, "order": axes} if isinstance(inside, dict) else inside
-            return {**data, "parallelism": name, **({} if order is None else {name: order})}
-    known = sorted(frozenset[str]().union(*(section.nests for section in sections.values())))
+            if isinstance(inside, dict):
+                if "order" in inside:
+                    reason = "does not go with a list in 'parallelism' (remove one)"
+                    raise conflict(reason, name, "order")
+                document[name] = {**inside, "order": axes}
+            return document
+    nested = [section.nests for section in sections.values()]
+    choices = sorted(frozenset[str]().union(*nested))
     reason = (
-        f"{shown(axes)} cannot be nested (use some of {', '.join(known)}, or the name of one"
+        f"{excerpt(axes)} cannot be nested (use some of {', '.join(choices)}, or the name of one"
         " paradigm)"
     )
     raise problem(reason, "parallelism", code="not-allowed")
@@ -372,12 +354,19 @@ def _with_sections(base: type[JobSpec]) -> type[JobSpec]:
     names.
     """
     sections = registered().sections
-    names = [f"'{name}'" for name in sections]
-    choice = Field(description=f"{', '.join(names[:-1])} or {names[-1]}" if names[1:] else names[0])
-    fields: dict[str, Any] = {name: (section | None, None) for name, section in sections.items()}
+    *names, last_name = (f"'{name}'" for name in sections)
+    description = f"{', '.join(names)} or {last_name}" if names else last_name
+    choice = Field(description=description)
+    fields: dict[str, Any] = {}
+    for name, section in sections.items():
+        fields[name] = (section | None, None)
     fields["parallelism"] = (Annotated[Literal[tuple(sections)], choice], ...)
     return create_model(
-        base.__name__, __base__=base, __module__=base.__module__, __doc__=base.__doc__, **fields
+        base.__name__,
+        __base__=base,
+        __module__=base.__module__,
+        __doc__=base.__doc__,
+        **fields,
     )
 
 

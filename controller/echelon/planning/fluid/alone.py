@@ -1,5 +1,4 @@
-"""The iteration of a job that has the whole network to itself, in exact arithmetic: plans are made
-from it.
+"""The iteration of a job that has the network to itself, in exact arithmetic, for plans.
 
 Flows go first by rank: each in turn takes all that earlier ones leave on its path, which is
 `echelon.planning.policies.filling.fill_in_order`, kept up to date: when flows begin or end, only
@@ -18,13 +17,13 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
-from itertools import chain
+from functools import cache
 from math import gcd, lcm
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import Flow, Job
 from echelon.planning.execution import (
+    AloneRecord,
     Instruction,
     IterationRecord,
     JobExecution,
@@ -42,16 +41,17 @@ _TICK_BITS = 256
 _ROUNDED_S = Fraction(1, 10**24)
 
 
-def run_alone(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
+def run_alone(job: Job, fabric: Fabric) -> AloneRecord:
     """Run one iteration of `job` on an otherwise empty fabric, its flows in order of deadline.
     Times are seconds from its beginning.
 
     The result is that of `echelon.planning.fluid.simulate` for one job whose flows go first by
-    ideal finish time, in time that grows with the number of rate changes rather than with the
+    deadline, in time that grows with the number of rate changes rather than with the
     number of flows at each change. Raise `PlanError` if a worker cannot be reached, and
     `ValueError` for a job that cannot run.
     """
-    return run_on(job, fabric, FlowPaths().update([job], fabric)[job.name])
+    paths = FlowPaths().update([job], fabric)
+    return run_on(job, fabric, paths[job.name])
 
 
 def alone_iteration_s(job: Job, fabric: Fabric) -> Fraction:
@@ -62,18 +62,24 @@ def alone_iteration_s(job: Job, fabric: Fabric) -> Fraction:
     return duration_s(run_alone(job, fabric))
 
 
-def run_on(job: Job, fabric: Fabric, paths: Paths) -> IterationRecord[Fraction]:
+def run_on(
+    job: Job,
+    fabric: Fabric,
+    paths: Paths,
+) -> AloneRecord:
     """Return the result of `run_alone` over these paths."""
-    rates_Bps = {  # noqa: N806
-        fabric.capacity_Bps[link] for path in set(paths.values()) for link in links_of(path)
-    }
-    durations_s = (unit.duration_s for unit in job.computes)
-    offsets_s = (offset_s for echelonflow in job.echelonflows for offset_s in echelonflow.offsets_s)
+    rates_Bps = set()  # noqa: N806
+    for path in set(paths.values()):
+        for link in links_of(path):
+            rates_Bps.add(fabric.capacity_Bps[link])
+    times_s = {unit.duration_s for unit in job.computes}
+    for echelonflow in job.echelonflows:
+        times_s.update(echelonflow.offsets_s)
+
     per_Bps = lcm(*(rate.denominator for rate in rates_Bps))  # noqa: N806
-    per_s = lcm(
-        *{time.denominator for time in chain(durations_s, offsets_s)},
-        *(rate.numerator for rate in rates_Bps if rate),
-    )
+    per_s = lcm(*{time_s.denominator for time_s in times_s})
+    # Bytes over a rate are a time, so the numerator of a rate becomes a denominator.
+    per_s = lcm(per_s, *(rate.numerator for rate in rates_Bps if rate))
     for _ in range(_TRIES):
         if per_s.bit_length() > _TICK_BITS:
             break
@@ -81,9 +87,8 @@ def run_on(job: Job, fabric: Fabric, paths: Paths) -> IterationRecord[Fraction]:
             return _Run(job, fabric, paths, _Ticks(per_s, per_Bps)).to_the_end()
         except _FinerError as error:
             per_s *= error.times
-    return _Run(
-        job, fabric, paths, _Ticks(_ROUNDED_S.denominator, per_Bps, rounds=True)
-    ).to_the_end()
+    rounded = _Ticks(_ROUNDED_S.denominator, per_Bps, rounds=True)
+    return _Run(job, fabric, paths, rounded).to_the_end()
 
 
 class _FinerError(Exception):
@@ -95,13 +100,17 @@ class _FinerError(Exception):
 
 
 class _Ticks:
-    """The units of a run: times in ticks, rates in bytes per second over `per_Bps`, and amounts
-    that are their product.
+    """The units of a run: ticks, bytes per second over `per_Bps`, and their product for amounts.
 
     Where `rounds`, times that are no multiple of a tick are rounded up.
     """
 
-    def __init__(self, per_s: int, per_Bps: int, rounds: bool = False) -> None:  # noqa: N803
+    def __init__(
+        self,
+        per_s: int,
+        per_Bps: int,  # noqa: N803
+        rounds: bool = False,
+    ) -> None:
         self._per_s = per_s
         self._per_Bps = per_Bps
         self._rounds = rounds
@@ -120,12 +129,12 @@ class _Ticks:
 
     def duration(self, amount: int, rate: int) -> int:
         """Return the time that the amount takes at the rate."""
-        whole, rest = divmod(amount, rate)
+        ticks, rest = divmod(amount, rate)
         if not rest:
-            return whole
+            return ticks
         if not self._rounds:
             raise _FinerError(rate // gcd(rest, rate))
-        return whole + 1
+        return ticks + 1
 
     def seconds(self, time: int) -> Fraction:
         """Return a time in seconds."""
@@ -168,11 +177,16 @@ class _Link:
         """
         if not self.change:
             return None
-        flows = self.under_way if self.change < 0 else self.served
-        at = bisect_left(flows, (rank,))
-        if at < len(flows) and flows[at][0] == rank:
-            at += 1
-        return flows[at] if at < len(flows) else None
+        flows = self.served
+        if self.change < 0:
+            flows = self.under_way
+        # A tuple of the rank alone sorts before that with its flow.
+        place = bisect_left(flows, (rank,))
+        if place < len(flows) and flows[place][0] == rank:
+            place += 1
+        if place == len(flows):
+            return None
+        return flows[place]
 
 
 class _Flow:
@@ -180,7 +194,13 @@ class _Flow:
 
     __slots__ = ("links", "name", "rank", "rate", "remaining", "since", "version")
 
-    def __init__(self, name: str, rank: _Rank, links: Sequence[_Link], size: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        rank: _Rank,
+        links: Sequence[_Link],
+        size: int,
+    ) -> None:
         self.name = name
         self.rank = rank
         self.links = links
@@ -193,9 +213,7 @@ class _Flow:
 
 
 class _Network:
-    """A network in which flows begin and end; `set_rates` then gives every flow the rate of its
-    rank.
-    """
+    """A network in which flows begin and end, and have the rates of their ranks."""
 
     def __init__(self) -> None:
         self._begun: list[_Flow] = []
@@ -210,23 +228,8 @@ class _Network:
     def set_rates(self) -> list[tuple[_Flow, int]]:
         """Return the flows whose rate changed, each with its former rate, in order of rank."""
         touched: set[_Link] = set()
-        for flow in self._ended:
-            for link in flow.links:
-                touched.add(link)
-                _remove(link.under_way, flow)
-                if flow.rate:
-                    _remove(link.served, flow)
-                    link.change -= flow.rate
-        for flow in self._begun:
-            for link in flow.links:
-                insort(link.under_way, (flow.rank, flow))
-        concerned = [(flow.rank, flow) for flow in self._begun]
-        for flow in self._ended:
-            concerned += [found for link in flow.links if (found := link.next_concerned(flow.rank))]
-        self._begun = []
-        self._ended = []
-        heapq.heapify(concerned)
-        out: list[tuple[_Flow, int]] = []
+        concerned = self._update_links(touched)
+        out = []
         last: _Rank | None = None
         while concerned:
             rank, flow = heapq.heappop(concerned)
@@ -246,18 +249,45 @@ class _Network:
                     elif not rate:
                         _remove(link.served, flow)
             for link in flow.links:
-                found = link.next_concerned(rank)
-                if found:
-                    heapq.heappush(concerned, found)
+                following = link.next_concerned(rank)
+                if following:
+                    heapq.heappush(concerned, following)
         for link in touched:
             link.change = 0
         return out
 
+    def _update_links(self, touched: set[_Link]) -> list[tuple[_Rank, _Flow]]:
+        """Take ended flows off their links, and put those that have begun on theirs.
+
+        Return a heap of the flows to look at first, and add the links that change to `touched`.
+        """
+        for flow in self._ended:
+            for link in flow.links:
+                touched.add(link)
+                _remove(link.under_way, flow)
+                if flow.rate:
+                    _remove(link.served, flow)
+                    link.change -= flow.rate
+        for flow in self._begun:
+            for link in flow.links:
+                insort(link.under_way, (flow.rank, flow))
+
+        concerned = [(flow.rank, flow) for flow in self._begun]
+        for flow in self._ended:
+            for link in flow.links:
+                following = link.next_concerned(flow.rank)
+                if following:
+                    concerned.append(following)
+        self._begun = []
+        self._ended = []
+        heapq.heapify(concerned)
+        return concerned
+
 
 def _remove(flows: list[tuple[_Rank, _Flow]], flow: _Flow) -> None:
-    at = bisect_left(flows, (flow.rank,))
-    assert flows[at][1] is flow
-    del flows[at]
+    place = bisect_left(flows, (flow.rank,))
+    assert flows[place][1] is flow
+    del flows[place]
 
 
 _Due = tuple[int, int, str, _Flow | None, int]
@@ -265,32 +295,42 @@ _Due = tuple[int, int, str, _Flow | None, int]
 whose finish it is or None for a compute unit, version of its rate)."""
 
 
+def _never(_iteration: int) -> bool:
+    return False
+
+
 class _Run:
     """One iteration. Events of one time are handled as in `echelon.planning.fluid.simulator`:
     finished flows in order of their start, then compute units, and again until nothing more
     happens; then rates change."""
 
-    def __init__(self, job: Job, fabric: Fabric, paths: Paths, units: _Ticks) -> None:
+    def __init__(
+        self,
+        job: Job,
+        fabric: Fabric,
+        paths: Paths,
+        units: _Ticks,
+    ) -> None:
         self._now: int = 0
         self._units = units
         self._network = _Network()
-        self._execution: JobExecution[int] = JobExecution(
-            replace(job, start_s=Fraction(0)), more=lambda _: False
-        )
-        self._arranged = {
-            name: (h.name, units.time(offset))
-            for h in job.echelonflows
-            for name, offset in zip(h.flows, h.offsets_s, strict=True)
-        }
-        links = {
-            link: _Link(units.rate(fabric.capacity_Bps[link]))
-            for path in set(paths.values())
-            for link in links_of(path)
-        }
-        of_path = {
-            path: tuple(links[link] for link in links_of(path)) for path in set(paths.values())
-        }
-        self._links = {flow: of_path[path] for flow, path in paths.items()}
+        at_zero = replace(job, start_s=Fraction(0))
+        self._execution: JobExecution[int] = JobExecution(at_zero, more=_never)
+        self._arranged: dict[str, tuple[str, int]] = {}
+        for echelonflow in job.echelonflows:
+            for name, offset_s in zip(echelonflow.flows, echelonflow.offsets_s, strict=True):
+                self._arranged[name] = echelonflow.name, units.time(offset_s)
+        links = {}
+        by_path = {}
+        for path in set(paths.values()):
+            path_links = []
+            for link in links_of(path):
+                if link not in links:
+                    rate = units.rate(fabric.capacity_Bps[link])
+                    links[link] = _Link(rate)
+                path_links.append(links[link])
+            by_path[path] = tuple(path_links)
+        self._links = {flow: by_path[path] for flow, path in paths.items()}
         self._due: list[_Due] = []
         self._announced = 0
         self._started = 0
@@ -299,7 +339,7 @@ class _Run:
         name).
         """
 
-    def to_the_end(self) -> IterationRecord[Fraction]:
+    def to_the_end(self) -> AloneRecord:
         self._obey(self._execution.start(self._now))
         record = self._execution.record.iterations[0]
         while True:
@@ -327,9 +367,7 @@ class _Run:
                 units = self._take_due()[1]
 
     def _take_due(self) -> tuple[list[tuple[int, str]], list[str]]:
-        """Remove and return the flows, with their sequence, and compute units, in order, that have
-        finished by now.
-        """
+        """Remove and return the flows, with their sequence, and the units finished by now."""
         flows = []
         units = []
         while self._due and self._due[0][0] <= self._now:
@@ -344,13 +382,18 @@ class _Run:
     def _obey(self, instructions: Sequence[Instruction[int]]) -> None:
         for instruction in instructions:
             if isinstance(instruction, StartCompute):
-                self._announce(
-                    self._now + self._units.time(instruction.duration_s), instruction.name
-                )
+                finish = self._now + self._units.time(instruction.duration_s)
+                self._announce(finish, instruction.name)
             elif isinstance(instruction, StartFlow):
                 self._start(instruction.flow)
 
-    def _announce(self, time: int, name: str, flow: _Flow | None = None, version: int = 0) -> None:
+    def _announce(
+        self,
+        time: int,
+        name: str,
+        flow: _Flow | None = None,
+        version: int = 0,
+    ) -> None:
         heapq.heappush(self._due, (time, self._announced, name, flow, version))
         self._announced += 1
 
@@ -361,12 +404,13 @@ class _Run:
         if not flow.size_bytes or not links:
             self._empty.append((sequence, flow.name))
             return
-        ideal = self._now
+        deadline = self._now
         if flow.name in self._arranged:
             echelonflow, offset = self._arranged[flow.name]
-            ideal = self._execution.record.iterations[0].references[echelonflow] + offset
+            references = self._execution.record.iterations[0].references
+            deadline = references[echelonflow] + offset
         amount = self._units.amount(flow.size_bytes)
-        self._network.begin(_Flow(flow.name, (ideal, sequence), links, amount))
+        self._network.begin(_Flow(flow.name, (deadline, sequence), links, amount))
 
     def _change_rate(self, flow: _Flow, before: int) -> None:
         if before:
@@ -378,21 +422,27 @@ class _Run:
             self._announce(finish, flow.name, flow, flow.version)
 
 
-def _in_seconds(record: IterationRecord[int], units: _Ticks) -> IterationRecord[Fraction]:
-    # Many things happen at one time.
-    seconds = lru_cache(maxsize=None)(units.seconds)
+def _in_seconds(record: IterationRecord[int], units: _Ticks) -> AloneRecord:
+    @cache  # many things happen at one time
+    def seconds(time: int | None) -> Fraction | None:
+        if time is None:
+            return None
+        return units.seconds(time)
 
-    def spans(of: Mapping[str, Span[int]]) -> dict[str, Span[Fraction]]:
-        return {
-            name: Span(seconds(span.start), None if span.finish is None else seconds(span.finish))
-            for name, span in of.items()
-        }
+    def spans(in_ticks: Mapping[str, Span[int]]) -> dict[str, Span[Fraction]]:
+        out = {}
+        for name, span in in_ticks.items():
+            start_s = seconds(span.start)
+            assert start_s is not None
+            out[name] = Span(start_s, seconds(span.finish))
+        return out
 
-    return IterationRecord(
-        record.iteration,
-        seconds(record.start),
-        None if record.finish is None else seconds(record.finish),
-        spans(record.flows),
-        spans(record.computes),
-        {name: seconds(time) for name, time in record.references.items()},
-    )
+    start_s = seconds(record.start)
+    assert start_s is not None
+    references_s = {}
+    for name, time in record.references.items():
+        references_s[name] = units.seconds(time)
+    flows = spans(record.flows)
+    computes = spans(record.computes)
+    finish_s = seconds(record.finish)
+    return IterationRecord(record.iteration, start_s, finish_s, flows, computes, references_s)

@@ -12,7 +12,8 @@ from typing import Any, Self
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import altered
-from echelon.planning.execution import IterationRecord
+from echelon.planning.allocation import Link
+from echelon.planning.execution import AloneRecord
 from echelon.planning.fluid.alone import run_on
 from echelon.planning.paths import FlowPaths, Paths, links_of
 
@@ -25,79 +26,89 @@ class AloneRuns:
     """
 
     def __init__(self) -> None:
-        self._records: dict[_Shape, tuple[_Shape, IterationRecord[Fraction]]] = {}
+        self._records: dict[_Shape, tuple[_Shape, AloneRecord]] = {}
         """The first shape of all that are equal, and its record. Jobs hold that one, because
         comparing others to it takes long."""
         self._jobs: dict[str, Job] = {}
         self._fabric: Fabric | None = None
-        self._found: dict[str, tuple[_Shape, IterationRecord[Fraction]]] = {}
+        self._entries: dict[str, tuple[_Shape, AloneRecord]] = {}
         """The members of `_records` by job."""
 
-    def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, IterationRecord[Fraction]]:
+    def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, AloneRecord]:
         """Return the records by job: the same object as at the last call where nothing changed.
         They are read-only.
 
         Records of other jobs are forgotten. Raise as `run_alone`; then nothing has changed.
         """
-        of = {job.name: job for job in jobs}
-        last = self._jobs if fabric is self._fabric else {}
-        found_of = dict(self._found)
-        new: dict[_Shape, tuple[_Shape, IterationRecord[Fraction]]] = {}
-        for job in compress(jobs, map(is_not, jobs, map(last.get, of))):
+        by_name = {job.name: job for job in jobs}
+        last = {}
+        if fabric is self._fabric:
+            last = self._jobs
+        entries = dict(self._entries)
+        new: dict[_Shape, tuple[_Shape, AloneRecord]] = {}
+        # A plan may have thousands of jobs of which few are new: those loop in Python, not all.
+        is_new = map(is_not, jobs, map(last.get, by_name))
+        for job in compress(jobs, is_new):
             paths = FlowPaths().update([job], fabric)[job.name]
             shape = _shape(job, fabric, paths)
-            found = self._records.get(shape) or new.get(shape)
-            if found is None:
-                found = new[shape] = (
-                    shape,
-                    _recalled(shape) or _note(shape, run_on(job, fabric, paths)),
-                )
-            found_of[job.name] = found
+            entry = self._records.get(shape) or new.get(shape)
+            if entry is None:
+                entry = new[shape] = shape, _record(shape, job, fabric, paths)
+            entries[job.name] = entry
+
         self._records |= new
-        self._jobs = of
+        self._jobs = by_name
         self._fabric = fabric
-        self._found = dict(zip(of, map(found_of.__getitem__, of), strict=True))
-        used = {*map(id, self._found.values())}
+        self._entries = {name: entries[name] for name in by_name}
+        self._forget_unused()
+        records = map(itemgetter(1), self._entries.values())
+        return dict(zip(by_name, records, strict=True))
+
+    def _forget_unused(self) -> None:
+        used = {*map(id, self._entries.values())}
         if len(used) < len(self._records):
-            self._records = {
-                shape: found for shape, found in self._records.items() if id(found) in used
-            }
-        return dict(zip(of, map(itemgetter(1), self._found.values()), strict=True))
+            records = self._records.items()
+            self._records = {shape: entry for shape, entry in records if id(entry) in used}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a copy that shares the records."""
         return altered(self, _records=dict(self._records))
 
 
-def remembered_run(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
-    """Return `run_alone`, without a simulation if a job that looks the same was simulated of
-    late.
-    """
+def remembered_run(job: Job, fabric: Fabric) -> AloneRecord:
+    """Return `run_alone`, from memory if a job that looks the same was simulated of late."""
     paths = FlowPaths().update([job], fabric)[job.name]
-    shape = _shape(job, fabric, paths)
-    return _recalled(shape) or _note(shape, run_on(job, fabric, paths))
+    return _record(_shape(job, fabric, paths), job, fabric, paths)
 
 
 _RECENT = 64
 """The most simulations that are kept for whoever asks next."""
 _RECENT_STEPS = 50_000
 """The most steps that their jobs have together: shapes and records are as large as jobs."""
-_recent: dict[_Shape, IterationRecord[Fraction]] = {}
+_recent: dict[_Shape, AloneRecord] = {}
 """Several threads use it, each by single operations."""
 
 
-def _recalled(shape: _Shape) -> IterationRecord[Fraction] | None:
-    return _recent.get(shape)
-
-
-def _note(shape: _Shape, record: IterationRecord[Fraction]) -> IterationRecord[Fraction]:
-    _recent[shape] = record
-    steps = 0
-    for number, known in enumerate(reversed([*_recent])):
-        steps += len(known.computes) + len(known.flows)
-        if number >= _RECENT or steps > _RECENT_STEPS:
-            _recent.pop(known, None)
+def _record(
+    shape: _Shape,
+    job: Job,
+    fabric: Fabric,
+    paths: Paths,
+) -> AloneRecord:
+    """Return the record of a recent job of this shape, or else of a simulation."""
+    record = _recent.get(shape)
+    if record is None:
+        record = _recent[shape] = run_on(job, fabric, paths)
+        _forget_old()
     return record
+
+
+def _forget_old() -> None:
+    steps = 0
+    for number, recent in enumerate(reversed([*_recent])):
+        steps += len(recent.computes) + len(recent.flows)
+        if number >= _RECENT or steps > _RECENT_STEPS:
+            _recent.pop(recent, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,25 +129,28 @@ class _Shape:
         return hash(self.size)
 
 
-def _shape(job: Job, fabric: Fabric, paths: Paths) -> _Shape:
-    numbers: dict[tuple[str, str], int] = {}
-    of_path = {
-        path: tuple(
-            (numbers.setdefault(link, len(numbers)), fabric.capacity_Bps[link])
-            for link in links_of(path)
-        )
-        for path in dict.fromkeys(paths.values())
-    }
-    return _Shape(
-        (
-            sum(flow.size_bytes for flow in job.flows),
-            len(job.flows),
-            len(job.computes),
-            *(unit.duration_s for unit in job.computes[:1]),
-            *(of_path[paths[flow.name]] for flow in job.flows[:1]),
-        ),
-        tuple((c.name, c.duration_s, c.after) for c in job.computes),
-        tuple((f.name, f.size_bytes, f.after) for f in job.flows),
-        tuple((h.name, h.flows, h.offsets_s) for h in job.echelonflows),
-        tuple(of_path[path] for path in paths.values()),
-    )
+def _shape(
+    job: Job,
+    fabric: Fabric,
+    paths: Paths,
+) -> _Shape:
+    numbers: dict[Link, int] = {}
+    links_by_path = {}
+    for path in dict.fromkeys(paths.values()):
+        links = []
+        for link in links_of(path):
+            number = numbers.setdefault(link, len(numbers))
+            links.append((number, fabric.capacity_Bps[link]))
+        links_by_path[path] = tuple(links)
+
+    size: list[object] = [sum(flow.size_bytes for flow in job.flows)]
+    size += [len(job.flows), len(job.computes)]
+    if job.computes:
+        size.append(job.computes[0].duration_s)
+    if job.flows:
+        size.append(links_by_path[paths[job.flows[0].name]])
+    computes = [(unit.name, unit.duration_s, unit.after) for unit in job.computes]
+    flows = [(flow.name, flow.size_bytes, flow.after) for flow in job.flows]
+    formations = [(h.name, h.flows, h.offsets_s) for h in job.echelonflows]
+    flow_links = map(links_by_path.__getitem__, paths.values())
+    return _Shape(tuple(size), tuple(computes), tuple(flows), tuple(formations), tuple(flow_links))

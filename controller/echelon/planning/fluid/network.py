@@ -1,6 +1,4 @@
-"""The flows under way, the ports that they cross, and the neighbourhoods in which they share
-links.
-"""
+"""The flows under way, their ports, and the neighbourhoods in which they share links."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ GRAIN_BYTES = 2.0**-20
 
 
 class FluidError(CodedError, RuntimeError):
-    """A run cannot go on because of the policy's answer: no rates, the wrong number of them, or for
-    no time.
-    """
+    """The policy's answer stops a run: no rates, the wrong number of them, or for no time."""
 
     code: Code = "run-failed"
 
@@ -62,15 +58,19 @@ class FluidPort:
     def add(self, flow: FlowUnderWay) -> None:
         self.flows[flow] = None
         self.fastest_Bps += flow.fastest_Bps
-        self.narrow = self.always_narrow or self.fastest_Bps > self.capacity_Bps * (1 + TOLERANCE)
+        self._set_narrow()
 
     def remove(self, flow: FlowUnderWay) -> None:
         del self.flows[flow]
         if self.flows:
-            self.fastest_Bps = self.fastest_Bps - flow.fastest_Bps
+            self.fastest_Bps -= flow.fastest_Bps
         else:
-            self.fastest_Bps = 0
-        self.narrow = self.always_narrow or self.fastest_Bps > self.capacity_Bps * (1 + TOLERANCE)
+            self.fastest_Bps = 0  # without what rounding has left
+        self._set_narrow()
+
+    def _set_narrow(self) -> None:
+        most_Bps = self.capacity_Bps * (1 + TOLERANCE)  # noqa: N806
+        self.narrow = self.always_narrow or self.fastest_Bps > most_Bps
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -83,14 +83,14 @@ class FlowUnderWay(ActiveFlow):
     ports: tuple[FluidPort, ...]
     fastest_Bps: float  # noqa: N815
     """The flow's rate if it were alone on its path."""
-    coupled: Hashable
+    coupled: Hashable = None
     """The coupling of the flow to others beside links (`LocalAllocator.neighbourhood`)."""
     since_s: float
     rate_Bps: float = 0  # noqa: N815
     version: int = 0
     """float of rates that the flow has had: events expected of an earlier one are outdated."""
     neighbourhood: Neighbourhood | None = None
-    gone: bool = False
+    removed: bool = False
     """Whether the flow has left the network."""
     seen: int = 0
 
@@ -109,23 +109,22 @@ class Neighbourhood:
 
 
 class FluidNetwork:
-    """The ports, the flows under way, and the flows whose rates may have to change since rates were
-    set.
+    """The ports, the flows under way, and those whose rates may have to change.
 
-    `couple` tells what couples a flow to flows beside links, and `whole` whether all flows are one
-    neighbourhood.
+    `couple` tells what couples a flow to flows beside links, and `undivided` whether all flows are
+    one neighbourhood.
     """
 
     def __init__(
         self,
         ports: Mapping[Link, FluidPort],
         couple: Callable[[FlowUnderWay], Hashable],
-        whole: bool,
+        undivided: bool,
     ) -> None:
         self.flows: dict[FlowKey, FlowUnderWay] = {}
         self._ports = ports
         self._couple = couple
-        self._whole = whole
+        self._undivided = undivided
         self._coupled: dict[Hashable, dict[FlowUnderWay, None]] = {}
         self._started = 0
         self._searches = 0
@@ -147,7 +146,7 @@ class FluidNetwork:
         links: tuple[Link, ...],
         size_bytes: int,
         now_s: float,
-        ideal_finish_s: float,
+        deadline_s: float,
         max_rate_Bps: float | None = None,  # noqa: N803
     ) -> FlowUnderWay:
         """Return a new flow, which is not in the network yet."""
@@ -164,12 +163,11 @@ class FluidNetwork:
             size_bytes=size_bytes,
             remaining_bytes=float(size_bytes),
             start_s=now_s,
-            ideal_finish_s=ideal_finish_s,
+            deadline_s=deadline_s,
             sequence=self._started,
             max_rate_Bps=max_rate_Bps,
             ports=ports,
             fastest_Bps=min(limits, default=0),
-            coupled=None,
             since_s=now_s,
         )
         self._started += 1
@@ -177,7 +175,8 @@ class FluidNetwork:
 
     def add(self, flow: FlowUnderWay) -> None:
         """Put a flow that has bytes and links into the network."""
-        self.changed = self._moved = True
+        self.changed = True
+        self._moved = True
         self.flows[flow.job, flow.flow] = flow
         for port in flow.ports:
             port.add(flow)
@@ -188,7 +187,8 @@ class FluidNetwork:
 
     def remove(self, flow: FlowUnderWay) -> None:
         """Take a flow that has finished out of the network."""
-        flow.gone = self._moved = True
+        flow.removed = True
+        self._moved = True
         if flow.neighbourhood is not None:
             self.touch(flow.neighbourhood)
         del self.flows[flow.job, flow.flow]
@@ -220,7 +220,7 @@ class FluidNetwork:
         self._touched = {}
         expired = self._expired
         self._expired = []
-        if self._whole:
+        if self._undivided:
             if self.flows:
                 yield self._begin([*self.flows.values()], [], now_s)
             return
@@ -229,39 +229,43 @@ class FluidNetwork:
                 yield self._begin(neighbourhood.flows, neighbourhood.ports, now_s)
             return
         self._searches += 1
-        for flow in chain(touched, *(neighbourhood.flows for neighbourhood in expired)):
-            if flow.seen != self._searches and not flow.gone:
-                yield self._begin(*self._around(flow), now_s)
+        outdated = [neighbourhood.flows for neighbourhood in expired]
+        for flow in chain(touched, *outdated):
+            if flow.seen != self._searches and not flow.removed:
+                flows, ports = self._around(flow)
+                yield self._begin(flows, ports, now_s)
 
     def _around(self, first: FlowUnderWay) -> tuple[list[FlowUnderWay], list[FluidPort]]:
-        """Return the flows of the neighbourhood of a flow, in order of their start, and the ports
-        with queues.
-        """
+        """Return the flows around a flow, in order of their start, and the ports with queues."""
         search = self._searches
         first.seen = search
-        found = [first]
-        ports: list[FluidPort] = []
-        for flow in found:  # the list grows
+        flows = [first]
+        ports = []
+        for flow in flows:  # the list grows
             for port in flow.ports:
                 if port.seen == search:
                     continue
                 port.seen = search
                 reverse = port.reverse
+                # Acknowledgements of the flows of the other direction take part of this port.
                 if reverse is not None and reverse.flows:
-                    _take(reverse.flows, search, found)
+                    _take(reverse.flows, search, flows)
                 elif not port.narrow:
                     continue
                 if port.has_queues:
                     ports.append(port)
                 if len(port.flows) > 1:
-                    _take(port.flows, search, found)
+                    _take(port.flows, search, flows)
             if flow.coupled is not None:
-                _take(self._coupled[flow.coupled], search, found)
-        found.sort(key=_BY_START)
-        return found, ports
+                _take(self._coupled[flow.coupled], search, flows)
+        flows.sort(key=_BY_START)
+        return flows, ports
 
     def _begin(
-        self, flows: list[FlowUnderWay], ports: list[FluidPort], now_s: float
+        self,
+        flows: list[FlowUnderWay],
+        ports: list[FluidPort],
+        now_s: float,
     ) -> Neighbourhood:
         neighbourhood = Neighbourhood(flows, ports)
         for flow in flows:
@@ -280,12 +284,16 @@ class FluidNetwork:
             flow.since_s = now_s
 
 
-def _take(flows: Iterable[FlowUnderWay], search: int, found: list[FlowUnderWay]) -> None:
+def _take(
+    flows: Iterable[FlowUnderWay],
+    search: int,
+    neighbours: list[FlowUnderWay],
+) -> None:
     """Add the flows that this search has not seen."""
     for flow in flows:
         if flow.seen != search:
             flow.seen = search
-            found.append(flow)
+            neighbours.append(flow)
 
 
 _BY_START = attrgetter("sequence")

@@ -1,5 +1,6 @@
-"""The rates that switches give flows under a plan, without packets: from rankings, queues, levels,
-weights and shares.
+"""The rates that switches give flows under a plan, without packets.
+
+They follow from rankings, queues, levels, weights and shares.
 
 A flow is entirely in the queue of its ranking. In a switch, waiting packets keep their queue, and a
 flow is promoted when its earlier packets have left; that takes a few packet times.
@@ -13,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from echelon.model.fabric.model import Fabric
-from echelon.planning.allocation import ActiveFlow, Allocation, Link
+from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.planning.fluid.network import GRAIN_BYTES, FlowUnderWay, FluidPort, Neighbourhood
 from echelon.planning.fluid.sharing import SharedPort, Sharer, shared_rates
 from echelon.planning.paths import packets_held
@@ -41,29 +42,35 @@ class Windows:
     """
     acknowledgement_bytes: int = 0
 
-    def at_first(self, path: Sequence[str], fabric: Fabric) -> int:
+    def initially_in_flight(self, path: Sequence[str], fabric: Fabric) -> int:
         """Return the packets in flight at first on a path."""
-        if self.initial is not None:
-            return min(self.initial, self.full)
-        return min(packets_held(path, fabric, self.packet_bytes), self.full)
+        initial = self.initial
+        if initial is None:
+            initial = packets_held(path, fabric, self.packet_bytes)
+        return min(initial, self.full)
 
-    def at(self, sent_bytes: float, initial: int) -> tuple[int, int | None]:
-        """Return the packets in flight of a flow of which `sent_bytes` have passed, and the number
-        of bytes up to which that holds (None: for ever). `initial` are those at first."""
+    def in_flight(self, sent_bytes: float, initial: int) -> tuple[int, int | None]:
+        """Return the packets in flight after `sent_bytes`, and the bytes up to which that holds.
+
+        None: for ever. `initial` are the packets at first.
+        """
         window = end = initial
         while window < self.full and sent_bytes >= end * self.packet_bytes:
             window = min(2 * window, self.full)
             end += window
-        return window, None if window == self.full else end * self.packet_bytes
+        if window == self.full:
+            return window, None
+        return window, end * self.packet_bytes
 
     @property
     def acknowledging(self) -> Fraction:
         """Bytes of acknowledgements for each byte of a flow."""
-        return Fraction(self.acknowledgement_bytes, max(1, self.full // 2) * self.packet_bytes)
+        packets = max(1, self.full // 2)
+        return Fraction(self.acknowledgement_bytes, packets * self.packet_bytes)
 
 
 @dataclass(slots=True)
-class _AtPort:
+class _PortState:
     """The ranks of the flows at a port."""
 
     shared: SharedPort
@@ -83,7 +90,7 @@ class _AtPort:
 
 
 @dataclass(slots=True)
-class _Executed:
+class _FlowState:
     """The part of a flow's state that switches and senders keep."""
 
     ranking: Ranking
@@ -100,7 +107,7 @@ class _Executed:
 class PlanExecution:
     """The execution of a plan that does not change, neighbourhood by neighbourhood."""
 
-    whole = False
+    undivided = False
 
     def __init__(
         self,
@@ -116,30 +123,30 @@ class PlanExecution:
         self._best_effort = Fixed(plan.best_effort_queue)
         self._windows = windows
         self._executions: dict[type[Ranking], Execution[Any]] = {}
-        self._of: dict[ActiveFlow, _Executed] = {}
-        self._at: dict[FluidPort, _AtPort] = {}
-        for (node, following), port in ports.items():
-            has_queues = node not in hosts or plan.ranks_at(node)
-            if has_queues:
-                schedule = plan.schedules.get((node, following), plan.default_schedule)
-            else:
-                schedule = None
+        self._states: dict[ActiveFlow, _FlowState] = {}
+        self._ports: dict[FluidPort, _PortState] = {}
+        for link, port in ports.items():
+            node, _ = link
+            schedule = None
+            if node not in hosts or plan.ranks_at(node):
+                schedule = plan.schedules.get(link, plan.default_schedule)
             shared = SharedPort(port.capacity_Bps, schedule)
-            self._at[port] = _AtPort(shared)
-            port.has_queues = has_queues
+            self._ports[port] = _PortState(shared)
+            port.has_queues = schedule is not None
             port.always_narrow = shared.limited
         self._acknowledging = float(windows.acknowledging)
-        for (node, following), port in ports.items() if windows.acknowledging else ():
-            port.reverse = ports[following, node]
-            self._at[port].shared.reverse = self._at[port.reverse].shared
+        if self._acknowledging:
+            for (node, following), port in ports.items():
+                port.reverse = ports[following, node]
+                self._ports[port].shared.reverse = self._ports[port.reverse].shared
 
     def neighbourhood(self, flow: ActiveFlow) -> Hashable:
         """Return what the flow's ranking couples it to."""
-        of = self._of[flow]
-        coupled = of.execution.neighbourhood(flow, of.ranking)
+        state = self._states[flow]
+        coupled = state.execution.neighbourhood(flow, state.ranking)
         if coupled is None:
             return None
-        return (type(of.ranking), coupled)
+        return (type(state.ranking), coupled)
 
     def started(self, now_s: float, flow: FlowUnderWay) -> None:
         ranking = self._rankings.get((flow.job, flow.flow), self._best_effort)
@@ -147,65 +154,67 @@ class PlanExecution:
         if kind not in self._executions:
             self._executions[kind] = kind.execution(float)
         execution = self._executions[kind]
+        initial = 1
         path = self._paths.get(flow.job, {}).get(flow.flow)
-        if path is None:
-            initial = 1
-        else:
-            initial = self._windows.at_first(path, self._fabric)
-        self._of[flow] = _Executed(ranking, execution, initial)
+        if path is not None:
+            initial = self._windows.initially_in_flight(path, self._fabric)
+        self._states[flow] = _FlowState(ranking, execution, initial)
         execution.started(now_s, flow, ranking)
         for port in flow.ports:
-            at = self._at[port]
-            at.outdated = True
-            at.present = None
+            state = self._ports[port]
+            state.outdated = True
+            state.present = None
 
     def finished(self, now_s: float, flow: FlowUnderWay) -> None:
-        of = self._of.pop(flow)
-        of.execution.finished(now_s, flow, of.ranking)
+        former = self._states.pop(flow)
+        former.execution.finished(now_s, flow, former.ranking)
         for port in flow.ports:
-            at = self._at[port]
-            at.outdated = True
-            at.present = None
-            at.ranks.pop(flow, None)
+            state = self._ports[port]
+            state.outdated = True
+            state.present = None
+            state.ranks.pop(flow, None)
 
     def allocate(self, now_s: float, neighbourhood: Neighbourhood) -> Allocation:
         """Return the rates until a flow gets another rank, or opens its window further."""
         flows = neighbourhood.flows
-        changes_s: list[float] = []
-        counting: list[Rank] = []
+        changes_s = []
+        counting = []
         for port in neighbourhood.ports:
-            at = self._at[port]
-            if at.outdated or (at.until_s is not None and at.until_s <= now_s):
-                self._rank(now_s, port, at)
-            if at.until_s is not None:
-                changes_s.append(at.until_s)
-            counting += at.counting
+            port_state = self._ports[port]
+            until_s = port_state.until_s
+            if port_state.outdated or (until_s is not None and until_s <= now_s):
+                self._rank(now_s, port, port_state)
+            if port_state.until_s is not None:
+                changes_s.append(port_state.until_s)
+            counting += port_state.counting
+
         sharers = []
-        opening: list[int] = []
+        opening = []
         for number, flow in enumerate(flows):
-            of = self._of[flow]
-            if of.open_bytes is not None:
-                self._open(flow, of)
-                if of.open_bytes is not None:
+            state = self._states[flow]
+            if state.open_bytes is not None:
+                self._open(flow, state)
+                if state.open_bytes is not None:
                     opening.append(number)
-            sharers.append(of.sharer or self._sharer(flow, of))
-        rates, held_up = shared_rates(sharers, self._acknowledging)
-        changes_s += self._rated_changes_s(now_s, neighbourhood, rates)
+            sharers.append(state.sharer or self._sharer(flow, state))
+        rates_Bps, held_up = shared_rates(sharers, self._acknowledging)  # noqa: N806
+
+        changes_s += self._rated_changes_s(now_s, neighbourhood, rates_Bps)
         for number in opening:
             # A window matters only where others wait in the same queue.
-            if held_up[number] and rates[number]:
+            if held_up[number] and rates_Bps[number]:
                 flow = flows[number]
-                open_bytes = self._of[flow].open_bytes
+                open_bytes = self._states[flow].open_bytes
                 assert open_bytes is not None
                 left_bytes = open_bytes - (flow.size_bytes - flow.remaining_bytes)
-                changes_s.append(now_s + left_bytes / rates[number])
+                changes_s.append(now_s + left_bytes / rates_Bps[number])
         if counting:
-            rate_of: dict[ActiveFlow, float] = dict(zip(flows, rates, strict=True))
+            by_flow: dict[ActiveFlow, float] = dict(zip(flows, rates_Bps, strict=True))
             for rank in counting:
-                together_Bps = sum([rate_of[flow] for flow in rank.counted])  # noqa: N806
+                together_Bps = sum([by_flow[flow] for flow in rank.counted])  # noqa: N806
                 if together_Bps and rank.until_bytes is not None:
                     changes_s.append(now_s + rank.until_bytes / together_Bps)
-        return Allocation(rates, min(changes_s, default=None))
+        return Allocation(rates_Bps, min(changes_s, default=None))
 
     def _rated_changes_s(
         self,
@@ -214,72 +223,87 @@ class PlanExecution:
         rates_Bps: Sequence[float],  # noqa: N803
     ) -> list[float]:
         """Return when ranks end that hold for as long as rates say, by port."""
-        rated = [at for port in neighbourhood.ports if (at := self._at[port]).rated]
+        rated = [port for port in neighbourhood.ports if self._ports[port].rated]
         if not rated:
             return []
-        rate_of = dict(zip(neighbourhood.flows, rates_Bps, strict=True))
+        by_flow = dict(zip(neighbourhood.flows, rates_Bps, strict=True))
         ends_s = []
-        for at in rated:
-            assert at.present is not None
-            for execution in at.rated:
-                present = at.present[execution]
-                ends_s.append(
-                    execution.until_s(now_s, present, [rate_of[flow] for flow, _ in present])
-                )
-        return [float(end_s) for end_s in ends_s if end_s is not None]
+        for port in rated:
+            state = self._ports[port]
+            assert state.present is not None
+            for execution in state.rated:
+                present = state.present[execution]
+                rates = [by_flow[flow] for flow, _ in present]
+                end_s = execution.until_s(now_s, present, rates)
+                if end_s is not None:
+                    ends_s.append(float(end_s))
+        return ends_s
 
-    def _rank(self, now_s: float, port: FluidPort, at: _AtPort) -> None:
+    def _rank(
+        self,
+        now_s: float,
+        port: FluidPort,
+        state: _PortState,
+    ) -> None:
         """Rank the flows at a port."""
-        at.until_s = None
-        at.counting = []
-        at.rated = []
-        if at.present is None:
-            at.present = self._present(port)
-        for execution, present in at.present.items():
+        until_s: Number | None = None
+        state.counting = []
+        state.rated = []
+        if state.present is None:
+            state.present = self._present(port)
+        for execution, present in state.present.items():
             by_rates = False
-            for (flow, _), rank in zip(
-                present, execution.ranks(now_s, port.link, present), strict=True
-            ):
-                before = at.ranks.get(flow)
+            ranks = execution.ranks(now_s, port.link, present)
+            for (flow, _), rank in zip(present, ranks, strict=True):
+                before = state.ranks.get(flow)
                 if before is None or before.queue != rank.queue:
-                    self._of[flow].sharer = None
-                at.ranks[flow] = rank
-                if rank.until_s is not None and (at.until_s is None or rank.until_s < at.until_s):
-                    at.until_s = float(rank.until_s)
+                    self._states[flow].sharer = None
+                state.ranks[flow] = rank
+                if rank.until_s is not None and (until_s is None or rank.until_s < until_s):
+                    until_s = rank.until_s
                 if rank.until_bytes is not None:
-                    at.counting.append(rank)
+                    state.counting.append(rank)
                 by_rates = by_rates or rank.by_rates
             if by_rates and isinstance(execution, RatedExecution):
-                at.rated.append(execution)
-        at.outdated = bool(at.counting or at.rated)
+                state.rated.append(execution)
+        state.until_s = None
+        if until_s is not None:
+            state.until_s = float(until_s)
+        state.outdated = bool(state.counting or state.rated)
 
     def _present(
         self, port: FluidPort
     ) -> Mapping[Execution[Any], Sequence[tuple[FlowUnderWay, Ranking]]]:
         out: dict[Execution[Any], list[tuple[FlowUnderWay, Ranking]]] = {}
         for flow in port.flows:
-            of = self._of[flow]
-            out.setdefault(of.execution, []).append((flow, of.ranking))
+            state = self._states[flow]
+            out.setdefault(state.execution, []).append((flow, state.ranking))
         return out
 
-    def _open(self, flow: FlowUnderWay, of: _Executed) -> None:
+    def _open(self, flow: FlowUnderWay, state: _FlowState) -> None:
         """Open the window of a flow as far as the bytes that have passed allow."""
-        sent_bytes = flow.size_bytes - flow.remaining_bytes
-        assert of.open_bytes is not None
-        if sent_bytes + GRAIN_BYTES >= of.open_bytes:
-            window, of.open_bytes = self._windows.at(sent_bytes + GRAIN_BYTES, of.initial)
-            if window != of.window:
-                of.window = window
-                of.sharer = None
+        # Remaining bytes are exact to a grain, so what lacks less than that has passed.
+        sent_bytes = flow.size_bytes - flow.remaining_bytes + GRAIN_BYTES
+        assert state.open_bytes is not None
+        if sent_bytes >= state.open_bytes:
+            window, state.open_bytes = self._windows.in_flight(sent_bytes, state.initial)
+            if window != state.window:
+                state.window = window
+                state.sharer = None
 
-    def _sharer(self, flow: FlowUnderWay, of: _Executed) -> Sharer:
+    def _sharer(self, flow: FlowUnderWay, state: _FlowState) -> Sharer:
         queues = []
         for port in flow.ports:
-            at = self._at[port]
-            rank = at.ranks.get(flow)
+            port_state = self._ports[port]
+            rank = port_state.ranks.get(flow)
             # A flow that was never ranked is alone at the port, where its queue makes no
             # difference.
-            queues.append(at.shared.queue(0 if rank is None else rank.queue))
-        most_Bps = flow.max_rate_Bps  # noqa: N806
-        of.sharer = Sharer(queues, of.window, None if most_Bps is None else float(most_Bps))
-        return of.sharer
+            queue = 0
+            if rank is not None:
+                queue = rank.queue
+            queues.append(port_state.shared.queue(queue))
+        sent_Bps = None  # noqa: N806
+        if flow.max_rate_Bps is not None:
+            sent_Bps = float(flow.max_rate_Bps)  # noqa: N806
+        state.sharer = Sharer(queues, state.window, sent_Bps)
+        return state.sharer

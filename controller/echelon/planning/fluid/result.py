@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeAlias
 
+from echelon.planning.allocation import Link
 from echelon.planning.execution import JobRecord, Span, duration_s
 from echelon.planning.plan import Plan
 
@@ -22,6 +24,10 @@ class BackgroundFlow:
     """The bytes to send; None: it lasts as long as the run."""
     max_rate_Bps: Fraction | None = None  # noqa: N815
     """Bytes per second that the sender does not exceed; None: no limit."""
+
+
+RoutedFlow: TypeAlias = tuple[BackgroundFlow, tuple[Link, ...]]
+"""A background flow with its links."""
 
 
 @dataclass(frozen=True, slots=True)

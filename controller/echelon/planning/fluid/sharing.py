@@ -23,7 +23,7 @@ fairness gives such a flow somewhat more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 
 from echelon.planning.plan import PortSchedule, QueuePlan
@@ -41,16 +41,19 @@ class SharedPort:
     """
 
     def __init__(self, capacity_Bps: float, schedule: PortSchedule | None) -> None:  # noqa: N803
+        queues = schedule or _ONE_FIFO
         self.capacity_Bps = capacity_Bps
         self.is_fifo = schedule is None
-        self.limited = any(plan.max_share is not None for plan in schedule or ())
+        self.limited = any(queue.max_share is not None for queue in queues)
         """Whether some queue has a maximum share."""
-        self.queues = [SharedQueue(self, plan) for plan in schedule or _ONE_FIFO]
+        self.queues = [SharedQueue(self, queue) for queue in queues]
         self.reverse: SharedPort | None = None
 
     def queue(self, number: int) -> SharedQueue:
         """Return a queue; a FIFO has one only."""
-        return self.queues[0 if self.is_fifo else number]
+        if self.is_fifo:
+            return self.queues[0]
+        return self.queues[number]
 
 
 class SharedQueue:
@@ -58,25 +61,25 @@ class SharedQueue:
 
     __slots__ = ("least_Bps", "level", "most_Bps", "port", "weight")
 
-    def __init__(self, port: SharedPort, plan: QueuePlan) -> None:
-        capacity_Bps = port.capacity_Bps  # noqa: N806
+    def __init__(self, port: SharedPort, setting: QueuePlan) -> None:
+        max_share = min_share = 1.0
+        if setting.max_share is not None:
+            max_share = float(setting.max_share)
+        if not port.is_fifo:
+            min_share = float(setting.min_share)
         self.port = port
-        self.level = plan.level
-        self.weight = plan.weight
-        if plan.max_share is None:
-            self.most_Bps = capacity_Bps
-        else:
-            self.most_Bps = capacity_Bps * float(plan.max_share)
-        if port.is_fifo:
-            self.least_Bps = capacity_Bps
-        else:
-            self.least_Bps = capacity_Bps * float(plan.min_share)
+        self.level = setting.level
+        self.weight = setting.weight
+        self.most_Bps = port.capacity_Bps * max_share
+        self.least_Bps = port.capacity_Bps * min_share
 
 
 class Sharer:
-    """Everything on which the share of a flow depends: the queues on its path, its window in
-    flight, in any unit that is the same for all flows, and the constant rate at which it sends
-    (None: as fast as its window lets it)."""
+    """A flow as far as its share depends on it.
+
+    These are the queues on its path, its window in flight, in any unit that is the same for all
+    flows, and the constant rate at which it sends (None: as fast as its window lets it).
+    """
 
     __slots__ = ("queues", "sent_Bps", "window")
 
@@ -104,16 +107,22 @@ def shared_rates(
     rates, narrow = _share(sharers, taken)
     if acknowledging:
         for sharer, rate in zip(sharers, rates, strict=True):
-            for queue in sharer.queues if sharer.sent_Bps is None else ():
-                if (reverse := queue.port.reverse) is not None:
+            if sharer.sent_Bps is not None:
+                continue
+            for queue in sharer.queues:
+                reverse = queue.port.reverse
+                if reverse is not None:
                     taken[reverse] = taken.get(reverse, 0) + rate * acknowledging
         # Their rates change those of the data, which changes theirs a little; one step is close
         # enough.
         rates, narrow = _share(sharers, taken)
+
     crowd = Counter([queue for sharer in sharers for queue in sharer.queues])
-    return rates, [
-        any(crowd[q] > 1 and q.port in narrow for q in sharer.queues) for sharer in sharers
-    ]
+
+    def waits(sharer: Sharer) -> bool:
+        return any(crowd[queue] > 1 and queue.port in narrow for queue in sharer.queues)
+
+    return rates, [waits(sharer) for sharer in sharers]
 
 
 class _Link:
@@ -131,7 +140,7 @@ class _Link:
         """How often its offers were renewed."""
 
 
-_NOBODY, _WINDOWS, _CONSTANTS = 0, 1, 2
+_NOBODY, _WINDOWS, _CONSTANTS = range(3)
 """The senders to whom a queue makes an offer: nobody, as flows wait in a queue of a higher level of
 the port; those that keep a window; those of constant rate, which go first."""
 
@@ -141,13 +150,13 @@ class _Queue:
 
     __slots__ = (
         "constants",
-        "has",
         "level",
         "limit",
         "link",
         "members",
         "offer",
         "queued",
+        "rate",
         "ready",
         "room",
         "serves",
@@ -155,7 +164,13 @@ class _Queue:
         "windows",
     )
 
-    def __init__(self, link: _Link, level: int, weight: int, limit: float) -> None:
+    def __init__(
+        self,
+        link: _Link,
+        level: int,
+        weight: int,
+        limit: float,
+    ) -> None:
         self.link = link
         self.level = level
         self.weight = weight
@@ -164,7 +179,7 @@ class _Queue:
 
     def begin(self) -> None:
         """Forget the last pass."""
-        self.has = 0.0
+        self.rate = 0.0
         """The rate of all flows of the queue."""
         self.room = 0.0
         """How much more it can have."""
@@ -185,7 +200,12 @@ class _Filler:
 
     __slots__ = ("constant", "fastest", "number", "queues", "rate", "refused", "sharer", "waiting")
 
-    def __init__(self, number: int, sharer: Sharer, fastest: float) -> None:
+    def __init__(
+        self,
+        number: int,
+        sharer: Sharer,
+        fastest: float,
+    ) -> None:
         self.number = number
         self.sharer = sharer
         self.fastest = fastest
@@ -210,8 +230,9 @@ class _Filler:
 def _share(
     sharers: Sequence[Sharer], taken: dict[SharedPort, float]
 ) -> tuple[list[float], set[SharedPort]]:
-    """Return the rate of each flow, and the ports that are narrow. `taken` is the rate of other
-    traffic at a port.
+    """Return the rate of each flow, and the ports that are narrow.
+
+    `taken` is the rate of other traffic at a port.
 
     A port is wide, and can be ignored, if it has room for all its flows in any case.
     """
@@ -219,53 +240,70 @@ def _share(
     fillers = []
     for number, sharer in enumerate(sharers):
         rooms = [queue.port.capacity_Bps - taken.get(queue.port, 0) for queue in sharer.queues]
-        if sharer.sent_Bps is None:
-            fastest = min(rooms)
-        else:
-            fastest = min(sharer.sent_Bps, *rooms)
+        fastest = min(rooms)
+        if sharer.sent_Bps is not None:
+            fastest = min(fastest, sharer.sent_Bps)
         fillers.append(_Filler(number, sharer, fastest))
         for queue in sharer.queues:
             demand[queue.port] = demand.get(queue.port, 0) + fastest
-    narrow = {
-        port
-        for port, wanted in demand.items()
-        if port.limited or wanted > (port.capacity_Bps - taken.get(port, 0)) * (1 + TOLERANCE)
-    }
+
+    narrow = set()
+    for port, wanted in demand.items():
+        room = port.capacity_Bps - taken.get(port, 0)
+        if port.limited or wanted > room * (1 + TOLERANCE):
+            narrow.add(port)
+
     held_up = []
-    promised = []
     for filler in fillers:
         queues = [queue for queue in filler.sharer.queues if queue.port in narrow]
-        if not queues:
+        if queues:
+            held_up.append((filler, queues))
+        else:
             filler.rate = filler.fastest
+    _fill_minimum_shares(held_up, taken)
+    _fill_ports(held_up, taken)
+    return [filler.rate for filler in fillers], narrow
+
+
+_HeldUp = Sequence[tuple[_Filler, list[SharedQueue]]]
+"""Flows, each with the narrow queues on its path."""
+
+
+def _fill_minimum_shares(held_up: _HeldUp, taken: Mapping[SharedPort, float]) -> None:
+    """Give flows of which all narrow queues have a minimum share that, as if each were a link."""
+    fillers = []
+    filled = {}
+    for filler, queues in held_up:
+        if all(queue.port.is_fifo for queue in queues):
             continue
-        held_up.append((filler, queues))
-        if all(queue.least_Bps > 0 for queue in queues) and not all(
-            queue.port.is_fifo for queue in queues
-        ):
-            promised.append((filler, queues))
-    # Flows of which all narrow queues have a minimum share get that first, as if each were a link
-    # of its own.
-    apart: dict[SharedQueue, _Queue] = {}
-    for filler, queues in promised:
+        if not all(queue.least_Bps > 0 for queue in queues):
+            continue
+        fillers.append(filler)
         for queue in queues:
-            if queue not in apart:
-                link = _Link(queue.least_Bps, taken.get(queue.port, 0) if queue.port.is_fifo else 0)
-                apart[queue] = _Queue(link, 0, queue.weight, queue.least_Bps)
-        filler.queues = [apart[queue] for queue in queues]
-    _fill([filler for filler, _ in promised], apart.values())
-    links = {
-        port: _Link(port.capacity_Bps, taken.get(port, 0)) for port in demand if port in narrow
-    }
-    together: dict[SharedQueue, _Queue] = {}
+            if queue not in filled:
+                # Where there are queues, acknowledgements have one of their own.
+                other: float = 0
+                if queue.port.is_fifo:
+                    other = taken.get(queue.port, 0)
+                link = _Link(queue.least_Bps, other)
+                filled[queue] = _Queue(link, 0, queue.weight, queue.least_Bps)
+        filler.queues = [filled[queue] for queue in queues]
+    _fill(fillers, filled.values())
+
+
+def _fill_ports(held_up: _HeldUp, taken: Mapping[SharedPort, float]) -> None:
+    """Divide what is left of the narrow ports by the levels and weights of their queues."""
+    links = {}
+    filled = {}
     for filler, queues in held_up:
         for queue in queues:
-            if queue not in together:
-                together[queue] = _Queue(
-                    links[queue.port], queue.level, queue.weight, queue.most_Bps
-                )
-        filler.queues = [together[queue] for queue in queues]
-    _fill([filler for filler, _ in held_up], together.values())
-    return [filler.rate for filler in fillers], narrow
+            port = queue.port
+            if port not in links:
+                links[port] = _Link(port.capacity_Bps, taken.get(port, 0))
+            if queue not in filled:
+                filled[queue] = _Queue(links[port], queue.level, queue.weight, queue.most_Bps)
+        filler.queues = [filled[queue] for queue in queues]
+    _fill([filler for filler, _ in held_up], filled.values())
 
 
 def _fill(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> None:
@@ -275,8 +313,9 @@ def _fill(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> None:
 
 
 def _pass(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> bool:
-    """Give each flow that can have more its rate, the tightest first. Return whether another pass
-    may give more.
+    """Give each flow that can have more its rate, the tightest first.
+
+    Return whether another pass may give more.
 
     It may if a flow could not use what a queue kept for it, because of a higher level further on.
     """
@@ -286,88 +325,125 @@ def _pass(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> bool:
     for filler in fillers:
         if filler.rate:
             for queue in filler.queues:
-                queue.has += filler.rate
+                queue.rate += filler.rate
                 queue.link.used += filler.rate
     waiting = [filler for filler in fillers if _able(filler)]
     if not waiting:
         return False
-    once = True
     changed: dict[_Link, None] = {}
     for filler in waiting:
-        once = once and not filler.rate
-        filler.waiting = True
-        filler.refused = len(filler.queues)
-        for queue in filler.queues:
-            queue.members.append(filler)
-            queue.queued += 1
-            if filler.constant:
-                queue.constants += 1
-            else:
-                queue.windows += filler.sharer.window
-            changed[queue.link] = None
-    # Offers by urgency: those of queues, and the rates of which flows can make use. Of equal
-    # offers, the one of the oldest flow goes first, and of its queues the first on its path.
-    due: list[tuple[int, float, int, int, float, _Queue | _Filler, int]] = []
+        _enqueue(filler, changed)
+    # Without rates of an earlier pass, and if every flow had an offer from all its queues, nothing
+    # was kept in vain: another pass would change nothing.
+    is_final = not any(filler.rate for filler in waiting)
+    """Whether no queue has kept anything for a flow that could not use it."""
+    due: list[_Offer] = []
     oldest = 0
     left = len(waiting)
     gained = False
     while left:
         for filler in _serve(changed):
-            kind = _CONSTANTS if filler.constant else _WINDOWS
-            if filler.constant or filler.fastest < min(
-                [q.link.capacity - q.link.taken for q in filler.queues]
-            ):
-                size = (filler.fastest - filler.rate) / filler.units
-                heappush(due, (-kind, _rounded(size), filler.number, -1, size, filler, 0))
+            if filler.constant or filler.fastest < _widest(filler):
+                heappush(due, _own_offer(filler))
         if left == len(waiting):
-            once = once and not any(filler.refused for filler in waiting)
+            is_final = is_final and not any(filler.refused for filler in waiting)
         for link in changed:
             link.version += 1
             for queue in _offer(link):
-                first = next(f for f in queue.members if f.waiting and not f.refused)
-                entry = (
-                    -queue.serves,
-                    _rounded(queue.offer),
-                    first.number,
-                    first.queues.index(queue),
-                )
-                heappush(due, (*entry, queue.offer, queue, link.version))
+                heappush(due, _queue_offer(queue))
         changed = {}
+
         chosen: Iterable[_Filler] = ()
         if due:
-            *_, size, what, version = heappop(due)
-            if isinstance(what, _Filler):
-                chosen = [what] if what.waiting else ()
-            elif version == what.link.version:
-                chosen = [
-                    filler for filler in what.members if filler.waiting and not filler.refused
-                ]
+            *_, size, subject, version = heappop(due)
+            if isinstance(subject, _Filler):
+                if subject.waiting:
+                    chosen = [subject]
+            elif version == subject.link.version:
+                chosen = [f for f in subject.members if f.waiting and not f.refused]
         else:
             # The levels of the ports contradict each other. The oldest flow goes first.
             while not waiting[oldest].waiting:
                 oldest += 1
             first = waiting[oldest]
-            room = min([min(q.link.capacity - q.link.used, q.limit - q.has) for q in first.queues])
             chosen = [first]
-            size = max(0, room) / first.units
+            size = max(0, _room(first)) / first.units
         for filler in chosen:
             left -= 1
-            filler.waiting = False
             more = min(size * filler.units, filler.fastest - filler.rate)
             gained = gained or more > TOLERANCE * filler.fastest
-            filler.rate += more
-            for queue in filler.queues:
-                queue.has += more
-                queue.link.used += more
-                queue.queued -= 1
-                if filler.constant:
-                    queue.constants -= 1
-                else:
-                    queue.windows -= filler.sharer.window
-                if not filler.refused:
-                    queue.ready -= 1
-                changed[queue.link] = None
-    return gained and not once
+            _dequeue(filler, more, changed)
+    return gained and not is_final
+
+
+_Offer = tuple[int, float, int, int, float, _Queue | _Filler, int]
+"""An offer by urgency: that of a queue, or the rate of which a flow can make use.
+
+Of equal offers, the one of the oldest flow goes first, and of its queues the first on its path:
+(kind, rounded size, number of the flow, place of the queue, size, from whom, version of its link).
+"""
+
+
+def _own_offer(filler: _Filler) -> _Offer:
+    kind = _CONSTANTS if filler.constant else _WINDOWS
+    size = (filler.fastest - filler.rate) / filler.units
+    return -kind, _rounded(size), filler.number, -1, size, filler, 0
+
+
+def _queue_offer(queue: _Queue) -> _Offer:
+    oldest = next(f for f in queue.members if f.waiting and not f.refused)
+    place = oldest.queues.index(queue)
+    size = queue.offer
+    return -queue.serves, _rounded(size), oldest.number, place, size, queue, queue.link.version
+
+
+def _widest(filler: _Filler) -> float:
+    """Return what the tightest link of the path carries besides other traffic."""
+    return min([queue.link.capacity - queue.link.taken for queue in filler.queues])
+
+
+def _room(filler: _Filler) -> float:
+    """Return how much more of the flow its path has room for."""
+    rooms = []
+    for queue in filler.queues:
+        rooms.append(queue.link.capacity - queue.link.used)
+        rooms.append(queue.limit - queue.rate)
+    return min(rooms)
+
+
+def _enqueue(filler: _Filler, changed: dict[_Link, None]) -> None:
+    """Let a flow wait in its queues, and add their links to `changed`."""
+    filler.waiting = True
+    filler.refused = len(filler.queues)
+    for queue in filler.queues:
+        queue.members.append(filler)
+        queue.queued += 1
+        if filler.constant:
+            queue.constants += 1
+        else:
+            queue.windows += filler.sharer.window
+        changed[queue.link] = None
+
+
+def _dequeue(
+    filler: _Filler,
+    more: float,
+    changed: dict[_Link, None],
+) -> None:
+    """Give a flow so much more, and let it wait no longer; add its links to `changed`."""
+    filler.waiting = False
+    filler.rate += more
+    for queue in filler.queues:
+        queue.rate += more
+        queue.link.used += more
+        queue.queued -= 1
+        if filler.constant:
+            queue.constants -= 1
+        else:
+            queue.windows -= filler.sharer.window
+        if not filler.refused:
+            queue.ready -= 1
+        changed[queue.link] = None
 
 
 def _able(filler: _Filler) -> bool:
@@ -376,23 +452,24 @@ def _able(filler: _Filler) -> bool:
         return False
     for queue in filler.queues:
         link = queue.link
-        if (
-            link.used >= link.capacity * (1 - TOLERANCE)
-            or queue.limit - queue.has <= TOLERANCE * link.capacity
-        ):
+        if link.used >= link.capacity * (1 - TOLERANCE):
+            return False
+        if queue.limit - queue.rate <= TOLERANCE * link.capacity:
             return False
     return True
 
 
 def _serve(changed: dict[_Link, None]) -> list[_Filler]:
-    """Find the queues of the highest level of each link at which flows wait. Return the flows to
-    whom all queues on their path make an offer from now on, and add their links to `changed`."""
+    """Find the queues of the highest level at which flows wait, and note whom they serve.
+
+    Return the flows to whom all queues on their path make an offer from now on, and add their links
+    to `changed`.
+    """
     out = []
     for link in [*changed]:
-        highest = max([queue.level for queue in link.queues if queue.queued], default=-1)
-        for queue in link.queues:
+        for queue in _highest(link):
             kind = _CONSTANTS if queue.constants else _WINDOWS
-            if not queue.queued or queue.level != highest or queue.serves == kind:
+            if queue.serves == kind:
                 continue
             queue.serves = kind
             for filler in queue.members:
@@ -401,44 +478,47 @@ def _serve(changed: dict[_Link, None]) -> list[_Filler]:
                 filler.refused -= 1
                 if not filler.refused:
                     out.append(filler)
-                    for own in filler.queues:
-                        own.ready += 1
-                        changed[own.link] = None
+                    for hop in filler.queues:
+                        hop.ready += 1
+                        changed[hop.link] = None
     return out
 
 
+def _highest(link: _Link) -> list[_Queue]:
+    """Return the queues of the highest level of a link at which flows wait."""
+    highest = max([queue.level for queue in link.queues if queue.queued], default=-1)
+    return [queue for queue in link.queues if queue.queued and queue.level == highest]
+
+
 def _rounded(offer: float) -> float:
-    """Return the first 36 bits of an offer: offers that differ by the rounding of floats only are
-    equal.
-    """
+    """Return the first 36 bits of an offer, so that rounding makes no difference."""
+    # Dekker's splitting: 2^17 + 1 leaves 53 - 17 bits of a double.
     high = offer * 131073.0
     return high - (high - offer)
 
 
 def _offer(link: _Link) -> list[_Queue]:
     """Renew the offers of a link, and return the queues that make one to flows that can take it."""
-    highest = max([queue.level for queue in link.queues if queue.queued], default=-1)
-    served = [queue for queue in link.queues if queue.queued and queue.level == highest]
+    served = _highest(link)
     spare = max(0, link.capacity - link.used)
     if len(served) == 1:
-        served[0].room = max(0, min(spare, served[0].limit - served[0].has))
+        queue = served[0]
+        queue.room = max(0, min(spare, queue.limit - queue.rate))
     elif served:
         _set_rooms(served, spare)
+
     out = [queue for queue in served if queue.ready]
     for queue in out:
         if queue.serves == _WINDOWS:
             queue.offer = queue.room / queue.windows
         else:
-            lacking = sum(
-                [filler.units for filler in queue.members if filler.waiting and filler.constant]
-            )
+            lacking = sum([f.units for f in queue.members if f.waiting and f.constant])
             queue.offer = min(queue.room / lacking, 1) if lacking else 0
     return out
 
 
 def _set_rooms(queues: Sequence[_Queue], left: float) -> None:
-    """Set how much more each of these queues, all of one level of a link, gets if all of them take
-    what they can.
+    """Set how much more each of these queues of one level gets if all take what they can.
 
     Each gets the same for each unit of its weight, but no less than it has and no more than its
     maximum share.
@@ -448,25 +528,23 @@ def _set_rooms(queues: Sequence[_Queue], left: float) -> None:
             queue.room = 0
         return
     # Most often, no queue has more than its part or as much as its maximum share.
-    affordable = (left + sum([queue.has for queue in queues])) / sum(
-        [queue.weight for queue in queues]
-    )
-    if not all(queue.has <= affordable * queue.weight <= queue.limit for queue in queues):
+    rates = sum([queue.rate for queue in queues])
+    weights = sum([queue.weight for queue in queues])
+    affordable = (left + rates) / weights
+    if not all(queue.rate <= affordable * queue.weight <= queue.limit for queue in queues):
         # What they get together grows with the part per weight, with a bend where a queue begins or
         # stops to grow.
-        bends = [end / queue.weight for queue in queues for end in (queue.has, queue.limit)]
+        bends = [end / queue.weight for queue in queues for end in (queue.rate, queue.limit)]
         affordable = max([bend for bend in bends if _growth(queues, bend) <= left], default=0)
-        growing = sum([q.weight for q in queues if q.has <= affordable * q.weight < q.limit])
+        growing = sum([q.weight for q in queues if q.rate <= affordable * q.weight < q.limit])
         if growing:
             affordable += (left - _growth(queues, affordable)) / growing
     for queue in queues:
-        queue.room = max(0, min(affordable * queue.weight, queue.limit) - queue.has)
+        queue.room = max(0, min(affordable * queue.weight, queue.limit) - queue.rate)
 
 
 def _growth(queues: Sequence[_Queue], per_weight: float) -> float:
-    """Return how much more these queues get together if each has so much for each unit of its
-    weight.
-    """
+    """Return how much more these queues get together at so much for each unit of weight."""
     return sum(
-        [max(0, min(per_weight * queue.weight, queue.limit) - queue.has) for queue in queues]
+        [max(0, min(per_weight * queue.weight, queue.limit) - queue.rate) for queue in queues]
     )

@@ -21,7 +21,8 @@ to react.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from operator import attrgetter
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -55,12 +56,15 @@ from echelon.planning.fluid.network import (
     Neighbourhood,
 )
 from echelon.planning.fluid.plan_execution import PlanExecution, Windows
-from echelon.planning.fluid.result import BackgroundFlow, FluidResult
+from echelon.planning.fluid.result import BackgroundFlow, FluidResult, RoutedFlow
 from echelon.planning.paths import links_of
 from echelon.planning.plan import Plan, PlanError
 
 Until: TypeAlias = execution.Until | Fraction
 Observer: TypeAlias = Callable[[float, Sequence[ActiveFlow], Allocation], None]
+OnIteration: TypeAlias = Callable[[str, int], None]
+Delays: TypeAlias = Mapping[tuple[str, str, int], Fraction]
+"""Seconds by which a worker's first unit takes longer, by (job, worker, iteration)."""
 
 BACKGROUND_JOB = ""
 """The name of the job of background flows, as a policy sees it."""
@@ -69,15 +73,15 @@ SAME_TIME = 1e-12
 """Events less than this apart, as a part of the time since the start of the run, happen at once."""
 
 
-class FluidPlanner(Protocol):
-    """The maker of a run's plan (`echelon.planning.policies.base.Policy` is one)."""
+class PlanSource(Protocol):
+    """The source of a run's plan (`echelon.planning.policies.base.Policy` is one)."""
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan: ...
 
 
 @runtime_checkable
-class PatientPlanner(FluidPlanner, Protocol):
-    """A maker of plans that makes a better one if it has time."""
+class SearchingPlanSource(PlanSource, Protocol):
+    """A source that makes a better plan if it has time."""
 
     def best_plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan: ...
 
@@ -85,15 +89,15 @@ class PatientPlanner(FluidPlanner, Protocol):
 def simulate(
     jobs: Sequence[Job],
     fabric: Fabric,
-    policy: FluidPlanner,
+    policy: PlanSource,
     iterations: int | None,
     *,
     believed: Sequence[Job] | None = None,
     background: Sequence[BackgroundFlow] = (),
-    delays: Mapping[tuple[str, str, int], Fraction] | None = None,
+    delays: Delays | None = None,
     until: Until = "all-done",
     observe: Observer | None = None,
-    on_iteration: Callable[[str, int], None] | None = None,
+    on_iteration: OnIteration | None = None,
     ideal: bool = False,
     windows: Windows | None = None,
 ) -> FluidResult:
@@ -106,9 +110,9 @@ def simulate(
     - `iterations` and `until` say when the run is over (`echelon.planning.execution`). Where
       `until` is a time in seconds, jobs stop as under ``exactly``, the run ends at that time at the
       latest, and `iterations` may be None.
-    - `believed`: what the policy is told of the jobs if its profile of them is wrong: other
-      offsets, durations and sizes, but the same flows in the same EchelonFlows. What they compute
-      and send is as in `jobs`.
+    - `believed`: the jobs as the policy sees them, if its profile of them is wrong: other offsets,
+      durations and sizes, but the same flows in the same EchelonFlows. What they compute and send
+      is as in `jobs`.
     - `delays`: by (job, worker, iteration), seconds by which the worker's first unit takes longer.
     - `observe` is called with the time, all active flows (perhaps none) and their rates whenever
       rates are set; `on_iteration` with job and iteration when one is finished.
@@ -118,140 +122,142 @@ def simulate(
     """
     if iterations is None and not isinstance(until, Fraction):
         raise ValueError(f"until={until!r} needs a number of iterations")
-    told = jobs if believed is None else believed
-    if _membership(told) != _membership(jobs):
+    if believed is None:
+        believed = jobs
+    if _membership(believed) != _membership(jobs):
         raise ValueError(
             "the believed jobs do not have the same flows in the same EchelonFlows as the jobs"
         )
-    if isinstance(policy, PatientPlanner):
-        plan = policy.best_plan(told, fabric)
+    if isinstance(policy, SearchingPlanSource):
+        plan = policy.best_plan(believed, fabric)
     else:
-        plan = policy.plan(told, fabric)
-    allocates = (ideal or plan.reactive or plan.allocated) and isinstance(policy, Allocator)
-    if (
-        not (allocates or plan.reactive or observe)
-        and native.available()
-        and native.executable(plan)
-    ):
-        return _in_c(
-            jobs,
-            fabric,
-            plan,
-            iterations,
-            background,
-            delays or {},
-            until,
-            on_iteration,
-            windows or Windows(),
-        )
-    ports = {
-        link: FluidPort(link, float(capacity_Bps))
-        for link, capacity_Bps in fabric.capacity_Bps.items()
-    }
-    rates: _Rates
-    if allocates:
-        assert isinstance(policy, Allocator)
-        rates = _Allocated(policy)
+        plan = policy.plan(believed, fabric)
+
+    routed = _routed(background, fabric)
+    delays = delays or {}
+    windows = windows or Windows()
+    setup = _Setup(jobs, fabric, plan, iterations, until, routed, delays, windows, on_iteration)
+    allocator = None
+    if isinstance(policy, Allocator) and (ideal or plan.reactive or plan.allocated):
+        allocator = policy
+    needs_python = allocator is not None or plan.reactive or observe
+    if not needs_python and native.available() and native.executable(plan):
+        return _in_c(setup)
+    return _in_python(setup, believed, allocator, observe)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    """What both engines need of a run: see `simulate`."""
+
+    jobs: Sequence[Job]
+    fabric: Fabric
+    plan: Plan
+    iterations: int | None
+    until: Until
+    background: Sequence[RoutedFlow]
+    delays: Delays
+    windows: Windows
+    on_iteration: OnIteration | None
+
+    @property
+    def end_s(self) -> float | None:
+        """The time at which the run ends at the latest; None: it has no such time."""
+        if isinstance(self.until, Fraction):
+            return float(self.until)
+        return None
+
+    def worker_delays(self, job: str) -> dict[tuple[str, int], Fraction]:
+        """Return the delays of a job's workers, by worker and iteration."""
+        by_worker = {}
+        for (name, worker, iteration), delay_s in self.delays.items():
+            if name == job:
+                by_worker[worker, iteration] = delay_s
+        return by_worker
+
+
+def _in_python(
+    setup: _Setup,
+    believed: Sequence[Job],
+    allocator: Allocator | None,
+    observe: Observer | None,
+) -> FluidResult:
+    """Return what `simulate` returns, computed here."""
+    plan = setup.plan
+    ports = {}
+    for link, capacity_Bps in setup.fabric.capacity_Bps.items():  # noqa: N806
+        ports[link] = FluidPort(link, float(capacity_Bps))
+    rates: _RateSource
+    if allocator is not None:
+        rates = _Allocated(allocator)
     elif plan.reactive:
         raise PlanError(
             f"policy {plan.policy}: its plan is reactive, but it does not allocate rates"
         )
     else:
-        rates = PlanExecution(plan, ports, fabric, windows or Windows())
-    run = _Run(
-        [job.name for job in jobs], plan, ports, rates, until, iterations, observe, on_iteration
-    )
-    for job in told:
+        rates = PlanExecution(plan, ports, setup.fabric, setup.windows)
+
+    run = _Run(setup, ports, rates, observe)
+    for job in believed:
         run.believe(job)
-    for job in plan.delayed(jobs):
-        own = {
-            (worker, i): delay
-            for (name, worker, i), delay in (delays or {}).items()
-            if name == job.name
-        }
-        run.add_job(job, own)
-    for flow, links in _routed(background, fabric):
+    for job in plan.delayed(setup.jobs):
+        run.add_job(job, setup.worker_delays(job.name))
+    for flow, links in setup.background:
         run.add_background(flow, links)
     run.to_the_end()
-    return FluidResult(
-        plan=plan,
-        jobs={name: execution.record for name, execution in run.executions.items()},
-        background=run.background,
-        end_s=run.now_s,
-        allocations=run.allocations,
-        work=run.work,
-    )
+
+    records = {name: execution.record for name, execution in run.executions.items()}
+    return FluidResult(plan, records, run.background, run.now_s, run.allocations, run.work)
 
 
-def _in_c(
-    jobs: Sequence[Job],
-    fabric: Fabric,
-    plan: Plan,
-    iterations: int | None,
-    background: Sequence[BackgroundFlow],
-    delays: Mapping[tuple[str, str, int], Fraction],
-    until: Until,
-    on_iteration: Callable[[str, int], None] | None,
-    windows: Windows,
-) -> FluidResult:
+def _in_c(setup: _Setup) -> FluidResult:
     """Return what `simulate` returns, computed by the engine in C."""
+    jobs = setup.jobs
     for job in jobs:
         JobExecution[float](job)  # says what is wrong with a job
-    network = native.NativeNetwork(
-        jobs,
-        fabric,
-        windows,
-        _routed(background, fabric),
-        {key: float(delay_s) for key, delay_s in delays.items()},
-    )
+    delays = {key: float(delay_s) for key, delay_s in setup.delays.items()}
+    network = native.NativeNetwork(jobs, setup.fabric, setup.windows, setup.background, delays)
+    starts_s = [float(job.start_s) for job in setup.plan.delayed(jobs)]
     run = native.NativeRun(
         network,
-        plan,
-        [float(job.start_s) for job in plan.delayed(jobs)],
-        iterations=iterations,
-        load_stays=until == "all-done",
+        setup.plan,
+        starts_s,
+        iterations=setup.iterations,
+        load_stays=setup.until == "all-done",
     )
-    told = [0] * len(jobs)
-    for _ in run.run(None if isinstance(until, str) else float(until)):
+
+    reported = [0] * len(jobs)
+    for _ in run.run(setup.end_s):
+        if setup.on_iteration is None:
+            continue
         for number, job in enumerate(jobs):
-            while on_iteration is not None and told[number] < run.finished(number):
-                told[number] += 1
-                on_iteration(job.name, told[number])
+            while reported[number] < run.finished(number):
+                reported[number] += 1
+                setup.on_iteration(job.name, reported[number])
+
     records = {job.name: run.record(number) for number, job in enumerate(jobs)}
-    return FluidResult(plan, records, run.background(), run.now_s, run.allocations, run.work)
+    background = run.background()
+    return FluidResult(setup.plan, records, background, run.now_s, run.allocations, run.work)
 
 
-def _routed(
-    background: Sequence[BackgroundFlow], fabric: Fabric
-) -> list[tuple[BackgroundFlow, tuple[Link, ...]]]:
+def _routed(background: Sequence[BackgroundFlow], fabric: Fabric) -> list[RoutedFlow]:
     """Return each background flow with its links. Raises `PlanError` for one without a path."""
     out = []
     for flow in background:
         try:
-            out.append((flow, links_of(route(fabric, flow.src, flow.dst, 0))))
+            path = route(fabric, flow.src, flow.dst, 0)
         except NoRouteError as error:
             raise PlanError(f"background {flow.name}: {error}", code=error.code) from None
+        out.append((flow, links_of(path)))
     return out
 
 
 def _membership(jobs: Sequence[Job]) -> set[tuple[str, str, tuple[str, ...]]]:
-    return {(job.name, h.name, h.flows) for job in jobs for h in job.echelonflows}
-
-
-class _Rates(Protocol):
-    """A source of rates for the flows of a neighbourhood."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether all flows are one neighbourhood."""
-
-    def neighbourhood(self, flow: FlowUnderWay) -> Hashable: ...
-
-    def started(self, now_s: float, flow: FlowUnderWay) -> None: ...
-
-    def finished(self, now_s: float, flow: FlowUnderWay) -> None: ...
-
-    def allocate(self, now_s: float, neighbourhood: Neighbourhood) -> Allocation: ...
+    members = set()
+    for job in jobs:
+        for echelonflow in job.echelonflows:
+            members.add((job.name, echelonflow.name, echelonflow.flows))
+    return members
 
 
 class _Allocated:
@@ -263,7 +269,8 @@ class _Allocated:
         self._local = policy if isinstance(policy, LocalAllocator) else None
 
     @property
-    def whole(self) -> bool:
+    def undivided(self) -> bool:
+        """Whether all flows are one neighbourhood."""
         return self._local is None
 
     def neighbourhood(self, flow: FlowUnderWay) -> Hashable:
@@ -283,18 +290,20 @@ class _Allocated:
         return self._policy.allocate(now_s, neighbourhood.flows)
 
 
-_Other: TypeAlias = tuple[str, str] | Callable[[], None]
+_RateSource: TypeAlias = _Allocated | PlanExecution
+"""A source of rates for the flows of a neighbourhood."""
+_Action: TypeAlias = tuple[str, str] | Callable[[], None]
 """A compute unit that finishes (job, name), or something to call."""
-_What: TypeAlias = FlowUnderWay | Neighbourhood | _Other
-"""A flow that finishes, a neighbourhood whose rates are no longer valid, or something else."""
-_Event = tuple[float, int, _What, int]
-"""A future event, sorted by time and then by when it was announced: (time, sequence, what happens,
+_Subject: TypeAlias = FlowUnderWay | Neighbourhood | _Action
+"""A flow that finishes, a neighbourhood whose rates are no longer valid, or an action."""
+_Event = tuple[float, int, _Subject, int]
+"""A future event, sorted by time and then by when it was announced: (time, sequence, subject,
 version of the flow's rate)."""
 
 _MOST_STALLED = 1000
-"""The number of times in a row that a policy's rates may be valid for less time than a float can
-tell.
-"""
+"""How often in a row a policy's rates may be valid for less time than a float can tell."""
+_LEAST_TIDIED = 1024
+"""The number of events up to which it does not pay to drop outdated ones."""
 
 
 class _Run:
@@ -302,14 +311,10 @@ class _Run:
 
     def __init__(
         self,
-        jobs: Iterable[str],
-        plan: Plan,
+        setup: _Setup,
         ports: Mapping[Link, FluidPort],
-        rates: _Rates,
-        until: Until,
-        iterations: int | None,
+        rates: _RateSource,
         observe: Observer | None,
-        on_iteration: Callable[[str, int], None] | None,
     ) -> None:
         self.now_s = 0.0
         self.executions: dict[str, JobExecution[float]] = {}
@@ -317,50 +322,63 @@ class _Run:
         self.allocations = 0
         self.work = 0
         self._rates = rates
-        self._links = {(flow.job, flow.flow): links_of(flow.path) for flow in plan.flows}
+        self._links = {}
+        for flow in setup.plan.flows:
+            self._links[flow.job, flow.flow] = links_of(flow.path)
         self._arranged: dict[FlowKey, tuple[str, float]] = {}
-        self._end_s = None if isinstance(until, str) else float(until)
-        self._completion = Completion(
-            jobs, iterations, until if isinstance(until, str) else "exactly"
-        )
+        self._end_s = setup.end_s
+        until = setup.until
+        if isinstance(until, Fraction):
+            until = "exactly"
+        names = [job.name for job in setup.jobs]
+        self._completion = Completion(names, setup.iterations, until)
         self._observe = observe
-        self._on_iteration = on_iteration
-        self._network = FluidNetwork(ports, rates.neighbourhood, rates.whole)
+        self._on_iteration = setup.on_iteration
+        self._network = FluidNetwork(ports, rates.neighbourhood, rates.undivided)
         self._latest_s = 0.0
         """The latest time that counts as `now_s`."""
         self._events: list[_Event] = []
         self._announced = 0
-        self._tidy_at = 1024
-        """The number of events at which outdated ones are dropped."""
+        self._most_events = _LEAST_TIDIED
+        """The number of events above which outdated ones are dropped."""
         self._empty: list[FlowUnderWay] = []
         """Flows that finish as they start, because they have no bytes or no links."""
         self._stalled = 0
 
     def believe(self, job: Job) -> None:
         """Take the arrangement of the job's flows as the policy sees it."""
-        for h in job.echelonflows:
-            for name, offset_s in zip(h.flows, h.offsets_s, strict=True):
-                self._arranged[job.name, name] = h.name, float(offset_s)
+        for echelonflow in job.echelonflows:
+            offsets_s = zip(echelonflow.flows, echelonflow.offsets_s, strict=True)
+            for name, offset_s in offsets_s:
+                self._arranged[job.name, name] = echelonflow.name, float(offset_s)
 
     def add_job(self, job: Job, delays: Mapping[tuple[str, int], Fraction]) -> None:
-        execution: JobExecution[float] = JobExecution(
-            job, delays=delays, more=lambda iteration: self._completion.begins(job.name, iteration)
-        )
-        self.executions[job.name] = execution
-        self._at(float(job.start_s), lambda: self._obey(job.name, execution.start(self.now_s)))
+        def begins(iteration: int) -> bool:
+            return self._completion.begins(job.name, iteration)
+
+        job_execution: JobExecution[float] = JobExecution(job, delays=delays, more=begins)
+        self.executions[job.name] = job_execution
+
+        def start() -> None:
+            self._obey(job.name, job_execution.start(self.now_s))
+
+        self._announce(float(job.start_s), start)
 
     def add_background(self, flow: BackgroundFlow, links: tuple[Link, ...]) -> None:
-        most_Bps = None if flow.max_rate_Bps is None else float(flow.max_rate_Bps)  # noqa: N806
+        key = BACKGROUND_JOB, flow.name
+        size_bytes = ENDLESS_BYTES
+        if flow.size_bytes is not None:
+            size_bytes = flow.size_bytes
+        limit_Bps = None  # noqa: N806
+        if flow.max_rate_Bps is not None:
+            limit_Bps = float(flow.max_rate_Bps)  # noqa: N806
 
         def start() -> None:
             self.background[flow.name] = Span(self.now_s)
-            if flow.size_bytes is None:
-                size = ENDLESS_BYTES
-            else:
-                size = flow.size_bytes
-            self._start((BACKGROUND_JOB, flow.name), 0, None, links, size, self.now_s, most_Bps)
+            now_s = self.now_s
+            self._start(self._network.new(key, 0, None, links, size_bytes, now_s, now_s, limit_Bps))
 
-        self._at(float(flow.start_s), start)
+        self._announce(float(flow.start_s), start)
 
     def to_the_end(self) -> None:
         """Handle event after event, until every job is satisfied or the time is up."""
@@ -388,55 +406,59 @@ class _Run:
         later.
         """
         while True:
-            flows, others = self._take_due()
+            flows, actions = self._take_due()
             flows += self._empty
             self._empty = []
-            if not flows and not others:
+            if not flows and not actions:
                 return
             flows.sort(key=_BY_START)
             for flow in flows:
                 self._finish(flow)
-            others += self._take_due()[1]
-            while others:
-                for what in others:
-                    if isinstance(what, tuple):
-                        job, name = what
-                        self._obey(job, self.executions[job].compute_finished(name, self.now_s))
-                    else:
-                        what()
+
+            actions += self._take_due()[1]
+            while actions:
+                for action in actions:
+                    self._act(action)
                 # Units of no duration finish before flows are looked at again.
-                others = self._take_due()[1]
+                actions = self._take_due()[1]
 
-    def _take_due(self) -> tuple[list[FlowUnderWay], list[_Other]]:
-        """Remove from the events what happens by now.
+    def _act(self, action: _Action) -> None:
+        if isinstance(action, tuple):
+            job, name = action
+            execution = self.executions[job]
+            self._obey(job, execution.compute_finished(name, self.now_s))
+        else:
+            action()
 
-        Return the flows that finish, and the rest in order.
-        """
-        flows: list[FlowUnderWay] = []
-        others: list[_Other] = []
+    def _take_due(self) -> tuple[list[FlowUnderWay], list[_Action]]:
+        """Remove the events of now, and return the flows that finish, and the actions in order."""
+        flows = []
+        actions = []
         events = self._events
         while events and events[0][0] <= self._latest_s:
-            time_s, _, what, version = heapq.heappop(events)
-            if isinstance(what, FlowUnderWay):
-                if version != what.version:
+            time_s, _, subject, version = heapq.heappop(events)
+            if isinstance(subject, FlowUnderWay):
+                if version != subject.version:
                     continue
-                what.version += 1
-                self._network.remove(what)
-                flows.append(what)
-            elif isinstance(what, Neighbourhood):
-                if what.ended:
+                # A second event of the same finish is outdated from now on.
+                subject.version += 1
+                self._network.remove(subject)
+                flows.append(subject)
+            elif isinstance(subject, Neighbourhood):
+                if subject.ended:
                     continue
-                self._network.touch(what)
+                self._network.touch(subject)
             else:
-                others.append(what)
+                actions.append(subject)
             if time_s > self.now_s:
                 self.now_s = time_s
-        return flows, others
+        return flows, actions
 
     def _obey(self, job: str, instructions: Sequence[Instruction[float]]) -> None:
         for instruction in instructions:
             if isinstance(instruction, StartCompute):
-                self._at(self.now_s + float(instruction.duration_s), (job, instruction.name))
+                finish_s = self.now_s + float(instruction.duration_s)
+                self._announce(finish_s, (job, instruction.name))
             elif isinstance(instruction, StartFlow):
                 self._start_flow(job, instruction.flow, instruction.iteration)
             else:
@@ -444,29 +466,29 @@ class _Run:
                 if self._on_iteration is not None:
                     self._on_iteration(job, instruction.iteration)
 
-    def _start_flow(self, job: str, flow: Flow, iteration: int) -> None:
+    def _start_flow(
+        self,
+        job: str,
+        flow: Flow,
+        iteration: int,
+    ) -> None:
         key = job, flow.name
         echelonflow = None
-        ideal_s = self.now_s
+        deadline_s = self.now_s
         if key in self._arranged:
             echelonflow, offset_s = self._arranged[key]
-            ideal_s = self.executions[job].record.iterations[-1].references[echelonflow] + offset_s
-        self._start(key, iteration, echelonflow, self._links[key], flow.size_bytes, ideal_s, None)
-
-    def _start(
-        self,
-        key: FlowKey,
-        iteration: int,
-        echelonflow: str | None,
-        links: tuple[Link, ...],
-        size_bytes: int,
-        ideal_s: float,
-        most_Bps: float | None,  # noqa: N803
-    ) -> None:
-        flow = self._network.new(
-            key, iteration, echelonflow, links, size_bytes, self.now_s, ideal_s, most_Bps
+            references = self.executions[job].record.iterations[-1].references
+            deadline_s = references[echelonflow] + offset_s
+        links = self._links[key]
+        size_bytes = flow.size_bytes
+        self._start(
+            self._network.new(
+                key, iteration, echelonflow, links, size_bytes, self.now_s, deadline_s
+            )
         )
-        if size_bytes and links:
+
+    def _start(self, flow: FlowUnderWay) -> None:
+        if flow.size_bytes and flow.links:
             self._rates.started(self.now_s, flow)
             self._network.add(flow)
         else:
@@ -478,41 +500,46 @@ class _Run:
         if flow.job == BACKGROUND_JOB:
             self.background[flow.flow].finish = self.now_s
         else:
-            self._obey(flow.job, self.executions[flow.job].flow_finished(flow.flow, self.now_s))
+            execution = self.executions[flow.job]
+            self._obey(flow.job, execution.flow_finished(flow.flow, self.now_s))
 
     def _allocate(self) -> None:
         """Set the rates of all flows of neighbourhoods in which something has happened."""
         now_s = self.now_s
-        valid_until_s: list[float] = []
+        valid_until_s = []
         for neighbourhood in self._network.take_touched(now_s):
             flows = neighbourhood.flows
             self.work += sum(len(flow.links) for flow in flows)
             allocation = self._rates.allocate(now_s, neighbourhood)
-            rates = allocation.rates_Bps
-            if len(rates) != len(flows):
+            rates_Bps = allocation.rates_Bps  # noqa: N806
+            if len(rates_Bps) != len(flows):
                 raise FluidError(
-                    f"the policy answers with {len(rates)} rates for {len(flows)} flows"
+                    f"the policy answers with {len(rates_Bps)} rates for {len(flows)} flows"
                 )
-            for flow, given in zip(flows, rates, strict=True):
-                rate = float(given)
-                if rate != flow.rate_Bps:
-                    flow.rate_Bps = rate
+            for flow, number in zip(flows, rates_Bps, strict=True):
+                rate_Bps = float(number)  # noqa: N806
+                if rate_Bps != flow.rate_Bps:
+                    flow.rate_Bps = rate_Bps
                     flow.version += 1
-                    if rate:
-                        self._at(now_s + flow.remaining_bytes / rate, flow, flow.version)
+                    if rate_Bps:
+                        finish_s = now_s + flow.remaining_bytes / rate_Bps
+                        self._announce(finish_s, flow, flow.version)
             if allocation.valid_until_s is not None:
-                ends_s = self._end_of_validity_s(float(allocation.valid_until_s))
-                valid_until_s.append(ends_s)
-                self._at(ends_s, neighbourhood)
+                end_s = self._end_of_validity_s(float(allocation.valid_until_s))
+                valid_until_s.append(end_s)
+                self._announce(end_s, neighbourhood)
         self.allocations += 1
         if self._observe is not None:
-            present = list(self._network.flows.values())
-            for flow in present:
-                self._network.advance(flow, now_s)
-            together = Allocation(
-                tuple([flow.rate_Bps for flow in present]), min(valid_until_s, default=None)
-            )
-            self._observe(now_s, present, together)
+            self._show(self._observe, min(valid_until_s, default=None))
+
+    def _show(self, observe: Observer, valid_until_s: float | None) -> None:
+        """Call the observer with all flows as they are now, and their rates."""
+        flows = list(self._network.flows.values())
+        for flow in flows:
+            self._network.advance(flow, self.now_s)
+        rates_Bps = [flow.rate_Bps for flow in flows]  # noqa: N806
+        allocation = Allocation(tuple(rates_Bps), valid_until_s)
+        observe(self.now_s, flows, allocation)
 
     def _end_of_validity_s(self, time_s: float) -> float:
         """Return the time, or a later one if it counts as now.
@@ -522,25 +549,34 @@ class _Run:
         if time_s > self._latest_s:
             self._stalled = 0
             return time_s
-        next_s = self.now_s + max(self.now_s, 1e-3) * 4 * SAME_TIME
         self._stalled += 1
         if self._stalled > _MOST_STALLED:
             raise FluidError(f"at {self.now_s} s the policy gives rates with no validity")
-        return next_s
+        # Four times what counts as now, and at the start of a run, of a millisecond: the next time
+        # is then another one whatever the rounding.
+        return self.now_s + max(self.now_s, 1e-3) * 4 * SAME_TIME
 
     def _next_event_s(self) -> float | None:
         """Return the time of the next event; None if there is none."""
         events = self._events
-        if len(events) > self._tidy_at:
+        if len(events) > self._most_events:
             events = self._events = [event for event in events if not _outdated(event)]
             heapq.heapify(events)
-            self._tidy_at = 2 * len(events) + 1024
+            # Twice as many may come before the next time, so that tidying costs little per event.
+            self._most_events = 2 * len(events) + _LEAST_TIDIED
         while events and _outdated(events[0]):
             heapq.heappop(events)
-        return events[0][0] if events else None
+        if not events:
+            return None
+        return events[0][0]
 
-    def _at(self, time_s: float, what: _What, version: int = 0) -> None:
-        heapq.heappush(self._events, (time_s, self._announced, what, version))
+    def _announce(
+        self,
+        time_s: float,
+        subject: _Subject,
+        version: int = 0,
+    ) -> None:
+        heapq.heappush(self._events, (time_s, self._announced, subject, version))
         self._announced += 1
 
 
@@ -548,7 +584,7 @@ _BY_START = attrgetter("sequence")
 
 
 def _outdated(event: _Event) -> bool:
-    what = event[2]
-    if isinstance(what, FlowUnderWay):
-        return what.version != event[3]
-    return isinstance(what, Neighbourhood) and what.ended
+    subject = event[2]
+    if isinstance(subject, FlowUnderWay):
+        return subject.version != event[3]
+    return isinstance(subject, Neighbourhood) and subject.ended

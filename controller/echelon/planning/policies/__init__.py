@@ -1,5 +1,4 @@
-"""The policies: each a published way of sharing the network between training jobs, in a module of
-its name.
+"""The policies: published ways of sharing the network between training jobs, one a module.
 
 In come jobs and a fabric. Out comes a plan: ranking and path of each flow, and the queues of each
 port. Begin with `base`, which says what a policy is; `registry` finds them by entry point.

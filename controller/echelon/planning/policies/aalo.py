@@ -1,5 +1,4 @@
-"""Aalo: coflows in queues by the bytes that they have sent, without knowing how many they will
-send.
+"""Aalo: coflows in queues by the bytes that they have sent, without knowing their sizes.
 
 Source: Chowdhury, Stoica, Efficient Coflow Scheduling Without Prior Knowledge, SIGCOMM '15: D-CLAS
 (discretized coflow-aware least-attained service), section 4. A coflow begins in the first of K
@@ -27,19 +26,22 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import Kept
-from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.planning.allocation import ActiveFlow, Allocation, Capacities, Link, Number
 from echelon.planning.paths import FlowPaths, Paths
-from echelon.planning.plan import FlowPlan, Plan, QueuePlan
+from echelon.planning.plan import FlowPlans, Plan, QueuePlan
 from echelon.planning.policies.coflows import CoflowKey, CoflowSharing, FlowSharing
-from echelon.planning.policies.levels import BEST_EFFORT_QUEUE, JOB_QUEUES
+from echelon.planning.policies.levels import JOB_QUEUES, ranked_flows
 from echelon.planning.rankings.attained import Attained
-from echelon.planning.rankings.fixed import Fixed
 
 ROUNDING_BYTES = 1
 """A threshold is reached if less than this is missing, since times may have been rounded."""
 
 
-def thresholds_bytes(first: int, growth: int, queues: int) -> tuple[int, ...]:
+def thresholds_bytes(
+    first: int,
+    growth: int,
+    queues: int,
+) -> tuple[int, ...]:
     """Return the bytes at which a coflow leaves each of `queues` queues but the last."""
     return tuple(first * growth**k for k in range(queues - 1))
 
@@ -57,11 +59,11 @@ class _History:
 
     def update(self, flows: Sequence[ActiveFlow]) -> None:
         """Take the flows that are active now; all others have sent all their bytes."""
-        now = {flow.flow: flow for flow in flows}
-        self.finished_bytes += sum(
-            flow.size_bytes for name, flow in self.active.items() if name not in now
-        )
-        self.active = now
+        active = {flow.flow: flow for flow in flows}
+        for name, flow in self.active.items():
+            if name not in active:
+                self.finished_bytes += flow.size_bytes
+        self.active = active
 
 
 class _WholeCoflows(FlowSharing):
@@ -70,7 +72,7 @@ class _WholeCoflows(FlowSharing):
     def __init__(
         self,
         flows: Sequence[ActiveFlow],
-        capacities_Bps: Mapping[Link, Fraction],  # noqa: N803
+        capacities_Bps: Capacities,  # noqa: N803
         histories: dict[tuple[str, str], _History],
     ) -> None:
         super().__init__(flows, capacities_Bps)
@@ -78,13 +80,12 @@ class _WholeCoflows(FlowSharing):
         for coflow, indices in self.members.items():
             job, iteration, echelonflow = coflow
             active = [flows[i] for i in indices]
-            known = histories.get((job, echelonflow))
-            if known is None or known.iteration != iteration:
-                known = histories[job, echelonflow] = _History(
-                    iteration, min(flow.sequence for flow in active)
-                )
-            known.update(active)
-            self._history[coflow] = known
+            history = histories.get((job, echelonflow))
+            if history is None or history.iteration != iteration:
+                arrival = min(flow.sequence for flow in active)
+                history = histories[job, echelonflow] = _History(iteration, arrival)
+            history.update(active)
+            self._history[coflow] = history
 
     @property
     def coflows(self) -> Sequence[CoflowKey]:
@@ -126,34 +127,46 @@ class Aalo:
             self._parameters = self.Parameters()
         else:
             self._parameters = parameters
-        self._capacities: Mapping[Link, Fraction] = {}
+        self._capacities: Capacities = {}
         self._thresholds: tuple[int, ...] = ()
         self._paths = FlowPaths()
         self._flows = Kept(_ranked)
         self._histories: dict[tuple[str, str], _History] = {}
         """The histories of coflows, by job and EchelonFlow."""
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return a plan of a queue for each of the first six queues of D-CLAS.
 
         Raises `PlanError` if a worker cannot be reached.
         """
         chosen = self._parameters
-        of_jobs = self._paths.update(jobs, fabric, paths)
+        paths_by_job = self._paths.update(jobs, fabric, paths)
         self._capacities = fabric.capacity_Bps
-        first = max(
-            1, int(min(self._capacities.values(), default=Fraction(1)) * chosen.first_ms / 1000)
-        )
+        slowest_Bps = min(self._capacities.values(), default=Fraction(1))  # noqa: N806
+        first = max(1, int(slowest_Bps * chosen.first_ms / 1000))
         self._thresholds = thresholds_bytes(first, chosen.growth, chosen.queues)
-        names = {job.name for job in jobs}
-        self._histories = {key: of for key, of in self._histories.items() if key[0] in names}
+        histories = {}
+        for key, history in self._histories.items():
+            if key[0] in paths_by_job:
+                histories[key] = history
+        self._histories = histories
         on_switch = self._thresholds[: len(JOB_QUEUES) - 1]
+        rows = {}
+        for job in jobs:
+            rows[job.name] = job, paths_by_job[job.name], on_switch
+        flows = self._flows.update(rows)
+        schedule = _schedule(chosen.share, chosen.queues)
+        is_strict = chosen.share == "strict"
         return Plan.of_jobs(
             self.name,
-            self._flows.update({job.name: (job, of_jobs[job.name], on_switch) for job in jobs}),
-            default_schedule=_schedule(chosen.share, chosen.queues),
-            hosts_rank=chosen.share == "strict",
-            best_effort_queue=BEST_EFFORT_QUEUE,
+            flows,
+            default_schedule=schedule,
+            hosts_rank=is_strict,
         )
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
@@ -163,85 +176,86 @@ class Aalo:
         """
         sharing = _WholeCoflows(flows, self._capacities, self._histories)
         change_s = self.share(sharing)
-        return Allocation(sharing.rates_Bps(), None if change_s is None else now_s + change_s)
+        rates_Bps = sharing.rates_Bps()  # noqa: N806
+        if change_s is None:
+            return Allocation(rates_Bps)
+        return Allocation(rates_Bps, now_s + change_s)
 
     def share(self, sharing: CoflowSharing) -> Number | None:
         """Give rates.
 
         Return the seconds after which a coflow changes its queue; None: not before a flow finishes.
         """
-        sent = {coflow: sharing.sent_bytes(coflow) for coflow in sharing.coflows}
-        queue_of = {
-            coflow: bisect_right(self._thresholds, of + ROUNDING_BYTES)
-            for coflow, of in sent.items()
-        }
-        order = sorted(sent, key=lambda coflow: queue_of[coflow])  # of equals, the first to arrive
+        sent = {}
+        queues = {}
+        for coflow in sharing.coflows:
+            sent[coflow] = sharing.sent_bytes(coflow)
+            passed = sent[coflow] + ROUNDING_BYTES
+            queues[coflow] = bisect_right(self._thresholds, passed)
+        order = sorted(sent, key=lambda coflow: queues[coflow])  # of equals, the first to arrive
         if self._parameters.share == "weighted":
-            self._share_by_weight(sharing, queue_of, order)
+            self._share_by_weight(sharing, queues, order)
         for coflow in order:
             sharing.fill_evenly([coflow], sharing.residual_Bps)
-        return min(
-            (
-                (self._thresholds[queue_of[coflow]] - sent[coflow]) / rate
-                for coflow in order
-                if queue_of[coflow] < len(self._thresholds)
-                and (rate := sharing.rate_Bps(coflow)) > 0
-            ),
-            default=None,
-        )
+
+        changes_s = []
+        for coflow in order:
+            if queues[coflow] == len(self._thresholds):
+                continue
+            rate_Bps = sharing.rate_Bps(coflow)  # noqa: N806
+            if rate_Bps > 0:
+                left_bytes = self._thresholds[queues[coflow]] - sent[coflow]
+                changes_s.append(left_bytes / rate_Bps)
+        return min(changes_s, default=None)
 
     def _share_by_weight(
-        self, sharing: CoflowSharing, queue_of: Mapping[CoflowKey, int], order: Sequence[CoflowKey]
+        self,
+        sharing: CoflowSharing,
+        queues: Mapping[CoflowKey, int],
+        order: Sequence[CoflowKey],
     ) -> None:
         """Give each queue its part of each link, and the coflows in it that part in their order."""
         queues_at: dict[Link, set[int]] = {}
         for coflow in order:
             for link in sharing.load_bytes(coflow):
-                queues_at.setdefault(link, set()).add(queue_of[coflow])
-        left: dict[int, dict[Link, Number]] = {}
-        for link, at in queues_at.items():
-            weights = {queue: self._parameters.queues - queue for queue in at}
+                queues_at.setdefault(link, set()).add(queues[coflow])
+
+        left_Bps: dict[int, dict[Link, Number]] = {}  # noqa: N806
+        for link, used in queues_at.items():
+            weights = {queue: self._parameters.queues - queue for queue in used}
+            total = sum(weights.values())
             for queue, weight in weights.items():
-                left.setdefault(queue, {})[link] = (
-                    sharing.residual_Bps[link] * weight / sum(weights.values())
-                )
+                share_Bps = sharing.residual_Bps[link] * weight / total  # noqa: N806
+                left_Bps.setdefault(queue, {})[link] = share_Bps
+
         for coflow in order:
-            sharing.fill_evenly([coflow], left[queue_of[coflow]])
-        for link, at in queues_at.items():
-            sharing.residual_Bps[link] = sum(left[queue][link] for queue in at)
+            sharing.fill_evenly([coflow], left_Bps[queues[coflow]])
+        for link, used in queues_at.items():
+            sharing.residual_Bps[link] = sum(left_Bps[queue][link] for queue in used)
 
 
 def _schedule(share: str, queues: int) -> tuple[QueuePlan, ...]:
-    """Return the queues of a port: those of D-CLAS from the last of `JOB_QUEUES` down, below
-    acknowledgements.
-    """
-    strict = share == "strict"
+    """Return the queues of a port: those of D-CLAS, downwards, below acknowledgements."""
     first = JOB_QUEUES[-1]
-    top = (JOB_QUEUES[-1] if strict else 1) + 1
+    schedule = [QueuePlan(level=0)]
+    for queue in JOB_QUEUES:
+        if share == "strict":
+            schedule.append(QueuePlan(level=queue))
+        else:
+            weight = max(1, queues - (first - queue))
+            schedule.append(QueuePlan(level=1, weight=weight))
+    top = schedule[-1].level + 1
+    return (*schedule, QueuePlan(level=top))
 
-    def plan(queue: int) -> QueuePlan:
-        if queue == BEST_EFFORT_QUEUE:
-            return QueuePlan(level=0)
-        if strict:
-            return QueuePlan(level=queue)
-        return QueuePlan(level=1, weight=max(1, queues - (first - queue)))
 
-    return (*(plan(queue) for queue in (BEST_EFFORT_QUEUE, *JOB_QUEUES)), QueuePlan(level=top))
-
-
-def _ranked(job: Job, paths: Paths, thresholds: tuple[int, ...]) -> tuple[FlowPlan, ...]:
+def _ranked(
+    job: Job,
+    paths: Paths,
+    thresholds: tuple[int, ...],
+) -> FlowPlans:
     order = tuple(reversed(JOB_QUEUES))[: len(thresholds) + 1]
-    group_of = {
-        flow: echelonflow.name for echelonflow in job.echelonflows for flow in echelonflow.flows
-    }
-    return tuple(
-        FlowPlan(
-            job.name,
-            flow,
-            Attained(group_of[flow], thresholds, order)
-            if flow in group_of
-            else Fixed(BEST_EFFORT_QUEUE),
-            path,
-        )
-        for flow, path in paths.items()
-    )
+    rankings = {}
+    for echelonflow in job.echelonflows:
+        ranking = Attained(echelonflow.name, thresholds, order)
+        rankings.update(dict.fromkeys(echelonflow.flows, ranking))
+    return ranked_flows(job.name, paths, rankings)

@@ -10,11 +10,19 @@ from echelon.model.documents import Section
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
+from echelon.planning.allocation import ActiveFlow
 from echelon.planning.plan import Plan
 
 
 class NoParameters(Section):
     """The parameters of a policy that has none."""
+
+
+class LinksOnly:
+    """An allocator whose rates depend on other flows through links only (`LocalAllocator`)."""
+
+    def neighbourhood(self, flow: ActiveFlow) -> None:
+        """Return None: nothing else couples the flow to others."""
 
 
 @runtime_checkable
@@ -49,7 +57,12 @@ class Policy(Protocol):
     @property
     def name(self) -> str: ...
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return the plan for the switches. Raises `PlanError` if the fabric cannot carry the jobs.
 
         `paths` chooses the paths of connections, unless the policy chooses them itself; by default
@@ -60,7 +73,9 @@ class Policy(Protocol):
 def carried_by(policy: Policy) -> Carried | None:
     """Return that part of a policy; None: its plans do not depend on those before."""
     carried = getattr(policy, "carried", None)
-    return carried if isinstance(carried, Carried) else None
+    if isinstance(carried, Carried):
+        return carried
+    return None
 
 
 Group = frozenset[str]
@@ -103,8 +118,8 @@ class Choice(Generic[C]):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPlan(Generic[C]):
-    """The plan of a group."""
+class GroupDecision(Generic[C]):
+    """The way in which a group is planned."""
 
     candidate: C
     choice: Choice[C] | None = None
@@ -112,7 +127,7 @@ class GroupPlan(Generic[C]):
     restart.
     """
     before: C | None = None
-    """The plan that the search replaced."""
+    """The candidate that the search replaced."""
 
 
 class Search(Protocol):
@@ -138,9 +153,7 @@ class Reporting(Protocol):
 
 @runtime_checkable
 class Patient(Reporting, Protocol):
-    """A policy that searches for its best plan, and says how far it is; with 1 when it has the
-    plan.
-    """
+    """A policy that searches for its best plan, and reports 1 when it has the plan."""
 
     @property
     def simulated_iterations(self) -> int:
@@ -149,18 +162,16 @@ class Patient(Reporting, Protocol):
 
 @runtime_checkable
 class Searching(Protocol):
-    """A policy that has a plan at once, and a better one for each group of jobs once somebody has
-    run a search.
-    """
+    """A policy that has a plan at once, and a better one for a group after a search."""
 
     def searches(
         self,
         jobs: Sequence[Job],
         fabric: Fabric,
-        again: Iterable[str] = (),
+        renewed: Iterable[str] = (),
         starts_s: Mapping[str, float] | None = None,
     ) -> Sequence[Search]:
-        """Return the searches that the last plan lacks, also for groups with a job of `again`.
+        """Return the searches that the last plan lacks, also for groups with a job of `renewed`.
 
         `starts_s` says in how many seconds jobs will begin an iteration, where that is known.
         """
@@ -173,5 +184,5 @@ class Searching(Protocol):
         Return the next best result of the same search, if there is one."""
 
     @property
-    def choices(self) -> Mapping[Group, GroupPlan[Labelled]]:
+    def choices(self) -> Mapping[Group, GroupDecision[Labelled]]:
         """The plan of each group of the last plan."""

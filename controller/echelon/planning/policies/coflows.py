@@ -6,18 +6,24 @@ flows on any fabric (`FlowSharing`) and whole traces on one big switch (`researc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from fractions import Fraction
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
-from echelon.planning.allocation import ActiveFlow, Link, Number
+from echelon.planning.allocation import ActiveFlow, Capacities, Link, Number
 from echelon.planning.paths import FlowPaths
 from echelon.planning.plan import Plan
-from echelon.planning.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
-from echelon.planning.policies.levels import BEST_EFFORT_QUEUE, JOB_QUEUES
+from echelon.planning.policies.base import NoParameters
+from echelon.planning.policies.filling import (
+    ZERO,
+    Residual,
+    fill_evenly,
+    fill_in_order,
+    residual_of,
+)
+from echelon.planning.policies.levels import JOB_QUEUES
 from echelon.planning.policies.schedule import to_port
 from echelon.planning.policies.spread import Spread
 
@@ -30,8 +36,7 @@ rounded.
 
 
 class CoflowSharing(Protocol):
-    """The coflows under way, the bandwidth that is left, and the rates that their flows have been
-    given so far.
+    """The coflows under way, what is left of links, and the rates of their flows so far.
 
     Links have keys, rates are in bytes per second.
     """
@@ -41,7 +46,7 @@ class CoflowSharing(Protocol):
         """Return the coflows in the order of their arrival."""
 
     @property
-    def residual_Bps(self) -> MutableMapping[Link, Number]:  # noqa: N802
+    def residual_Bps(self) -> Residual:  # noqa: N802
         """Return what is left of each link: exactly 0 if it is full."""
 
     def load_bytes(self, coflow: CoflowKey) -> Mapping[Link, Number]:
@@ -54,18 +59,14 @@ class CoflowSharing(Protocol):
         """Return the sum of the rates that the flows of a coflow have been given."""
 
     def finish_in(self, coflow: CoflowKey, seconds: Number) -> None:
-        """Give each flow of a coflow the rate at which it finishes in that time, and take it from
-        the residual.
-        """
+        """Give each flow of a coflow the rate to finish in that time, out of the residual."""
 
     def fill_evenly(
         self,
         coflows: Iterable[CoflowKey],
-        residual_Bps: MutableMapping[Link, Number],  # noqa: N803
+        residual_Bps: Residual,  # noqa: N803
     ) -> None:
-        """Add max-min fair shares of a residual to the rates of all flows of these coflows, and
-        take them from it.
-        """
+        """Add max-min fair shares of a residual to the rates of these coflows' flows."""
 
     def fill_in_order(self) -> None:
         """Give each flow in order of arrival all that is left on its path."""
@@ -75,7 +76,12 @@ class CoflowSharing(Protocol):
 class CoflowPolicy(Protocol):
     """A policy that can divide the network between coflows, whatever these are made of."""
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Learn the capacities of the fabric, and return the plan for its switches."""
 
     def share(self, sharing: CoflowSharing) -> Number | None:
@@ -95,7 +101,7 @@ class FlowSharing:
     def __init__(
         self,
         flows: Sequence[ActiveFlow],
-        capacities_Bps: Mapping[Link, Fraction],  # noqa: N803
+        capacities_Bps: Capacities,  # noqa: N803
     ) -> None:
         self.flows = flows
         self.members: dict[CoflowKey, list[int]] = {}
@@ -105,20 +111,20 @@ class FlowSharing:
             if flow.echelonflow is None:
                 self._best_effort.append(index)
             else:
-                self.members.setdefault((flow.job, flow.iteration, flow.echelonflow), []).append(
-                    index
-                )
+                coflow = flow.job, flow.iteration, flow.echelonflow
+                self.members.setdefault(coflow, []).append(index)
         self._rates: list[Number] = [ZERO] * len(flows)
-        self.residual_Bps: MutableMapping[Link, Number] = residual_of(capacities_Bps, flows)
+        self.residual_Bps: Residual = residual_of(capacities_Bps, flows)
         """The rate left on each link that `flows` use."""
-        self._least = {link: capacity / ROUNDING for link, capacity in self.residual_Bps.items()}
+        capacities = self.residual_Bps.items()
+        self._least_Bps = {link: capacity / ROUNDING for link, capacity in capacities}
 
     @property
     def coflows(self) -> Sequence[CoflowKey]:
         """Return the coflows in the order of their first active flow."""
-        arrival = {
-            coflow: min(self.flows[i].sequence for i in of) for coflow, of in self.members.items()
-        }
+        arrival = {}
+        for coflow, indices in self.members.items():
+            arrival[coflow] = min(self.flows[i].sequence for i in indices)
         return sorted(arrival, key=lambda coflow: arrival[coflow])
 
     def load_bytes(self, coflow: CoflowKey) -> Mapping[Link, Number]:
@@ -131,51 +137,51 @@ class FlowSharing:
 
     def sent_bytes(self, coflow: CoflowKey) -> Number:
         """Return what the active flows of a coflow have sent."""
-        return sum(
-            self.flows[i].size_bytes - self.flows[i].remaining_bytes for i in self.members[coflow]
-        )
+        sent: Number = 0
+        for i in self.members[coflow]:
+            flow = self.flows[i]
+            sent += flow.size_bytes - flow.remaining_bytes
+        return sent
 
     def rate_Bps(self, coflow: CoflowKey) -> Number:  # noqa: N802
         """Return the sum of the rates that the flows of a coflow have been given."""
         return sum(self._rates[i] for i in self.members[coflow])
 
     def finish_in(self, coflow: CoflowKey, seconds: Number) -> None:
-        """Give each flow of a coflow the rate at which it finishes in that time, and take it from
-        the residual.
-        """
-        for i in self.members[coflow]:
+        """Give each flow of a coflow the rate to finish in that time, out of the residual."""
+        members = self.members[coflow]
+        for i in members:
             flow = self.flows[i]
-            self._rates[i] = rate = flow.remaining_bytes / seconds
+            rate_Bps = flow.remaining_bytes / seconds  # noqa: N806
+            self._rates[i] = rate_Bps
             for link in flow.links:
-                self.residual_Bps[link] -= rate
-        self._settle(self.members[coflow], self.residual_Bps)
+                self.residual_Bps[link] -= rate_Bps
+        self._settle(members, self.residual_Bps)
 
     def fill_evenly(
         self,
         coflows: Iterable[CoflowKey],
-        residual_Bps: MutableMapping[Link, Number],  # noqa: N803
+        residual_Bps: Residual,  # noqa: N803
     ) -> None:
-        """Add max-min fair shares of a residual to the rates of all flows of these coflows, and
-        take them from it.
-        """
+        """Add max-min fair shares of a residual to the rates of these coflows' flows."""
         chosen = [i for coflow in coflows for i in self.members[coflow]]
         fill_evenly(self.flows, chosen, residual_Bps, self._rates)
         self._settle(chosen, residual_Bps)
 
     def fill_in_order(self) -> None:
         """Give each flow in order of arrival all that is left on its path."""
-        chosen = sorted(
-            (i for of in self.members.values() for i in of), key=lambda i: self.flows[i].sequence
-        )
+        chosen = [i for indices in self.members.values() for i in indices]
+        chosen.sort(key=lambda i: self.flows[i].sequence)
         fill_in_order(self.flows, chosen, self.residual_Bps, self._rates)
         self._settle(chosen, self.residual_Bps)
 
-    def _settle(self, chosen: Iterable[int], residual_Bps: MutableMapping[Link, Number]) -> None:  # noqa: N803
+    def _settle(self, chosen: Iterable[int], residual_Bps: Residual) -> None:  # noqa: N803
         """Set links of these flows to 0 where only an error of rounding is left, above or below."""
         for i in chosen:
             for link in self.flows[i].links:
-                if (left := residual_Bps[link]) and left <= self._least[link]:
-                    residual_Bps[link] = 0 * left
+                left_Bps = residual_Bps[link]  # noqa: N806
+                if left_Bps and left_Bps <= self._least_Bps[link]:
+                    residual_Bps[link] = 0 * left_Bps  # of its type
 
     def rates_Bps(self) -> tuple[Number, ...]:  # noqa: N802
         """Give best effort what is left, and return the rates of all flows."""
@@ -187,35 +193,41 @@ def bottleneck_s(
     load: Mapping[Link, Number],
     capacities_Bps: Mapping[Link, Number],  # noqa: N803
 ) -> Number | None:
-    """Return gamma, the seconds in which a coflow of that load can finish at best; None if it needs
-    a full link.
-    """
+    """Return gamma, the seconds that a coflow of that load takes at best; None: a link is full."""
     if any(capacities_Bps[link] <= 0 for link in load):
         return None
-    return max((load[link] / capacities_Bps[link] for link in load), default=0)
+    times_s = [load[link] / capacities_Bps[link] for link in load]
+    return max(times_s, default=0)
 
 
-class CentralPlans:
-    """The plans of a policy whose central scheduler hears of the start and finish of every flow."""
+class CentralPolicy:
+    """A policy whose central scheduler hears of the start and finish of every flow."""
 
-    def __init__(self, policy: str) -> None:
-        self._policy = policy
+    name: str
+    reactive = True
+    Parameters = NoParameters
+
+    def __init__(self, parameters: NoParameters | None = None) -> None:
         self._paths = FlowPaths()
         self.carried = self._spread = Spread(JOB_QUEUES)
-        self.capacities_Bps: Mapping[Link, Fraction] = {}
-        """The capacity of each link of the fabric of the last plan, in bytes per second."""
+        self._capacities: Capacities = {}
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None) -> Plan:
-        """Return a plan of equal queues, which holds until the scheduler has heard of flows.
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
+        """Return equal queues, which hold until the scheduler has heard of the flows.
 
         Raises `PlanError` if a worker cannot be reached.
         """
-        of_jobs = self._paths.update(jobs, fabric, paths)
-        self.capacities_Bps = fabric.capacity_Bps
+        paths_by_job = self._paths.update(jobs, fabric, paths)
+        self._capacities = fabric.capacity_Bps
+        flows = self._spread.update(jobs, paths_by_job)
         return Plan.of_jobs(
-            self._policy,
-            self._spread.update(jobs, of_jobs),
+            self.name,
+            flows,
             default_schedule=to_port({}),
-            best_effort_queue=BEST_EFFORT_QUEUE,
             reactive=True,
         )

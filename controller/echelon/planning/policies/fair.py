@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Sequence
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
-from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.planning.allocation import ActiveFlow, Allocation, Capacities, Number
 from echelon.planning.paths import FlowPaths
-from echelon.planning.plan import CONTROL_QUEUE, Plan, QueuePlan
-from echelon.planning.policies.base import NoParameters
+from echelon.planning.plan import CONTROL_QUEUE, Plan
+from echelon.planning.policies.base import LinksOnly, NoParameters
 from echelon.planning.policies.coflows import CoflowSharing
 from echelon.planning.policies.filling import ZERO, fill_evenly, residual_of
+from echelon.planning.policies.levels import equal
 from echelon.planning.policies.spread import Spread
 
 
-class Fair:
+class Fair(LinksOnly):
     """Max-min fair rates, flow by flow."""
 
     name = "fair"
@@ -25,19 +25,21 @@ class Fair:
     Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
-        self._capacities: Mapping[Link, Fraction] = {}
+        self._capacities: Capacities = {}
         self._paths = FlowPaths()
         self.carried = self._spread = Spread(range(CONTROL_QUEUE))
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return a plan of seven equal queues. Raises `PlanError` if a worker cannot be reached."""
-        of_jobs = self._paths.update(jobs, fabric, paths)
+        paths_by_job = self._paths.update(jobs, fabric, paths)
         self._capacities = fabric.capacity_Bps
-        return Plan.of_jobs(
-            self.name,
-            self._spread.update(jobs, of_jobs),
-            default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
-        )
+        flows = self._spread.update(jobs, paths_by_job)
+        return Plan.of_jobs(self.name, flows, default_schedule=equal())
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return max-min fair rates.
@@ -45,11 +47,9 @@ class Fair:
         Best effort takes part like any other flow, up to its senders' limits.
         """
         rates = [ZERO] * len(flows)
-        fill_evenly(flows, range(len(flows)), residual_of(self._capacities, flows), rates)
+        residual = residual_of(self._capacities, flows)
+        fill_evenly(flows, range(len(flows)), residual, rates)
         return Allocation(tuple(rates))
-
-    def neighbourhood(self, flow: ActiveFlow) -> None:
-        """Return None: rates depend on other flows through links only."""
 
     def share(self, sharing: CoflowSharing) -> None:
         """Give max-min fair rates to all flows, whatever coflow they are in."""

@@ -8,10 +8,10 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import Kept
-from echelon.planning.paths import FlowPaths, Paths
-from echelon.planning.plan import CONTROL_QUEUE, FlowPlan, Plan, QueuePlan
+from echelon.planning.paths import FlowPaths
+from echelon.planning.plan import Plan
 from echelon.planning.policies.base import NoParameters
-from echelon.planning.rankings.fixed import Fixed
+from echelon.planning.policies.levels import equal, fixed_flows
 
 
 class Fifo:
@@ -26,20 +26,19 @@ class Fifo:
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
         self._paths = FlowPaths()
-        self._flows = Kept(_in_one_queue)
+        self._flows = Kept(fixed_flows)
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return a plan with every flow in queue 0.
 
         Raises `PlanError` if a worker cannot be reached.
         """
-        of_jobs = self._paths.update(jobs, fabric, paths)
-        return Plan.of_jobs(
-            self.name,
-            self._flows.update({job: (job, of_job) for job, of_job in of_jobs.items()}),
-            default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
-        )
-
-
-def _in_one_queue(job: str, paths: Paths) -> tuple[FlowPlan, ...]:
-    return tuple(FlowPlan(job, flow, Fixed(0), path) for flow, path in paths.items())
+        paths_by_job = self._paths.update(jobs, fabric, paths)
+        rows = {job: (job, job_paths, 0) for job, job_paths in paths_by_job.items()}
+        flows = self._flows.update(rows)
+        return Plan.of_jobs(self.name, flows, default_schedule=equal())

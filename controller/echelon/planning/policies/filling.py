@@ -8,19 +8,19 @@ is left.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from fractions import Fraction
+from typing import TypeAlias
 
-from echelon.planning.allocation import ActiveFlow, Link, Number
+from echelon.planning.allocation import ActiveFlow, Capacities, Link, Number
 
 ZERO: Number = 0
+Residual: TypeAlias = MutableMapping[Link, Number]
+"""What is left of each link, in bytes per second."""
 
 
-def residual_of(
-    capacities: Mapping[Link, Fraction], flows: Sequence[ActiveFlow]
-) -> dict[Link, Number]:
-    """Return the capacity of the links that `flows` use, for a filling to take from: floats if the
-    flows' numbers are floats."""
+def residual_of(capacities: Capacities, flows: Sequence[ActiveFlow]) -> dict[Link, Number]:
+    """Return the capacities of the links that `flows` use, as floats if flows have floats."""
     links = {link for flow in flows for link in flow.links}
     if flows and isinstance(flows[0].remaining_bytes, float):
         return {link: float(capacities[link]) for link in links}
@@ -28,9 +28,7 @@ def residual_of(
 
 
 def nine_digits(number: Number) -> Number:
-    """Return a key by which to sort numbers so that those that differ by the rounding of floats
-    only are equal.
-    """
+    """Return a key for sorting by which rounding of floats makes no difference."""
     if isinstance(number, Fraction):
         return number
     return float(f"{number:.9g}")
@@ -39,7 +37,7 @@ def nine_digits(number: Number) -> Number:
 def fill_in_order(
     flows: Sequence[ActiveFlow],
     order: Iterable[int],
-    residual: MutableMapping[Link, Number],
+    residual: Residual,
     rates: list[Number],
 ) -> None:
     """Give each flow in turn all that is left on its path: add to `rates`, take from `residual`.
@@ -61,11 +59,10 @@ def fill_in_order(
 def fill_evenly(
     flows: Sequence[ActiveFlow],
     chosen: Iterable[int],
-    residual: MutableMapping[Link, Number],
+    residual: Residual,
     rates: list[Number],
 ) -> None:
-    """Add max-min fair shares of `residual` to `rates` by progressive filling, and take them from
-    `residual`.
+    """Add max-min fair shares to `rates` by progressive filling, and take them from `residual`.
 
     All rates grow together until a link is full; its flows stop there and the others go on. A
     sender's own limit counts as a link of its own. Source: Bertsekas and Gallager, Data Networks

@@ -17,16 +17,17 @@ class Memories:
     """
 
     def __init__(self) -> None:
-        self._of: dict[str, Memory] = {}
+        self._memories: dict[str, Memory] = {}
         self._expected: dict[str, dict[str, Number]] = {}
         """The expected e - d of each flow in the present iteration, by job and flow."""
 
     def observe(self, jobs: Mapping[str, JobFacts], flows: Sequence[ActiveFlow]) -> None:
         """Take note of iterations that have begun. Called before flows are ranked."""
         for flow in flows:
-            memory = self._of.setdefault(flow.job, Memory())
+            memory = self._memories.setdefault(flow.job, Memory())
             if flow.iteration > memory.iteration:
-                for late_s in self._expected.pop(flow.job, {}).values():
+                expected = self._expected.pop(flow.job, {})
+                for late_s in expected.values():
                     memory.finish(late_s)
                 memory.begin(flow.iteration, jobs[flow.job].latest_alone_s)
 
@@ -40,9 +41,10 @@ class Memories:
         """Take note of the rates that flows have from now on."""
         for flow, deadline_s, rate_Bps in zip(flows, deadlines_s, rates_Bps, strict=True):  # noqa: N806
             if rate_Bps:
-                late_s = now_s + flow.remaining_bytes / rate_Bps - deadline_s
-                self._expected.setdefault(flow.job, {})[flow.flow] = late_s
+                finish_s = now_s + flow.remaining_bytes / rate_Bps
+                expected = self._expected.setdefault(flow.job, {})
+                expected[flow.flow] = finish_s - deadline_s
 
     def delay_s(self, job: str) -> Number:
         """Return E of a job that has been observed, in seconds."""
-        return self._of[job].delay_s
+        return self._memories[job].delay_s

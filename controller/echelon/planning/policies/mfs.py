@@ -15,7 +15,7 @@ least laxity first without knowing the exact slack. What the abstract leaves ope
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Annotated
 
@@ -26,21 +26,18 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import Kept
-from echelon.planning.allocation import Link
-from echelon.planning.execution import IterationRecord, duration_s
+from echelon.planning.allocation import Capacities
+from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.fluid.alone_runs import AloneRuns
 from echelon.planning.paths import FlowPaths, Paths, links_of
-from echelon.planning.plan import FlowPlan, Plan
+from echelon.planning.plan import FlowPlans, Plan
 from echelon.planning.policies.levels import (
-    BEST_EFFORT_QUEUE,
     JOB_QUEUES,
     MIN_SHARE,
-    fixed_flows,
+    ranked_flows,
     strict,
 )
-from echelon.planning.rankings.base import Ranking
 from echelon.planning.rankings.deadline import Deadline
-from echelon.planning.rankings.fixed import Fixed
 
 
 class Mfs:
@@ -69,68 +66,66 @@ class Mfs:
         self._alone = AloneRuns()
         self._flows = Kept(_ranked)
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return a plan that promotes every flow by its laxity.
 
         Raises `PlanError` if a worker cannot be reached.
         """
-        of_jobs = self._paths.update(jobs, fabric, paths)
+        paths_by_job = self._paths.update(jobs, fabric, paths)
         alone = self._alone.update(jobs, fabric)
+        rows = {}
+        for job in jobs:
+            job_paths = paths_by_job[job.name]
+            record = alone[job.name]
+            rows[job.name] = job, job_paths, record, fabric.capacity_Bps, self._allowance
+        flows = self._flows.update(rows)
+        schedule = strict(MIN_SHARE)
         return Plan.of_jobs(
             self.name,
-            self._flows.update(
-                {
-                    job.name: (
-                        job,
-                        of_jobs[job.name],
-                        alone[job.name],
-                        fabric.capacity_Bps,
-                        self._allowance,
-                    )
-                    for job in jobs
-                }
-            ),
-            default_schedule=strict(MIN_SHARE),
+            flows,
+            default_schedule=schedule,
             hosts_rank=True,
-            best_effort_queue=BEST_EFFORT_QUEUE,
         )
 
 
 def _ranked(
     job: Job,
     paths: Paths,
-    alone: IterationRecord[Fraction],
-    capacities: Mapping[Link, Fraction],
+    alone: AloneRecord,
+    capacities: Capacities,
     allowance: Fraction,
-) -> tuple[FlowPlan, ...]:
+) -> FlowPlans:
     if not job.echelonflows:
-        return fixed_flows(job.name, paths, BEST_EFFORT_QUEUE)
+        return ranked_flows(job.name, paths, {})
     # The EchelonFlow that starts first in the iteration gives all deadlines of the job their
     # reference time.
     first = min(job.echelonflows, key=lambda h: alone.references[h.name])
     begin_s = alone.references[first.name]
     claimed = {name for h in job.echelonflows for name in h.flows}
     allowance_s = allowance * duration_s(alone)
-    steps = len(JOB_QUEUES) - 1
-    thresholds_s = (*(allowance_s * (1 - Fraction(1, 2**k)) for k in range(1, steps)), allowance_s)
+    # Laxity halves from queue to queue, and in the last one nothing is left of it.
+    left_s = allowance_s
+    thresholds = []
+    for _ in JOB_QUEUES[2:]:
+        left_s /= 2
+        thresholds.append(allowance_s - left_s)
+    thresholds_s = (*thresholds, allowance_s)
 
-    def ranking(name: str, size_bytes: int) -> Ranking:
-        if name not in claimed:
-            return Fixed(BEST_EFFORT_QUEUE)
-        finish_s = alone.flows[name].finish
-        assert finish_s is not None
-        alone_s = size_bytes / min(capacities[link] for link in links_of(paths[name]))
-        # A flow that starts later than this has used up some of its allowance.
-        latest_start_s = finish_s - alone_s - begin_s
-        return Deadline(
-            first.name,
-            max(Fraction(0), latest_start_s),
-            thresholds_s,
-            JOB_QUEUES[0],
-            JOB_QUEUES[-1],
-        )
-
-    return tuple(
-        FlowPlan(job.name, flow.name, ranking(flow.name, flow.size_bytes), paths[flow.name])
-        for flow in job.flows
-    )
+    lowest, *_, highest = JOB_QUEUES
+    rankings = {}
+    for flow in job.flows:
+        if flow.name in claimed:
+            finish_s = alone.flows[flow.name].finish
+            assert finish_s is not None
+            links = links_of(paths[flow.name])
+            line_Bps = min(capacities[link] for link in links)  # noqa: N806
+            # A flow that starts later than this has used up some of its allowance.
+            latest_start_s = finish_s - flow.size_bytes / line_Bps - begin_s
+            offset_s = max(Fraction(0), latest_start_s)
+            rankings[flow.name] = Deadline(first.name, offset_s, thresholds_s, lowest, highest)
+    return ranked_flows(job.name, paths, rankings)

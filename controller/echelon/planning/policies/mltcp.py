@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from itertools import accumulate
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -34,11 +33,16 @@ from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import Kept
-from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.planning.allocation import ActiveFlow, Allocation, Capacities, Number
 from echelon.planning.paths import FlowPaths, Paths
-from echelon.planning.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule, QueuePlan
+from echelon.planning.plan import CONTROL_QUEUE, LEVELS, FlowPlans, Plan, PortSchedule, QueuePlan
+from echelon.planning.policies.base import LinksOnly
 from echelon.planning.policies.filling import ZERO, fill_evenly, residual_of
-from echelon.planning.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
+from echelon.planning.policies.levels import (
+    MIN_SHARE,
+    ranked_flows,
+    strict,
+)
 from echelon.planning.policies.schedule import HIGHEST_WEIGHT
 from echelon.planning.policies.weighted import fill_by_weight
 from echelon.planning.rankings.attained import Attained
@@ -49,7 +53,7 @@ the same bytes the ratio of their weights does not change while they share a lin
 rates are exact."""
 
 
-class Mltcp:
+class Mltcp(LinksOnly):
     """Connections by their progress in the iteration."""
 
     name = "mltcp"
@@ -75,88 +79,111 @@ class Mltcp:
             self._chosen = parameters
         self._slope = Fraction(self._chosen.slope).limit_denominator(10**6)
         self._intercept = Fraction(self._chosen.intercept).limit_denominator(10**6)
-        self._capacities: Mapping[Link, Fraction] = {}
+        self._capacities: Capacities = {}
         self._progress: Mapping[str, Mapping[str, tuple[int, int]]] = {}
         self._paths = FlowPaths()
         self._places = Kept(_places)
         self._flows = Kept(_ranked)
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return a plan in which a connection rises through the queues as its bytes pass.
 
         Raises `PlanError` if a worker cannot be reached.
         """
-        of_jobs = self._paths.update(jobs, fabric, paths)
+        paths_by_job = self._paths.update(jobs, fabric, paths)
         self._capacities = fabric.capacity_Bps
         self._progress = self._places.update({job.name: (job,) for job in jobs})
-        weighted = self._chosen.share == "weights"
-        queues = CONTROL_QUEUE if weighted else LEVELS
-        return Plan.of_jobs(
-            self.name,
-            self._flows.update({job.name: (job, of_jobs[job.name], queues) for job in jobs}),
-            default_schedule=self._weighted() if weighted else strict(MIN_SHARE),
-            best_effort_queue=BEST_EFFORT_QUEUE,
-        )
+        if self._chosen.share == "weights":
+            queues = CONTROL_QUEUE
+            schedule = self._weighted()
+        else:
+            queues = LEVELS
+            schedule = strict(MIN_SHARE)
+        rows = {}
+        for job in jobs:
+            rows[job.name] = job, paths_by_job[job.name], queues
+        flows = self._flows.update(rows)
+        return Plan.of_jobs(self.name, flows, default_schedule=schedule)
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return shares weighted by F, until one of the flows has advanced by a `REFRESHES`-th of
-        its iteration.
+        """Return shares weighted by F, for a `REFRESHES`-th of an iteration of the fastest flow.
 
         Best effort shares what is left.
         """
-        weights: dict[int, Number] = {}
-        totals: dict[int, int] = {}
+        weights = {}
+        totals = {}
+        best_effort = []
         for i, flow in enumerate(flows):
-            if flow.job in self._progress:
-                before, total = self._progress[flow.job][flow.flow]
-                sent = before + flow.size_bytes - flow.remaining_bytes
-                weights[i] = self._slope * min(1, sent / total) + self._intercept
-                totals[i] = total
+            if flow.job not in self._progress:
+                best_effort.append(i)
+                continue
+            before, total = self._progress[flow.job][flow.flow]
+            sent = before + flow.size_bytes - flow.remaining_bytes
+            weights[i] = self._slope * min(1, sent / total) + self._intercept
+            totals[i] = total
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
         fill_by_weight(flows, weights, residual, rates)
-        if len(weights) > 1:
-            fastest = max((rates[i] / totals[i] for i in weights), default=ZERO)
-        else:
-            fastest = ZERO
-        fill_evenly(flows, [i for i in range(len(flows)) if i not in weights], residual, rates)
-        return Allocation(tuple(rates), now_s + 1 / (REFRESHES * fastest) if fastest else None)
+        fill_evenly(flows, best_effort, residual, rates)
 
-    def neighbourhood(self, flow: ActiveFlow) -> None:
-        """Return None: rates depend on other flows through links only."""
+        # A flow without others has the same rate whatever its weight.
+        fastest = ZERO
+        if len(weights) > 1:
+            fastest = max(rates[i] / totals[i] for i in weights)
+        if not fastest:
+            return Allocation(tuple(rates))
+        return Allocation(tuple(rates), now_s + 1 / (REFRESHES * fastest))
 
     def _weighted(self) -> PortSchedule:
         weights = bucket_weights(self._slope, self._intercept, CONTROL_QUEUE)
         return (*(QueuePlan(0, weight) for weight in weights), QueuePlan(1))
 
 
-def bucket_weights(slope: Fraction, intercept: Fraction, buckets: int) -> tuple[int, ...]:
-    """Return DWRR weights in proportion to F at the middle of each of `buckets` equal parts of an
-    iteration's bytes.
-    """
-    middle = [slope * Fraction(2 * k + 1, 2 * buckets) + intercept for k in range(buckets)]
-    return tuple(max(1, round(HIGHEST_WEIGHT * each / middle[-1])) for each in middle)
+def bucket_weights(
+    slope: Fraction,
+    intercept: Fraction,
+    buckets: int,
+) -> tuple[int, ...]:
+    """Return DWRR weights by F at the middle of each of `buckets` parts of an iteration."""
+    values = []
+    for bucket in range(buckets):
+        middle = Fraction(2 * bucket + 1, 2 * buckets)
+        values.append(slope * middle + intercept)
+    weights = []
+    for value in values:
+        weight = round(HIGHEST_WEIGHT * value / values[-1])
+        weights.append(max(1, weight))
+    return tuple(weights)
 
 
 def _places(job: Job) -> Mapping[str, tuple[int, int]]:
-    """Return, by flow, the bytes of its connection before it and the bytes of the connection in an
-    iteration.
-    """
-    out: dict[str, tuple[int, int]] = {}
+    """Return, by flow, the bytes of its connection before it and in a whole iteration."""
+    out = {}
     for flows in connections(job).values():
-        before = accumulate((flow.size_bytes for flow in flows), initial=0)
         total = max(1, sum(flow.size_bytes for flow in flows))
-        out.update((flow.name, (start, total)) for flow, start in zip(flows, before, strict=False))
+        before = 0
+        for flow in flows:
+            out[flow.name] = before, total
+            before += flow.size_bytes
     return out
 
 
-def _ranked(job: Job, paths: Paths, queues: int) -> tuple[FlowPlan, ...]:
+def _ranked(
+    job: Job,
+    paths: Paths,
+    queues: int,
+) -> FlowPlans:
     rankings = {}
     for ends, flows in connections(job).items():
         total = sum(flow.size_bytes for flow in flows)
-        thresholds = tuple(sorted({k * total // queues for k in range(1, queues)} - {0}))
-        ranking = Attained(
-            ">".join(ends), thresholds, tuple(range(queues - 1 - len(thresholds), queues))
-        )
-        rankings.update(dict.fromkeys((flow.name for flow in flows), ranking))
-    return tuple(FlowPlan(job.name, flow, rankings[flow], path) for flow, path in paths.items())
+        thresholds = {queue * total // queues for queue in range(1, queues)} - {0}
+        order = tuple(range(queues - 1 - len(thresholds), queues))
+        ranking = Attained(">".join(ends), tuple(sorted(thresholds)), order)
+        for flow in flows:
+            rankings[flow.name] = ranking
+    return ranked_flows(job.name, paths, rankings)

@@ -1,6 +1,4 @@
-"""Orders between EchelonFlows: which flow goes first, as a rank for simulators and as levels for
-switches.
-"""
+"""Orders between EchelonFlows: a rank for simulators, and levels for switches."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from typing import Any, Protocol
 from echelon.model.kept import Kept
 from echelon.planning.allocation import ActiveFlow, Link, Number
 from echelon.planning.plan import LEVELS
-from echelon.planning.rankings.deadline import Relative
+from echelon.planning.rankings.deadline import Relative, deadline_rank
 
 LOWEST = 1
 """The lowest level of jobs; best effort has the levels below it."""
@@ -54,7 +52,7 @@ class JobFacts:
     """The largest e - d of its flows in an iteration alone on the fabric, with d from the reference
     in use.
     """
-    behind: Fraction = Fraction(0)
+    handicap: Fraction = Fraction(0)
     """What is taken off its relative rank, in its units, to tell it from copies that start
     together.
     """
@@ -66,36 +64,40 @@ class JobFacts:
         """Iteration time alone over weight: the unit in which the job's tardiness is measured."""
         return self.alone_s / self.weight
 
-    def unit_s(self, rule: Rule) -> Fraction:
-        """Return U: the unit of the job's tardiness under a rule, in seconds.
+    def unit_s(self, blend: Blend) -> Fraction:
+        """Return U: the unit of the job's tardiness under a blend, in seconds.
 
         Powers have four or more decimals, and the one of q is at least 1/100 of that of P, so that
         ranks fit into the numbers of a switch.
         """
-        together = rule.alone + rule.occupied
-        if together == 1:
-            period_s = self.alone_s
-        else:
-            period_s = _power(self.alone_s, together, 10**9)
-        return (
-            period_s
-            * max(_power(self.occupied_s / self.alone_s, rule.occupied, 10**4), _LEAST)
-            / self.weight
-        )
+        # P^alone q^occupied = P^(alone + occupied) (q / P)^occupied.
+        exponent = blend.alone + blend.occupied
+        period_s = self.alone_s
+        if exponent != 1:
+            period_s = _power(self.alone_s, exponent, 10**9)
+        occupied = _power(self.occupied_s / self.alone_s, blend.occupied, 10**4)
+        return period_s * max(occupied, _LEAST) / self.weight
 
-    def head_start(self, rule: Rule) -> Fraction:
-        """Return what is taken off the job's rank: the part of the time for which its busiest link
-        is busy, and what tells it from copies, in its units."""
-        return self.behind + (rule.head * self.busy_s / 2 / self.unit_s(rule) if rule.head else 0)
+    def head_start(self, blend: Blend) -> Fraction:
+        """Return what is taken off the job's rank, in its units.
+
+        That is the part of the time for which its busiest link is busy, and what tells the job from
+        copies.
+        """
+        if not blend.head:
+            return self.handicap
+        return self.handicap + blend.head * self.busy_s / 2 / self.unit_s(blend)
 
 
 _LEAST = Fraction(1, 100)
 
 
-def _power(base: Fraction, exponent: Fraction, digits: int) -> Fraction:
-    """Return a power of a positive number, or of zero, rounded down to a multiple of 1 /
-    `digits`.
-    """
+def _power(
+    base: Fraction,
+    exponent: Fraction,
+    digits: int,
+) -> Fraction:
+    """Return a power of a number that is not negative, rounded down to 1 / `digits`."""
     if exponent == Fraction(1, 2):
         return Fraction(isqrt(int(base * digits**2)), digits)
     if exponent:
@@ -105,25 +107,23 @@ def _power(base: Fraction, exponent: Fraction, digits: int) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class Urgency:
-    """The urgency of a flow as a linear function of time: `value` now, growing by `slope` per
-    second.
-    """
+    """The urgency of a flow: `value` now, growing by `slope` per second."""
 
     value: Number
     slope: Number
+    due_s: Number
     deadline_s: Number
-    ideal_finish_s: Number
-    """Decides between equal deadlines."""
+    """Decides between flows that are due at the same time."""
     sequence: int
 
     @property
     def rank(self) -> tuple[Number, Number, Number, Number, int]:
         """A sort key that puts the most urgent first.
 
-        Ties go to the flow that gets ahead from now on, then to the earlier deadline, then to the
-        earlier arrival.
+        Ties go to the flow that gets ahead from now on, then to the one that is due first, then
+        to the earlier deadline, then to the earlier arrival.
         """
-        return -self.value, -self.slope, self.deadline_s, self.ideal_finish_s, self.sequence
+        return -self.value, -self.slope, self.due_s, self.deadline_s, self.sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +149,17 @@ class Levels:
 
 
 class Order(Protocol):
-    """An order between EchelonFlows; inside one, every order is by ideal finish time."""
+    """An order between EchelonFlows; inside one, every order is by deadline."""
 
     def urgency(
         self,
         facts: JobFacts,
         now_s: Number,
         flow: ActiveFlow,
-        deadline_s: Number,
+        due_s: Number,
         memory_s: Number = 0,
     ) -> Urgency:
-        """Return the urgency of a flow of an EchelonFlow that is due at `deadline_s`.
+        """Return the urgency of a flow of an EchelonFlow that is due at `due_s`.
 
         `memory_s` is what its job remembers of past delays
         (`echelon.planning.rankings.deadline.Memory`).
@@ -173,8 +173,7 @@ class Order(Protocol):
 
 
 class NormalisedTardiness:
-    """An order that puts the job first that is furthest behind, in its own iterations: the largest
-    (now - d) / P.
+    """The job first that is furthest behind in its own iterations: the largest (now - d) / P.
 
     P is the iteration time alone over the weight. The order is a greedy form of the weighted sum of
     tardiness (EchelonFlow, equation 4) with the weights 1/P.
@@ -185,21 +184,23 @@ class NormalisedTardiness:
         facts: JobFacts,
         now_s: Number,
         flow: ActiveFlow,
-        deadline_s: Number,
+        due_s: Number,
         memory_s: Number = 0,
     ) -> Urgency:
         slope = 1 / facts.period_s
-        return Urgency(
-            (now_s - deadline_s) * slope, slope, deadline_s, flow.ideal_finish_s, flow.sequence
-        )
+        value = (now_s - due_s) * slope
+        return Urgency(value, slope, due_s, flow.deadline_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
-        return {name: Levels(_parts(facts.period_s)) for name, facts in jobs.items()}
+        levels = {}
+        for name, facts in jobs.items():
+            levels[name] = Levels(_parts(facts.period_s))
+        return levels
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """The parameters of `Blended`.
+class Blend:
+    """The weights of what `Blended` adds up.
 
     U = P^`alone` q^`occupied`, in seconds, over the job's weight.
     """
@@ -227,8 +228,8 @@ class Rule:
     have sent as large a part as the flow."""
 
 
-MEMORY = Rule(Fraction(1, 2), Fraction(1, 2), Fraction(1))
-"""The rule of `memory`.
+MEMORY = Blend(Fraction(1, 2), Fraction(1, 2), Fraction(1))
+"""The blend of `memory`.
 
 b: a job that sends for long becomes tardy by its own transmission, while no other job is in its
 way; half of that is taken off. q: with 1/x for the slowdown of a job, links carry all jobs if the
@@ -239,8 +240,9 @@ that needs little of the network is kept fast, because this costs others little.
 
 
 class Blended:
-    """An order by tardiness with memory and the bytes left: the largest (now - d + E - c left /
-    line - h b/2) / U goes first.
+    """An order by tardiness with memory and the bytes left (`deadline_rank`).
+
+    The largest (now - d + E - c left / line - h b/2) / U goes first.
 
     Normalised tardiness starts at zero in each iteration. Two jobs whose iterations take equally
     long can then meet in the same way again and again, and the same one waits each time. E, the
@@ -248,33 +250,44 @@ class Blended:
     first that needs little of the link: by Smith's ratio, that delays the others least.
     """
 
-    def __init__(self, rule: Rule = MEMORY) -> None:
-        self._rule = rule
-        self._levels = Kept(partial(_relative, rule))
+    def __init__(self, blend: Blend = MEMORY) -> None:
+        self._blend = blend
+        self._levels = Kept(partial(_relative, blend))
 
     def urgency(
         self,
         facts: JobFacts,
         now_s: Number,
         flow: ActiveFlow,
-        deadline_s: Number,
+        due_s: Number,
         memory_s: Number = 0,
     ) -> Urgency:
-        slope = 1 / facts.unit_s(self._rule)
-        value = (now_s - deadline_s + memory_s) * slope - facts.head_start(self._rule)
-        return Urgency(value, slope, deadline_s, flow.ideal_finish_s, flow.sequence)
+        slope = 1 / facts.unit_s(self._blend)
+        # What the bytes left take is in `due_s` already.
+        head_start = facts.head_start(self._blend)
+        value = deadline_rank(now_s, due_s, memory_s, 0, slope, head_start)
+        return Urgency(value, slope, due_s, flow.deadline_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
-        return self._levels.update(dict(zip(jobs, zip(jobs.values(), strict=True), strict=True)))
+        rows = zip(jobs.values(), strict=True)
+        return self._levels.update(dict(zip(jobs, rows, strict=True)))
 
 
-def _relative(rule: Rule, facts: JobFacts) -> Levels:
-    head_start = facts.head_start(rule)
-    apart = facts.behind if facts.has_copies else Fraction(0)
-    relative = Relative(
-        facts.unit_s(rule), head_start, facts.latest_alone_s, facts.alone_s / IDLE, STEPS, apart
+def _relative(blend: Blend, facts: JobFacts) -> Levels:
+    unit_s = facts.unit_s(blend)
+    head_start = facts.head_start(blend)
+    idle_s = facts.alone_s / IDLE
+    apart = Fraction(0)
+    if facts.has_copies:
+        apart = facts.handicap
+    relative = Relative(unit_s, head_start, facts.latest_alone_s, idle_s, STEPS, apart)
+    return Levels(
+        (),
+        relative=relative,
+        latest=blend.latest,
+        left=blend.left,
+        together=blend.together,
     )
-    return Levels((), relative=relative, latest=rule.latest, left=rule.left, together=rule.together)
 
 
 UNIT_TOLERANCE = Fraction(5, 4)
@@ -282,33 +295,37 @@ UNIT_TOLERANCE = Fraction(5, 4)
 
 
 class EarliestDeadline:
-    """An order that puts the smallest ideal finish time first, whichever job it belongs to."""
+    """An order that puts the earliest deadline first, whichever job it belongs to."""
 
     def __init__(self) -> None:
         self._unit_s: Fraction | None = None
 
     def to_document(self) -> dict[str, Any]:
         """Return the unit of the thresholds."""
-        return {"unit_s": None if self._unit_s is None else str(self._unit_s)}
+        unit_s = None
+        if self._unit_s is not None:
+            unit_s = str(self._unit_s)
+        return {"unit_s": unit_s}
 
     def take(self, document: Mapping[str, Any]) -> None:
         """Continue with that unit. Raises `ValueError`."""
         unit_s = document["unit_s"]
-        self._unit_s = None if unit_s is None else Fraction(unit_s)
+        self._unit_s = None
+        if unit_s is not None:
+            self._unit_s = Fraction(unit_s)
 
     def urgency(
         self,
         facts: JobFacts,
         now_s: Number,
         flow: ActiveFlow,
-        deadline_s: Number,
+        due_s: Number,
         memory_s: Number = 0,
     ) -> Urgency:
-        return Urgency(-deadline_s, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
+        return Urgency(-due_s, Fraction(0), due_s, flow.deadline_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
-        """Return the same thresholds for all jobs, so that packets of equal tardiness meet in one
-        queue.
+        """Return the same thresholds for all jobs: equal tardiness meets in one queue.
 
         They are parts of the median iteration time as it was when the thresholds were last set: a
         job that comes or goes changes them only if the median has moved by more than a quarter.
@@ -317,14 +334,17 @@ class EarliestDeadline:
             return {}
         typical_s = median(facts.alone_s for facts in jobs.values())
         unit_s = self._unit_s
-        if unit_s is None or not unit_s / UNIT_TOLERANCE <= typical_s <= unit_s * UNIT_TOLERANCE:
+        if unit_s is None or not _is_near(typical_s, unit_s):
             unit_s = self._unit_s = typical_s
         return dict.fromkeys(jobs, Levels(_parts(unit_s)))
 
 
+def _is_near(time_s: Fraction, unit_s: Fraction) -> bool:
+    return unit_s / UNIT_TOLERANCE <= time_s <= unit_s * UNIT_TOLERANCE
+
+
 class SmallestTardiness:
-    """SETF: an order that puts the EchelonFlow first that would be least tardy alone, divided by
-    its job's weight.
+    """SETF: the EchelonFlow first that would be least tardy alone, over its job's weight.
 
     If all EchelonFlows are coflows, it is Varys' smallest effective bottleneck first. Source:
     EchelonFlow (HotNets '22), section 4.
@@ -335,12 +355,12 @@ class SmallestTardiness:
         facts: JobFacts,
         now_s: Number,
         flow: ActiveFlow,
-        deadline_s: Number,
+        due_s: Number,
         memory_s: Number = 0,
     ) -> Urgency:
         assert flow.echelonflow is not None
         tardiness = facts.tardiness_s[flow.echelonflow] / facts.weight
-        return Urgency(-tardiness, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
+        return Urgency(-tardiness, Fraction(0), due_s, flow.deadline_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
         """Divide the seven levels of jobs into a band for each job, the smallest tardiness on top.
@@ -348,36 +368,40 @@ class SmallestTardiness:
         More than seven jobs share levels. Inside a band, flows are ranked by tardiness as far as
         there are levels.
         """
-        tardiness = {
-            n: max(facts.tardiness_s.values(), default=Fraction(0)) / facts.weight
-            for n, facts in jobs.items()
-        }
+        tardiness = {}
+        for name, facts in jobs.items():
+            largest_s = max(facts.tardiness_s.values(), default=Fraction(0))
+            tardiness[name] = largest_s / facts.weight
         out = {}
-        for place, name in enumerate(sorted(jobs, key=lambda n: tardiness[n])):
+        order = sorted(jobs, key=lambda name: tardiness[name])
+        for place, name in enumerate(order):
             highest = LEVELS - 1 - place * JOB_LEVELS // len(jobs)
             lowest = min(highest, LEVELS - (place + 1) * JOB_LEVELS // len(jobs))
-            out[name] = Levels(_parts(jobs[name].period_s, highest - lowest + 1), lowest, highest)
+            thresholds_s = _parts(jobs[name].period_s, highest - lowest + 1)
+            out[name] = Levels(thresholds_s, lowest, highest)
         return out
 
 
 def _parts(period_s: Fraction, levels: int = JOB_LEVELS) -> tuple[Fraction, ...]:
     """Return the thresholds between `levels` levels, taken evenly from those between all."""
-    return tuple(period_s * THRESHOLDS[k * JOB_LEVELS // levels - 1] for k in range(1, levels))
+    indices = [level * JOB_LEVELS // levels - 1 for level in range(1, levels)]
+    return tuple(period_s * THRESHOLDS[index] for index in indices)
 
 
-def overtaking_s(ahead: Urgency, behind: Urgency) -> Number | None:
-    """Return the seconds, always positive, until `behind` is as urgent as `ahead`; None if it never
-    is.
+def overtaking_s(leader: Urgency, follower: Urgency) -> Number | None:
+    """Return the seconds, always positive, until the follower is as urgent as the leader.
 
-    `ahead` must sort before `behind`.
+    None means never. The leader must sort before the follower.
     """
-    if behind.slope <= ahead.slope:
+    if follower.slope <= leader.slope:
         return None
-    return (ahead.value - behind.value) / (behind.slope - ahead.slope)
+    return (leader.value - follower.value) / (follower.slope - leader.slope)
 
 
 def next_overtaking_s(
-    flows: Sequence[ActiveFlow], order: Sequence[int], urgencies: Mapping[int, Urgency]
+    flows: Sequence[ActiveFlow],
+    order: Sequence[int],
+    urgencies: Mapping[int, Urgency],
 ) -> Number | None:
     """Return the seconds until the order of flows changes on some link; None if it never does.
 
@@ -391,8 +415,12 @@ def next_overtaking_s(
             if link in last:
                 neighbours[last[link], index] = None
             last[link] = index
-    times = (overtaking_s(urgencies[a], urgencies[b]) for a, b in neighbours)
-    return min((time for time in times if time is not None), default=None)
+    soonest: Number | None = None
+    for leader, follower in neighbours:
+        time_s = overtaking_s(urgencies[leader], urgencies[follower])
+        if time_s is not None and (soonest is None or time_s < soonest):
+            soonest = time_s
+    return soonest
 
 
 ORDERS: Mapping[str, type[Order]] = {

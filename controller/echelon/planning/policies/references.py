@@ -24,19 +24,17 @@ from typing import NamedTuple
 from echelon.model.jobs import analysis
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import Kept
-from echelon.planning.allocation import ActiveFlow, Link, Number
-from echelon.planning.execution import IterationRecord, duration_s
+from echelon.planning.allocation import ActiveFlow, Capacities, Number
+from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.paths import Paths, links_of
 
 
 class Due(NamedTuple):
-    """A flow's ideal finish time: `offset_s` + `slack_s` after the reference time of
-    `echelonflow`.
-    """
+    """A flow's deadline: `offset_s` + `slack_s` after the reference time of `echelonflow`."""
 
     echelonflow: str
     offset_s: Fraction
-    """The ideal finish time without slack, in seconds from that reference time."""
+    """The deadline without slack, in seconds from that reference time."""
     slack_s: Fraction = Fraction(0)
     """The slack of its EchelonFlow."""
     latest_s: Fraction = Fraction(0)
@@ -62,10 +60,11 @@ class References:
 
     def plan(
         self,
-        jobs: Mapping[str, tuple[Job, IterationRecord[Fraction], Paths, Mapping[Link, Fraction]]],
+        jobs: Mapping[str, tuple[Job, AloneRecord, Paths, Capacities]],
     ) -> Mapping[str, Dues]:
-        """Return, by job, when each flow of an EchelonFlow is due, given one iteration of each job
-        alone, its paths and the bytes per second of links.
+        """Return, by job, when each flow of an EchelonFlow is due.
+
+        Of each job, one iteration alone, its paths and the capacities are given.
 
         A job that is the same and has the same iteration as at the last call gets the same object.
         A run begins anew.
@@ -75,77 +74,98 @@ class References:
         return self._due
 
     def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Number]:
-        """Return when each of these flows is due in this run, less its slack; all of them belong to
-        EchelonFlows.
+        """Return the deadlines of these flows of EchelonFlows in this run, without slack.
 
         As on a switch, an iteration begins with the first of its flows that is seen, less that
         flow's offset.
         """
-        new: dict[str, list[ActiveFlow]] = defaultdict(list)
+        new = defaultdict(list)
         for flow in flows:
-            if self._begun.get(flow.job, (0, None))[0] < flow.iteration:
+            iteration, _ = self._begun.get(flow.job, (0, None))
+            if iteration < flow.iteration:
                 new[flow.job].append(flow)
         for job, seen in new.items():
             first = min(seen, key=lambda flow: (flow.start_s, self._offset_s(flow)))
-            self._begun[job] = first.iteration, first.start_s - self._offset_s(first)
-        return [self._begun[flow.job][1] + self._offset_s(flow) for flow in flows]
+            begin_s = first.start_s - self._offset_s(first)
+            self._begun[job] = first.iteration, begin_s
+
+        deadlines_s = []
+        for flow in flows:
+            _, begin_s = self._begun[flow.job]
+            deadlines_s.append(begin_s + self._offset_s(flow))
+        return deadlines_s
 
     def _offset_s(self, flow: ActiveFlow) -> Fraction:
         return self._due[flow.job][flow.flow].offset_s
 
 
 def _from_the_first(
-    job: Job, alone: IterationRecord[Fraction], paths: Paths, capacities: Mapping[Link, Fraction]
+    job: Job,
+    alone: AloneRecord,
+    paths: Paths,
+    capacities: Capacities,
 ) -> Dues:
     if not job.echelonflows:
         return {}
     first = min(job.echelonflows, key=lambda h: alone.references[h.name])
-    begin = alone.references[first.name]
-    behind_s = _behind_s(job, paths, capacities)
-    end_s = alone.start + duration_s(alone) - begin
+    begin_s = alone.references[first.name]
+    end_s = alone.start + duration_s(alone) - begin_s
+    tails_s = _tails_s(job, paths, capacities)
     out = {}
-    for h in job.echelonflows:
-        place = alone.references[h.name] - begin
-        for name, offset in zip(h.flows, h.offsets_s, strict=True):
-            latest_s = max(end_s - behind_s[name], Fraction(0))
-            out[name] = Due(first.name, place + offset - h.slack_s, h.slack_s, latest_s)
+    for echelonflow in job.echelonflows:
+        slack_s = echelonflow.slack_s
+        place_s = alone.references[echelonflow.name] - begin_s - slack_s
+        for name, offset_s in zip(echelonflow.flows, echelonflow.offsets_s, strict=True):
+            latest_s = max(end_s - tails_s[name], Fraction(0))
+            out[name] = Due(first.name, place_s + offset_s, slack_s, latest_s)
     return out
 
 
-def _behind_s(job: Job, paths: Paths, capacities: Mapping[Link, Fraction]) -> dict[str, Fraction]:
-    """Return the seconds of the longest path behind each step, with each flow alone on its path;
-    whole nanoseconds.
+def _tails_s(
+    job: Job,
+    paths: Paths,
+    capacities: Capacities,
+) -> dict[str, Fraction]:
+    """Return the seconds of the longest path after each step, with flows alone on their paths.
+
+    They are whole nanoseconds.
     """
-    own_ns = {unit.name: round(unit.duration_s * _NS) for unit in job.computes}
-    fastest = {
-        path: min((capacities[link] for link in links_of(path)), default=None)
-        for path in set(paths.values())
-    }
+    lasts_ns = {}
+    predecessors = {}
+    for unit in job.computes:
+        lasts_ns[unit.name] = round(unit.duration_s * _NS)
+        predecessors[unit.name] = unit.after
+    rates = {}
+    for path in set(paths.values()):
+        path_rates = [capacities[link] for link in links_of(path)]
+        rates[path] = min(path_rates, default=None)
     for flow in job.flows:
-        rate = fastest[paths[flow.name]]
-        own_ns[flow.name] = 0 if rate is None else round(flow.size_bytes * _NS / rate)
-    behind_ns = dict.fromkeys(own_ns, 0)
-    after = {unit.name: unit.after for unit in job.computes} | {
-        flow.name: flow.after for flow in job.flows
-    }
+        rate = rates[paths[flow.name]]
+        lasts_ns[flow.name] = 0
+        if rate is not None:
+            lasts_ns[flow.name] = round(flow.size_bytes * _NS / rate)
+        predecessors[flow.name] = flow.after
+
+    tails_ns = dict.fromkeys(lasts_ns, 0)
     for name in reversed(analysis.topological_order(job)):
-        for before in after[name]:
-            behind_ns[before] = max(behind_ns[before], own_ns[name] + behind_ns[name])
-    return {name: Fraction(ns, _NS) for name, ns in behind_ns.items()}
+        tail_ns = lasts_ns[name] + tails_ns[name]
+        for before in predecessors[name]:
+            tails_ns[before] = max(tails_ns[before], tail_ns)
+    return {name: Fraction(tail_ns, _NS) for name, tail_ns in tails_ns.items()}
 
 
 _NS = 10**9
 
 
-def latest_alone_s(alone: IterationRecord[Fraction], due: Dues) -> Fraction:
-    """Return the largest e - d of a job's flows in its iteration alone, in seconds; 0 if none of
-    them is due.
+def latest_alone_s(alone: AloneRecord, due: Dues) -> Fraction:
+    """Return the largest e - d of a job's flows in its iteration alone; 0: none is due.
 
     Slack does not count.
     """
     late_s = []
-    for name, of in due.items():
+    for name, flow_due in due.items():
         finish_s = alone.flows[name].finish
         assert finish_s is not None
-        late_s.append(finish_s - alone.references[of.echelonflow] - of.offset_s)
+        deadline_s = alone.references[flow_due.echelonflow] + flow_due.offset_s
+        late_s.append(finish_s - deadline_s)
     return max(late_s, default=Fraction(0))

@@ -42,11 +42,17 @@ class PolicyChoiceError(PlanError):
     """The error for a policy that does not exist, or does not take such parameters."""
 
     def __init__(
-        self, policy: str, reason: str, parameter: str | None = None, *, code: Code | None = None
+        self,
+        policy: str,
+        reason: str,
+        parameter: str | None = None,
+        *,
+        code: Code | None = None,
     ) -> None:
-        super().__init__(
-            f"policy {policy}: {parameter}: {reason}" if parameter else reason, code=code
-        )
+        message = reason
+        if parameter:
+            message = f"policy {policy}: {parameter}: {reason}"
+        super().__init__(message, code=code)
         self.reason = reason
         self.parameter = parameter
         """The parameter at fault; None if it is the policy itself."""
@@ -59,21 +65,25 @@ def registered() -> Mapping[str, EntryPoint]:
     Raises `PlanError` if two distributions register the same name, or if the installed metadata
     lack the policies of Echelon itself because they are older than this source tree.
     """
-    found: dict[str, EntryPoint] = {}
+    entries: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=GROUP)):
-        other = found.setdefault(entry.name, entry)
+        other = entries.setdefault(entry.name, entry)
         if other.value != entry.value:
             raise PlanError(
                 f"policy {entry.name} is registered by {_origin(other)} and {_origin(entry)};"
                 " remove one",
                 code="duplicate",
             )
-    if not any(entry.module.startswith("echelon.") for entry in found.values()):
+    if not any(map(_is_own, entries.values())):
         raise PlanError(
             "Echelon's own policies are not registered: the installed package is older than its"
             " source tree (run: python -m pip install --editable .)"
         )
-    return found
+    return entries
+
+
+def _is_own(entry: EntryPoint) -> bool:
+    return entry.module.startswith("echelon.")
 
 
 def policy_names() -> tuple[str, ...]:
@@ -86,41 +96,43 @@ def own_policy_names() -> tuple[str, ...]:
 
     Raises as `registered`.
     """
-    return tuple(
-        name for name, entry in registered().items() if entry.module.startswith("echelon.")
-    )
+    names = []
+    for name, entry in registered().items():
+        if _is_own(entry):
+            names.append(name)
+    return tuple(names)
 
 
-def parse_parameters(name: str, given: Mapping[str, object]) -> Section:
-    """Return `given`, texts or numbers by name, as the policy's own `Parameters`.
+def parse_parameters(name: str, values: Mapping[str, object]) -> Section:
+    """Return `values`, texts or numbers by name, as the policy's own `Parameters`.
 
     Raises `PolicyChoiceError`, one line that says what is allowed, for an unknown policy, parameter
     or value.
     """
-    return _parsed(_load(name), name, given)
+    return _parsed(_load(name), name, values)
 
 
 def make_policy(name: str, **parameters: object) -> Policy:
     """Make the policy of that name. Raises as `parse_parameters`."""
-    policy = _load(name)
-    made: Policy = policy(_parsed(policy, name, parameters))
-    return made
+    policy_class = _load(name)
+    policy: Policy = policy_class(_parsed(policy_class, name, parameters))
+    return policy
 
 
 def choices() -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return every policy with its parameters, and for each the values that it takes, the default
-    first.
+    """Return every policy with its parameters, and the values of each, the default first.
 
     A parameter with a range has its default and then the range, as in ``("4", "1 to 8")``. A policy
     whose module cannot be loaded is left out; `unusable` says why.
     """
-    out: dict[str, dict[str, tuple[str, ...]]] = {}
+    out = {}
     for name in policy_names():
         with suppress(PolicyChoiceError):
-            properties = _load(name).Parameters.model_json_schema().get("properties", {})
-            out[name] = {
-                key: tuple(dict.fromkeys(_values(schema))) for key, schema in properties.items()
-            }
+            schema = _load(name).Parameters.model_json_schema()
+            values = {}
+            for key, property_schema in schema.get("properties", {}).items():
+                values[key] = tuple(dict.fromkeys(_values(property_schema)))
+            out[name] = values
     return out
 
 
@@ -148,31 +160,31 @@ def unusable() -> list[str]:
 
 
 def described() -> list[About]:
-    """Return every policy that can be loaded, in alphabetical order; `unusable` says why others
-    cannot.
-    """
+    """Return the policies that can be loaded, by name; `unusable` says why others cannot."""
     out = []
     for name, parameters in choices().items():
         policy = _load(name)
-        about = (
-            (sys.modules[policy.__module__].__doc__ or "")
-            .strip()
-            .partition("\n")[0]
-            .removesuffix(".")
-        )
-        about = re.sub(rf"^(the policy of )?{name}: ", "", about, flags=re.IGNORECASE)
-        about = about[:1].upper() + about[1:]
-        out.append(
-            About(
-                name, about, getattr(policy, "needs", ""), getattr(policy, "source", ""), parameters
-            )
-        )
+        about = _about(name, sys.modules[policy.__module__].__doc__ or "")
+        needs = getattr(policy, "needs", "")
+        source = getattr(policy, "source", "")
+        out.append(About(name, about, needs, source, parameters))
     return out
 
 
-def _parsed(policy: Any, name: str, given: Mapping[str, object]) -> Section:
+def _about(name: str, docstring: str) -> str:
+    """Return the first line of a policy's module, without its name."""
+    line = docstring.strip().partition("\n")[0].removesuffix(".")
+    line = re.sub(rf"^(the policy of )?{name}: ", "", line, flags=re.IGNORECASE)
+    return line[:1].upper() + line[1:]
+
+
+def _parsed(
+    policy: Any,
+    name: str,
+    values: Mapping[str, object],
+) -> Section:
     parameters: type[Section] = policy.Parameters
-    for key in given:
+    for key in values:
         if key not in parameters.model_fields:
             hint = suggestion(key, parameters.model_fields)
             raise PolicyChoiceError(
@@ -182,18 +194,17 @@ def _parsed(policy: Any, name: str, given: Mapping[str, object]) -> Section:
                 code="unknown-parameter",
             )
     try:
-        return parse_document(parameters, dict(given), "")
+        return parse_document(parameters, dict(values), "")
     except DocumentError as error:
         raise PolicyChoiceError(name, error.reason, error.path, code=error.code) from None
 
 
 def _load(name: str) -> Any:
-    found = registered()
-    entry = found.get(name)
+    entries = registered()
+    entry = entries.get(name)
     if entry is None:
-        raise PolicyChoiceError(
-            name, f"unknown policy '{name}' ({suggestion(name, found)})", code="unknown-policy"
-        )
+        reason = f"unknown policy '{name}' ({suggestion(name, entries)})"
+        raise PolicyChoiceError(name, reason, code="unknown-policy")
     try:
         policy = entry.load()
     except Exception as error:  # whatever a foreign module raises when it is imported
@@ -202,9 +213,8 @@ def _load(name: str) -> Any:
         )
         raise PolicyChoiceError(name, reason, code="unknown-policy") from error
     parameters = getattr(policy, "Parameters", None)
-    if not (
-        isinstance(parameters, type) and issubclass(parameters, Section) and hasattr(policy, "plan")
-    ):
+    has_parameters = isinstance(parameters, type) and issubclass(parameters, Section)
+    if not has_parameters or not hasattr(policy, "plan"):
         reason = (
             f"policy '{name}' of {_origin(entry)} lacks `plan` or a Section `Parameters` (repair or"
             " remove it)"
@@ -214,7 +224,10 @@ def _load(name: str) -> Any:
 
 
 def _origin(entry: EntryPoint) -> str:
-    return f"{entry.dist.name if entry.dist else 'an unknown distribution'} ({entry.value})"
+    distribution = "an unknown distribution"
+    if entry.dist:
+        distribution = entry.dist.name
+    return f"{distribution} ({entry.value})"
 
 
 def _values(schema: Mapping[str, Any]) -> Iterator[str]:
@@ -222,11 +235,13 @@ def _values(schema: Mapping[str, Any]) -> Iterator[str]:
         yield _text(schema["default"])
     if schema.get("type") == "boolean":
         yield from ("false", "true")
-    yield from (_text(value) for value in schema.get("enum", ()))
+    yield from map(_text, schema.get("enum", ()))
     if "minimum" in schema and "maximum" in schema:
         yield f"{schema['minimum']} to {schema['maximum']}"
     else:
-        yield from (f"{words} {schema[key]}" for key, words in _LIMITS.items() if key in schema)
+        for key, words in _LIMITS.items():
+            if key in schema:
+                yield f"{words} {schema[key]}"
 
 
 def _text(value: object) -> str:

@@ -23,7 +23,7 @@ from echelon.model.jobs.graph import Job
 from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.planning.plan import Plan
 from echelon.planning.policies.base import NoParameters
-from echelon.planning.policies.coflows import CentralPlans, CoflowKey, CoflowSharing, FlowSharing
+from echelon.planning.policies.coflows import CentralPolicy, CoflowKey, CoflowSharing, FlowSharing
 
 C = TypeVar("C", bound=Hashable)
 
@@ -47,17 +47,21 @@ def bssi(demands_s: Mapping[C, Mapping[Link, Number]], weights: Mapping[C, Numbe
     place = {coflow: index for index, coflow in enumerate(demands_s)}
     left = dict(weights)
     unplaced = dict.fromkeys(demands_s)
-    backwards: list[C] = []
+    backwards = []
     while load:
         bottleneck = max(load, key=lambda link: load[link])
         candidates = [coflow for coflow in users[bottleneck] if coflow in unplaced]
         if not candidates:  # only a rest of rounding is left on this link
             del load[bottleneck]
             continue
-        last = min(candidates, key=lambda c: (left[c] / demands_s[c][bottleneck], -place[c]))
-        scale = left[last] / demands_s[last][bottleneck]
+        # Select: the largest demand for its weight goes last. Scale: the others are left with less
+        # weight, as if each had taken part in the delay of the last.
+        ratios = {}
         for coflow in candidates:
-            left[coflow] -= scale * demands_s[coflow][bottleneck]
+            ratios[coflow] = left[coflow] / demands_s[coflow][bottleneck]
+        last = min(candidates, key=lambda coflow: (ratios[coflow], -place[coflow]))
+        for coflow in candidates:
+            left[coflow] -= ratios[last] * demands_s[coflow][bottleneck]
         del unplaced[last]
         backwards.append(last)
         for link, needed_s in demands_s[last].items():
@@ -69,7 +73,7 @@ def bssi(demands_s: Mapping[C, Mapping[Link, Number]], weights: Mapping[C, Numbe
     return [*unplaced, *reversed(backwards)]
 
 
-class Sincronia:
+class Sincronia(CentralPolicy):
     """BSSI between coflows, fair shares inside, and the rest for later coflows.
 
     A coflow is the set of flows of one EchelonFlow that are active now; its weight is that of its
@@ -80,26 +84,24 @@ class Sincronia:
     name = "sincronia"
     needs = "job files, a controller in the loop"
     source = "SIGCOMM '18"
-    reactive = True
-    Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
-        self._central = CentralPlans(self.name)
-        self.carried = self._central.carried
+        super().__init__()
         self._weights: dict[str, Fraction] = {}
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
-        """Return equal queues, which hold until the scheduler has heard of the flows.
-
-        Raises `PlanError` if a worker cannot be reached.
-        """
-        plan = self._central.plan(jobs, fabric, paths)
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
+        plan = super().plan(jobs, fabric, paths)
         self._weights = {job.name: job.weight for job in jobs}
         return plan
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates and ranks of Sincronia. Best effort gets what no coflow can use."""
-        sharing = FlowSharing(flows, self._central.capacities_Bps)
+        sharing = FlowSharing(flows, self._capacities)
         order = self._share(sharing)
         ranks = [len(order)] * len(flows)
         for rank, coflow in enumerate(order):
@@ -114,13 +116,13 @@ class Sincronia:
     def _share(self, sharing: CoflowSharing) -> list[CoflowKey]:
         """Give rates, and return the order of the coflows."""
         residual = sharing.residual_Bps
-        demands_s = {
-            coflow: {
-                link: load / residual[link] for link, load in sharing.load_bytes(coflow).items()
-            }
-            for coflow in sharing.coflows
-        }
-        order = bssi(demands_s, {coflow: self._weights.get(coflow[0], 1) for coflow in demands_s})
+        demands_s = {}
+        weights = {}
+        for coflow in sharing.coflows:
+            loads = sharing.load_bytes(coflow).items()
+            demands_s[coflow] = {link: load / residual[link] for link, load in loads}
+            weights[coflow] = self._weights.get(coflow[0], 1)
+        order = bssi(demands_s, weights)
         for coflow in order:
             sharing.fill_evenly([coflow], residual)
         return order

@@ -1,6 +1,4 @@
-"""Flows spread over equal queues, so that flows that are likely to meet at a port are in different
-ones.
-"""
+"""Flows spread over equal queues: those that are likely to meet are in different ones."""
 
 from __future__ import annotations
 
@@ -13,7 +11,8 @@ from echelon.model.jobs.graph import Job
 from echelon.model.kept import Kept
 from echelon.planning.allocation import Link
 from echelon.planning.paths import Paths, links_of
-from echelon.planning.plan import FlowPlan
+from echelon.planning.plan import FlowPlans
+from echelon.planning.policies.levels import ranked_flows
 from echelon.planning.rankings.fixed import Fixed
 
 
@@ -32,15 +31,15 @@ class Spread:
         """The index into the queues at which each job begins."""
         self._flows = Kept(partial(_spread, queues))
 
-    def update(
-        self, jobs: Sequence[Job], paths: Mapping[str, Paths]
-    ) -> Mapping[str, tuple[FlowPlan, ...]]:
-        """Return the queues by job; the same object as at the last call if the job is the same and
-        has the same `paths`."""
-        self._first = _beginnings(self._first, [job.name for job in jobs], len(self._queues))
-        return self._flows.update(
-            {job.name: (job, paths[job.name], self._first[job.name]) for job in jobs}
-        )
+    def update(self, jobs: Sequence[Job], paths: Mapping[str, Paths]) -> Mapping[str, FlowPlans]:
+        """Return the flows by job; the same object as at the last call if nothing changed."""
+        names = [job.name for job in jobs]
+        self._first = _beginnings(self._first, names, len(self._queues))
+        rows = {}
+        for job in jobs:
+            name = job.name
+            rows[name] = job, paths[name], self._first[name]
+        return self._flows.update(rows)
 
     def to_document(self) -> dict[str, Any]:
         """Return the place at which each job begins."""
@@ -48,47 +47,69 @@ class Spread:
 
     def take(self, document: Mapping[str, Any]) -> None:
         """Continue from these places. Raises `ValueError`."""
-        first = {str(job): int(place) for job, place in document["first"].items()}
-        if not all(0 <= place < len(self._queues) for place in first.values()):
-            raise ValueError(f"a job begins at none of {len(self._queues)} queues")
+        count = len(self._queues)
+        first = {}
+        for job, place in document["first"].items():
+            first[str(job)] = int(place)
+            if not 0 <= first[str(job)] < count:
+                raise ValueError(f"a job begins at none of {count} queues")
         self._first = first
 
 
-def _spread(queues: Sequence[int], job: Job, paths: Paths, first: int) -> tuple[FlowPlan, ...]:
+def _spread(
+    queues: Sequence[int],
+    job: Job,
+    paths: Paths,
+    first: int,
+) -> FlowPlans:
     size = len(queues)
-    queue: dict[str, int] = {}
-    links = {
-        path: links_of(path)[1:] for path in set(paths.values())
-    }  # a host's own link has no queues
-    grouped = {name for echelonflow in job.echelonflows for name in echelonflow.flows}
-    alone = [(flow.name,) for flow in job.flows if flow.name not in grouped]
-    for group in (*(echelonflow.flows for echelonflow in job.echelonflows), *alone):
+    rankings = {}
+    # A host's own link has no queues.
+    ports_by_path = {path: links_of(path)[1:] for path in set(paths.values())}
+    groups = [echelonflow.flows for echelonflow in job.echelonflows]
+    grouped = {name for group in groups for name in group}
+    groups += [(flow.name,) for flow in job.flows if flow.name not in grouped]
+    for group in groups:
         used: Counter[tuple[Link, int]] = Counter()
         for name in group:
-            ports = links[paths[name]]
-            turns = range(first, first + size)
-            turn = min(
-                turns, key=lambda k: (max((used[link, k % size] for link in ports), default=0), k)
-            )
-            used.update((link, turn % size) for link in ports)
-            queue[name] = queues[turn % size]
-    return tuple(FlowPlan(job.name, flow, Fixed(queue[flow]), path) for flow, path in paths.items())
+            ports = ports_by_path[paths[name]]
+            turns = [(first + turn) % size for turn in range(size)]
+            # Of queues that are used as little, the next one in turn.
+            uses = [max([used[link, index] for link in ports], default=0) for index in turns]
+            index = turns[uses.index(min(uses))]
+            for link in ports:
+                used[link, index] += 1
+            rankings[name] = Fixed(queues[index])
+    return ranked_flows(job.name, paths, rankings)
 
 
-def _beginnings(before: Mapping[str, int], jobs: Sequence[str], size: int) -> dict[str, int]:
-    """Return where each job begins, 0 to `size` - 1: jobs keep their place, and new ones are as far
-    apart as possible."""
-    known = {job: before[job] for job in jobs if job in before}
-    if not known:
+def _beginnings(
+    before: Mapping[str, int],
+    jobs: Sequence[str],
+    size: int,
+) -> dict[str, int]:
+    """Return the index at which each job begins: new ones are as far apart as possible.
+
+    Jobs keep theirs.
+    """
+    first = {job: before[job] for job in jobs if job in before}
+    if not first:
         step = max(1, size // max(1, len(jobs)))
         return {job: number * step % size for number, job in enumerate(jobs)}
-    crowd = Counter(known.values())
+    crowd = Counter(first.values())
 
     def gap(index: int) -> int:
-        return min(min((index - other) % size, (other - index) % size) for other in crowd)
+        distances: list[int] = []
+        for used in crowd:
+            distances += (index - used) % size, (used - index) % size
+        return min(distances)
+
+    def crowding(index: int) -> tuple[int, int]:
+        return crowd[index], -gap(index)
 
     for job in jobs:
-        if job not in known:
-            known[job] = min(range(size), key=lambda index: (crowd[index], -gap(index), index))
-            crowd[known[job]] += 1
-    return {job: known[job] for job in jobs}
+        if job not in first:
+            index = min(range(size), key=crowding)
+            first[job] = index
+            crowd[index] += 1
+    return {job: first[job] for job in jobs}

@@ -11,23 +11,28 @@ as smaller ones come.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import Kept
-from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.planning.allocation import ActiveFlow, Allocation, Capacities, Link, Number
 from echelon.planning.paths import FlowPaths, Paths
-from echelon.planning.plan import FlowPlan, Plan
-from echelon.planning.policies.base import NoParameters
+from echelon.planning.plan import FlowPlans, Plan
+from echelon.planning.policies.base import LinksOnly, NoParameters
 from echelon.planning.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
-from echelon.planning.policies.levels import BEST_EFFORT_QUEUE, JOB_QUEUES, MIN_SHARE, strict
+from echelon.planning.policies.levels import (
+    JOB_QUEUES,
+    MIN_SHARE,
+    ranked_flows,
+    strict,
+)
 from echelon.planning.rankings.attained import Attained
 
 
-class Srpt:
+class Srpt(LinksOnly):
     """Every flow by its remaining bytes.
 
     Flows in no EchelonFlow take part, because their size is known too.
@@ -39,24 +44,34 @@ class Srpt:
     Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
-        self._capacities: Mapping[Link, Fraction] = {}
+        self._capacities: Capacities = {}
         self._paths = FlowPaths()
         self._flows = Kept(_ranked)
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
-        """Return a plan in which a flow's queue rises as its bytes pass. Raises `PlanError` if a
-        worker cannot be reached."""
-        of_jobs = self._paths.update(jobs, fabric, paths)
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
+        """Return a plan in which a flow's queue rises as its bytes pass.
+
+        Raises `PlanError` if a worker cannot be reached.
+        """
+        paths_by_job = self._paths.update(jobs, fabric, paths)
         self._capacities = fabric.capacity_Bps
-        thresholds = remaining_thresholds_bytes(
-            [flow.size_bytes for job in jobs for flow in job.flows]
-        )
+        sizes_bytes = [flow.size_bytes for job in jobs for flow in job.flows]
+        thresholds = remaining_thresholds_bytes(sizes_bytes)
+        rows = {}
+        for job in jobs:
+            rows[job.name] = job, paths_by_job[job.name], thresholds
+        plans = self._flows.update(rows)
+        schedule = strict(MIN_SHARE)
         return Plan.of_jobs(
             self.name,
-            self._flows.update({job.name: (job, of_jobs[job.name], thresholds) for job in jobs}),
-            default_schedule=strict(MIN_SHARE),
+            plans,
+            default_schedule=schedule,
             hosts_rank=True,
-            best_effort_queue=BEST_EFFORT_QUEUE,
         )
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
@@ -64,65 +79,76 @@ class Srpt:
 
         Best effort shares what is left.
         """
-        claimed = [i for i, flow in enumerate(flows) if flow.job]
-        order = sorted(claimed, key=lambda i: (flows[i].remaining_bytes, flows[i].sequence))
+        order = []
+        best_effort = []
+        for i, flow in enumerate(flows):
+            if flow.job:
+                order.append(i)
+            else:
+                best_effort.append(i)
+        order.sort(key=lambda i: (flows[i].remaining_bytes, flows[i].sequence))
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
         fill_in_order(flows, order, residual, rates)
+        fill_evenly(flows, best_effort, residual, rates)
         change_s = _next_overtaking_s(flows, order, rates)
-        fill_evenly(flows, [i for i, flow in enumerate(flows) if not flow.job], residual, rates)
-        return Allocation(tuple(rates), None if change_s is None else now_s + change_s)
-
-    def neighbourhood(self, flow: ActiveFlow) -> None:
-        """Return None: rates depend on other flows through links only."""
+        if change_s is None:
+            return Allocation(tuple(rates))
+        return Allocation(tuple(rates), now_s + change_s)
 
 
 def remaining_thresholds_bytes(
     sizes_bytes: Sequence[int], queues: int = len(JOB_QUEUES)
 ) -> tuple[int, ...]:
-    """Return the remaining bytes that separate `queues` queues, ascending, so that each queue
-    carries the same bytes.
+    """Return the bytes left that separate queues, ascending, for the same load in each.
 
     A flow of S bytes passes min(S, t) of them while it has at most t left. That is how an equal
     load in each queue turns into thresholds; pFabric chooses them to the same end, from the
     distribution of flow sizes.
     """
     total = sum(sizes_bytes)
-    at_most: list[tuple[int, int, int]] = []
+    passing = []
     """Ascending sizes, each with the bytes that pass with at most so much left and the number of
     larger flows.
     """
     below = 0
-    ascending = sorted(sizes_bytes)
-    for index, size in enumerate(ascending):
-        larger = len(ascending) - index - 1
+    larger = len(sizes_bytes)
+    for size in sorted(sizes_bytes):
+        larger -= 1
         below += size
-        at_most.append((size, below + larger * size, larger))
+        passing.append((size, below + larger * size, larger))
+
     thresholds = set()
-    for k in range(1, queues):
-        wanted = Fraction(k * total, queues)
-        size, passed, larger = next((entry for entry in at_most if entry[1] >= wanted), (0, 0, 0))
-        thresholds.add(int(size - (passed - wanted) / (larger + 1)))
+    for queue in range(1, queues):
+        wanted = Fraction(queue * total, queues)
+        for size, passed, larger in passing:
+            if passed >= wanted:
+                # Between two sizes, what passes grows with the number of larger flows.
+                beyond = (passed - wanted) / (larger + 1)
+                thresholds.add(int(size - beyond))
+                break
     return tuple(sorted(thresholds - {0}))
 
 
-def _ranked(job: Job, paths: Paths, thresholds_bytes: tuple[int, ...]) -> tuple[FlowPlan, ...]:
+def _ranked(
+    job: Job,
+    paths: Paths,
+    thresholds_bytes: tuple[int, ...],
+) -> FlowPlans:
     top = JOB_QUEUES[-1]
-
-    def ranking(name: str, size_bytes: int) -> Attained:
-        passed = tuple(
-            size_bytes - left for left in reversed(thresholds_bytes) if left < size_bytes
-        )
-        return Attained(name, passed, tuple(range(top - len(passed), top + 1)))
-
-    return tuple(
-        FlowPlan(job.name, flow.name, ranking(flow.name, flow.size_bytes), paths[flow.name])
-        for flow in job.flows
-    )
+    rankings = {}
+    for flow in job.flows:
+        size = flow.size_bytes
+        passed = tuple(size - left for left in reversed(thresholds_bytes) if left < size)
+        order = tuple(range(top - len(passed), top + 1))
+        rankings[flow.name] = Attained(flow.name, passed, order)
+    return ranked_flows(job.name, paths, rankings)
 
 
 def _next_overtaking_s(
-    flows: Sequence[ActiveFlow], order: Sequence[int], rates: Sequence[Number]
+    flows: Sequence[ActiveFlow],
+    order: Sequence[int],
+    rates: Sequence[Number],
 ) -> Number | None:
     """Return the seconds until the first link sees its flows in another order; None if never.
 
@@ -133,12 +159,12 @@ def _next_overtaking_s(
     soonest: Number | None = None
     for index in order:
         for link in flows[index].links:
-            ahead = last.get(link)
+            leader = last.get(link)
             last[link] = index
-            if ahead is None or rates[index] <= rates[ahead]:
+            if leader is None or rates[index] <= rates[leader]:
                 continue
-            lead_bytes = flows[index].remaining_bytes - flows[ahead].remaining_bytes
-            wait_s = lead_bytes / (rates[index] - rates[ahead])
+            lead_bytes = flows[index].remaining_bytes - flows[leader].remaining_bytes
+            wait_s = lead_bytes / (rates[index] - rates[leader])
             if wait_s > 0 and (soonest is None or wait_s < soonest):
                 soonest = wait_s
     return soonest

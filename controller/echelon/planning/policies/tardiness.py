@@ -7,45 +7,53 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from echelon.model.jobs.graph import EchelonFlow, Job
-from echelon.planning.allocation import Link
+from echelon.planning.allocation import Capacities, Link
 from echelon.planning.paths import Paths, links_of
 
 
 class EffectiveTardiness(Mapping[str, Fraction]):
     """`effective_tardiness_s` of each EchelonFlow of a job, computed when it is first asked for."""
 
-    def __init__(self, job: Job, paths: Paths, capacities: Mapping[Link, Fraction]) -> None:
-        self._of = {echelonflow.name: echelonflow for echelonflow in job.echelonflows}
-        self._where = (job, paths, capacities)
-        self._known: dict[str, Fraction] = {}
+    def __init__(
+        self,
+        job: Job,
+        paths: Paths,
+        capacities: Capacities,
+    ) -> None:
+        self._echelonflows = {echelonflow.name: echelonflow for echelonflow in job.echelonflows}
+        self._network = job, paths, capacities
+        self._computed: dict[str, Fraction] = {}
 
-    def __getitem__(self, echelonflow: str) -> Fraction:
-        if echelonflow not in self._known:
-            self._known[echelonflow] = effective_tardiness_s(self._of[echelonflow], *self._where)
-        return self._known[echelonflow]
+    def __getitem__(self, name: str) -> Fraction:
+        tardiness_s = self._computed.get(name)
+        if tardiness_s is None:
+            echelonflow = self._echelonflows[name]
+            tardiness_s = effective_tardiness_s(echelonflow, *self._network)
+            self._computed[name] = tardiness_s
+        return tardiness_s
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._of)
+        return iter(self._echelonflows)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both are of the same job on the same paths: to compare them, nothing is
-        computed.
-        """
-        return isinstance(other, EffectiveTardiness) and self._where == other._where
+        """Return whether both are of the same job on the same paths; nothing is computed."""
+        return isinstance(other, EffectiveTardiness) and self._network == other._network
 
     __hash__ = None  # type: ignore[assignment]
 
     def __len__(self) -> int:
-        return len(self._of)
+        return len(self._echelonflows)
 
 
 def effective_tardiness_s(
-    echelonflow: EchelonFlow, job: Job, paths: Paths, capacities: Mapping[Link, Fraction]
+    echelonflow: EchelonFlow,
+    job: Job,
+    paths: Paths,
+    capacities: Capacities,
 ) -> Fraction:
-    """Return the tardiness of the EchelonFlow alone in the network, in seconds: the largest over
-    its links, each served by EDF.
+    """Return the seconds by which an EchelonFlow alone is tardy: the worst of its links, by EDF.
 
-    The flows start at their ideal finish times (their producers are on time). For a coflow it is
+    The flows start at their deadlines (their producers are on time). For a coflow it is
     the effective bottleneck of Varys. Source: EchelonFlow (HotNets '22) section 4, property 4: rank
     EchelonFlows by tardiness where coflow scheduling ranks by completion time. `capacities` are
     bytes per second.

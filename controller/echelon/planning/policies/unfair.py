@@ -11,7 +11,6 @@ milder form. The paper leaves open which job to favour; here it is the one that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -21,12 +20,12 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import Kept
-from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.planning.allocation import ActiveFlow, Allocation, Capacities, Number
 from echelon.planning.paths import FlowPaths
 from echelon.planning.plan import CONTROL_QUEUE, Plan, PortSchedule, QueuePlan
+from echelon.planning.policies.base import LinksOnly
 from echelon.planning.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.planning.policies.levels import (
-    BEST_EFFORT_QUEUE,
     JOB_QUEUES,
     fixed_flows,
     links_of_jobs,
@@ -37,10 +36,8 @@ from echelon.planning.policies.schedule import HIGHEST_WEIGHT
 from echelon.planning.policies.weighted import fill_by_weight
 
 
-class Unfair:
-    """Jobs in the order in which they are named: each goes before the next, or gets a multiple of
-    its share.
-    """
+class Unfair(LinksOnly):
+    """Jobs as they are named: each before the next, or with a multiple of its share."""
 
     name = "unfair"
     needs = "which flows are a job's"
@@ -59,28 +56,38 @@ class Unfair:
             self._chosen = self.Parameters()
         else:
             self._chosen = parameters
-        self._capacities: Mapping[Link, Fraction] = {}
+        self._capacities: Capacities = {}
+        self._is_strict = self._chosen.by == "priority"
         self._queues: Mapping[str, int] = {}
         self._paths = FlowPaths()
         self._flows = Kept(fixed_flows)
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return a queue for each job. Raises `PlanError` if a worker cannot be reached.
 
         Of more than six jobs that meet, the last share a queue.
         """
-        of_jobs = self._paths.update(jobs, fabric, paths)
+        paths_by_job = self._paths.update(jobs, fabric, paths)
         self._capacities = fabric.capacity_Bps
-        self._queues = queues_in_order([job.name for job in jobs], links_of_jobs(of_jobs))
-        return Plan.of_jobs(
-            self.name,
-            self._flows.update(
-                {job: (job, of_job, self._queues[job]) for job, of_job in of_jobs.items()}
-            ),
-            default_schedule=strict() if self._chosen.by == "priority" else self._weighted(),
-            hosts_rank=self._chosen.by == "priority",
-            best_effort_queue=BEST_EFFORT_QUEUE,
-        )
+        names = [job.name for job in jobs]
+        self._queues = queues_in_order(names, links_of_jobs(paths_by_job))
+        rows = {}
+        for name, paths_of_job in paths_by_job.items():
+            rows[name] = name, paths_of_job, self._queues[name]
+        flows = self._flows.update(rows)
+        if self._is_strict:
+            return Plan.of_jobs(
+                self.name,
+                flows,
+                default_schedule=strict(),
+                hosts_rank=True,
+            )
+        return Plan.of_jobs(self.name, flows, default_schedule=self._weighted())
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of a queue for each job, or of a weighted one for each flow.
@@ -89,29 +96,24 @@ class Unfair:
         """
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
-        if self._chosen.by == "priority":
-            for job in self._queues:
-                fill_evenly(
-                    flows, [i for i, flow in enumerate(flows) if flow.job == job], residual, rates
-                )
-        else:
-            at = {
-                i: self._queues[flow.job]
-                for i, flow in enumerate(flows)
-                if flow.job in self._queues
-            }
-            weights: dict[int, Number] = {i: self._weight(queue) for i, queue in at.items()}
-            fill_by_weight(flows, weights, residual, rates)
-        fill_evenly(
-            flows,
-            [i for i, flow in enumerate(flows) if flow.job not in self._queues],
-            residual,
-            rates,
-        )
-        return Allocation(tuple(rates))
+        by_job: dict[str, list[int]] = {job: [] for job in self._queues}
+        weights = {}
+        best_effort = []
+        for i, flow in enumerate(flows):
+            queue = self._queues.get(flow.job)
+            if queue is None:
+                best_effort.append(i)
+            else:
+                by_job[flow.job].append(i)
+                weights[i] = self._weight(queue)
 
-    def neighbourhood(self, flow: ActiveFlow) -> None:
-        """Return None: rates depend on other flows through links only."""
+        if self._is_strict:
+            for indices in by_job.values():
+                fill_evenly(flows, indices, residual, rates)
+        else:
+            fill_by_weight(flows, weights, residual, rates)
+        fill_evenly(flows, best_effort, residual, rates)
+        return Allocation(tuple(rates))
 
     def _weight(self, queue: int) -> int:
         weight: int = self._chosen.ratio ** (queue - JOB_QUEUES[0])

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from echelon.model.fabric.model import Fabric
-from echelon.model.fabric.routing import PathChooser
-from echelon.model.jobs.graph import Job
 from echelon.planning.allocation import ActiveFlow, Allocation, Number
-from echelon.planning.plan import Plan
-from echelon.planning.policies.base import NoParameters
-from echelon.planning.policies.coflows import CentralPlans, CoflowSharing, FlowSharing, bottleneck_s
+from echelon.planning.policies.coflows import (
+    CentralPolicy,
+    CoflowSharing,
+    FlowSharing,
+    bottleneck_s,
+)
 from echelon.planning.policies.filling import nine_digits
 
 
-class Varys:
+class Varys(CentralPolicy):
     """SEBF between coflows, MADD inside, backfill with the rest.
 
     A coflow is the set of flows of one EchelonFlow that are active now. Its bottleneck is computed
@@ -34,35 +34,25 @@ class Varys:
     name = "varys"
     needs = "job files, a controller in the loop"
     source = "SIGCOMM '14"
-    reactive = True
-    Parameters = NoParameters
-
-    def __init__(self, parameters: NoParameters | None = None) -> None:
-        self._central = CentralPlans(self.name)
-        self.carried = self._central.carried
-
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
-        """Return equal queues, which hold until the scheduler has heard of the flows.
-
-        Raises `PlanError` if a worker cannot be reached.
-        """
-        return self._central.plan(jobs, fabric, paths)
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of Varys. Best effort gets what no coflow can use."""
-        sharing = FlowSharing(flows, self._central.capacities_Bps)
+        sharing = FlowSharing(flows, self._capacities)
         self.share(sharing)
         return Allocation(sharing.rates_Bps())
 
     def share(self, sharing: CoflowSharing) -> None:
         """Give rates, which hold until a flow starts or finishes."""
         residual = sharing.residual_Bps
-        loads = {coflow: sharing.load_bytes(coflow) for coflow in sharing.coflows}
-        gammas_s = {coflow: bottleneck_s(load, residual) or 0 for coflow, load in loads.items()}
+        loads = {}
+        gammas_s = {}
+        for coflow in sharing.coflows:
+            loads[coflow] = sharing.load_bytes(coflow)
+            gammas_s[coflow] = bottleneck_s(loads[coflow], residual) or 0
+        # Of equals, the first to arrive.
+        order = sorted(loads, key=lambda coflow: nine_digits(gammas_s[coflow]))
         skipped = []
-        for coflow in sorted(
-            loads, key=lambda coflow: nine_digits(gammas_s[coflow])
-        ):  # of equals, the first to arrive
+        for coflow in order:
             gamma_s = bottleneck_s(loads[coflow], residual)
             if gamma_s is None:
                 skipped.append(coflow)

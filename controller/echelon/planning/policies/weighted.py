@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from echelon.planning.allocation import ActiveFlow, Link, Number
-from echelon.planning.policies.filling import ZERO
+from echelon.planning.policies.filling import ZERO, Residual
 
 
 def fill_by_weight(
     flows: Sequence[ActiveFlow],
     weights: Mapping[int, Number],
-    residual: MutableMapping[Link, Number],
+    residual: Residual,
     rates: list[Number],
 ) -> None:
     """Add weighted max-min fair shares of `residual` to `rates`, and take them from `residual`.
@@ -30,18 +30,22 @@ def fill_by_weight(
             for link in flows[index].links:
                 total[link] += weight
         shares = {link: residual[link] / weight for link, weight in total.items()}
-        limits = {
-            index: (limit_Bps - rates[index]) / growing[index]
-            for index in growing
-            if (limit_Bps := flows[index].max_rate_Bps) is not None
-        }
-        share = min((*shares.values(), *limits.values()))
-        full = {link for link, of_link in shares.items() if of_link <= share}
+        limits = {}
+        for index, weight in growing.items():
+            limit_Bps = flows[index].max_rate_Bps  # noqa: N806
+            if limit_Bps is not None:
+                limits[index] = (limit_Bps - rates[index]) / weight
+
+        share = min(shares.values())
+        if limits:
+            share = min(share, *limits.values())
+        full = {link for link, link_share in shares.items() if link_share <= share}
         for index, weight in list(growing.items()):
+            links = flows[index].links
             rates[index] += share * weight
-            for link in flows[index].links:
+            for link in links:
                 residual[link] -= share * weight
-            if limits.get(index) == share or not full.isdisjoint(flows[index].links):
+            if limits.get(index) == share or not full.isdisjoint(links):
                 del growing[index]
         # With floats, what is left of a full link may be off by a rounding.
         residual.update(dict.fromkeys(full, ZERO))

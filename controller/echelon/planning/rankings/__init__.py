@@ -1,5 +1,4 @@
-"""The ways in which a switch ranks the packets of a flow: one module for each, of the name of its
-P4 control.
+"""The ways in which a switch ranks packets, a module for each, named as its P4 control.
 
 In come a packet's age or size and a flow's parameters. Out come the packet's queue, for switches
 without packets, and the parameters of table entries, for those with. Begin with `base`.

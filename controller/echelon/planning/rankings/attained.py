@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from echelon.planning.allocation import ActiveFlow, Link, Number
-from echelon.planning.rankings.base import EngineKind, EngineRanking, HostOrder, Rank, Steps
+from echelon.planning.rankings.base import (
+    EngineKind,
+    EngineRanking,
+    HostOrder,
+    Rank,
+    Steps,
+    ToNumber,
+)
 from echelon.planning.rankings.in_switches import (
     LevelProfile,
     RankingAction,
@@ -21,8 +27,7 @@ from echelon.planning.rankings.in_switches import (
 
 @dataclass(frozen=True, slots=True)
 class Attained:
-    """The switch counts the bytes of `group` in each iteration; a packet goes one queue up or down
-    at each threshold.
+    """Ranking by the bytes of `group` in the iteration: one queue further at each threshold.
 
     `group` names flows of one job that are counted together (a coflow, or the whole job). A packet
     of which the group has sent at least k of the ascending `thresholds_bytes` goes to the k-th of
@@ -37,14 +42,11 @@ class Attained:
     def queues(self) -> range:
         return range(min(self.order), max(self.order) + 1)
 
-    def action(self, at: SwitchNumbers) -> RankingAction:
-        profile = at.profile(
-            ("attained", self.thresholds_bytes, self.order),
-            lambda: self._profile(at.units),
-        )
-        return RankingAction(
-            "attained", {"group": at.group(f"attained {self.group}"), "profile": profile}
-        )
+    def action(self, switch: SwitchNumbers) -> RankingAction:
+        content = "attained", self.thresholds_bytes, self.order
+        profile = switch.profile(content, lambda: self._profile(switch.units))
+        group = switch.group(f"attained {self.group}")
+        return RankingAction("attained", {"group": group, "profile": profile})
 
     def _profile(self, units: Units) -> LevelProfile:
         """Return what maps keys, which count units of bytes, to queues.
@@ -56,17 +58,16 @@ class Attained:
         return units.profile(steps(edges, self.order, units.key_bits))
 
     def at_host(self) -> HostOrder:
-        return HostOrder(
-            Steps(tuple(map(float, self.thresholds_bytes)), tuple(map(float, self.order))),
-            self.group,
-        )
+        thresholds = tuple(map(float, self.thresholds_bytes))
+        urgencies = tuple(map(float, self.order))
+        return HostOrder(Steps(thresholds, urgencies), self.group)
 
     def in_engine(self) -> EngineRanking:
         thresholds = tuple(map(float, self.thresholds_bytes))
         return EngineRanking(EngineKind.ATTAINED, 0, 0, self.group, thresholds, self.order)
 
     @staticmethod
-    def execution(number: Callable[[Fraction], Number]) -> AttainedExecution:
+    def execution(number: ToNumber) -> AttainedExecution:
         return AttainedExecution()
 
 
@@ -87,27 +88,40 @@ class AttainedExecution:
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str], _Group] = {}
 
-    def started(self, now_s: Number, flow: ActiveFlow, ranking: Attained) -> None:
+    def started(
+        self,
+        now_s: Number,
+        flow: ActiveFlow,
+        ranking: Attained,
+    ) -> None:
         key = flow.job, ranking.group
         group = self._groups.get(key)
         if group is None or group.iteration != flow.iteration:
             group = self._groups[key] = _Group(flow.iteration)
-        for node in {node for node, _ in flow.links}:
+        for node, _ in flow.links:
             group.active[node][flow] = None
 
-    def finished(self, now_s: Number, flow: ActiveFlow, ranking: Attained) -> None:
+    def finished(
+        self,
+        now_s: Number,
+        flow: ActiveFlow,
+        ranking: Attained,
+    ) -> None:
         group = self._groups[flow.job, ranking.group]
         for node in {node for node, _ in flow.links}:
             del group.active[node][flow]
             group.finished_bytes[node] += flow.size_bytes
 
     def ranks(
-        self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Attained]]
+        self,
+        now_s: Number,
+        port: Link,
+        flows: Sequence[tuple[ActiveFlow, Attained]],
     ) -> list[Rank]:
         switch = port[0]
         # The flows of a group mostly share their ranking as one object, and to hash that takes
         # long.
-        ranks: dict[tuple[str, int], Rank] = {}
+        ranks = {}
         for flow, ranking in flows:
             key = flow.job, id(ranking)
             if key not in ranks:
@@ -118,12 +132,18 @@ class AttainedExecution:
         return flow.job, ranking.group
 
 
-def _rank(group: _Group, switch: str, ranking: Attained) -> Rank:
+def _rank(
+    group: _Group,
+    switch: str,
+    ranking: Attained,
+) -> Rank:
     counted = tuple(group.active[switch])
     attained: Number = group.finished_bytes[switch]
     for flow in counted:
         attained += flow.size_bytes - flow.remaining_bytes
-    reached = bisect_right(ranking.thresholds_bytes, attained)
-    if reached == len(ranking.thresholds_bytes):
-        return Rank(ranking.order[reached])
-    return Rank(ranking.order[reached], None, ranking.thresholds_bytes[reached] - attained, counted)
+    thresholds = ranking.thresholds_bytes
+    reached = bisect_right(thresholds, attained)
+    queue = ranking.order[reached]
+    if reached == len(thresholds):
+        return Rank(queue)
+    return Rank(queue, None, thresholds[reached] - attained, counted)

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 from echelon.planning.allocation import ActiveFlow, Link, Number
 from echelon.planning.rankings.in_switches import RankingAction, SwitchNumbers
 
-R_contra = TypeVar("R_contra", bound="Ranking", contravariant=True)
+R_contra = TypeVar(
+    "R_contra",
+    bound="Ranking",
+    contravariant=True,
+)
+
+
+ToNumber = Callable[[Fraction], Number]
+"""What turns a number of a plan into one of a run."""
 
 
 class HostView(NamedTuple):
@@ -43,8 +51,7 @@ class HostOrder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """An urgency with steps: a value, one more than there are thresholds, for each range between
-    two of them.
+    """An urgency with steps: a value for each range between two thresholds.
 
     They are thresholds of the bytes that the group has sent or, with `due_s`, of how long the flow
     is overdue.
@@ -56,14 +63,19 @@ class Steps:
 
     def __call__(self, view: HostView) -> float:
         """Return the urgency."""
-        of = view.sent_bytes if self.due_s is None else view.age_s - self.due_s
-        return self.values[bisect_right(self.thresholds, of)]
+        if self.due_s is None:
+            number: float = view.sent_bytes
+        else:
+            number = view.age_s - self.due_s
+        return self.values[bisect_right(self.thresholds, number)]
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """An urgency that grows: how long the flow is overdue with what is left of it, in periods of
-    the job, and what the job lost before."""
+    """An urgency that grows: how long the flow is overdue, in periods, with what is left of it.
+
+    What the job lost before comes on top.
+    """
 
     due_s: float
     left_s: float
@@ -72,7 +84,7 @@ class Overdue:
     head_start: float
 
     def __call__(self, view: HostView) -> float:
-        """Return the urgency."""
+        """Return the urgency, as `deadline_rank` of the module `deadline`; `memory` is in units."""
         overdue_s = view.age_s - self.due_s - self.left_s * view.left_bytes
         return overdue_s / self.unit_s + view.memory - self.head_start
 
@@ -105,7 +117,7 @@ class EngineRanking(NamedTuple):
     """The lowest queue; the only one of FIXED, that outside of WINDOW."""
     highest: int
     group: str | None = None
-    """What of the job its state belongs to."""
+    """The part of the job to which its state belongs."""
     numbers: tuple[float, ...] = ()
     """Thresholds or steps, ascending."""
     orders: tuple[int, ...] = ()
@@ -132,7 +144,7 @@ class Ranking(Protocol):
     def queues(self) -> range:
         """The queues that packets of the flow can enter."""
 
-    def action(self, at: SwitchNumbers) -> RankingAction:
+    def action(self, switch: SwitchNumbers) -> RankingAction:
         """Return how a switch with these numbers ranks the flow.
 
         Raise `ValueError`, which says what does not fit the switch and what would.
@@ -142,9 +154,8 @@ class Ranking(Protocol):
         """Return the order of the flow at its host, among flows that can enter as high a queue."""
 
     @staticmethod
-    def execution(number: Callable[[Fraction], Number]) -> Execution[Any]:
-        """Return the state of all switches for rankings of this class, at the beginning of a fluid
-        run.
+    def execution(number: ToNumber) -> Execution[Any]:
+        """Return the state of all switches at the beginning of a fluid run.
 
         `number` turns a number of the plan into one of the type that the run uses: `float`, or
         `Fraction` in the exact model of the tests.
@@ -179,14 +190,27 @@ class Execution(Protocol[R_contra]):
     floats may not reach it.
     """
 
-    def started(self, now_s: Number, flow: ActiveFlow, ranking: R_contra) -> None:
+    def started(
+        self,
+        now_s: Number,
+        flow: ActiveFlow,
+        ranking: R_contra,
+    ) -> None:
         """Take note that a flow has started."""
 
-    def finished(self, now_s: Number, flow: ActiveFlow, ranking: R_contra) -> None:
+    def finished(
+        self,
+        now_s: Number,
+        flow: ActiveFlow,
+        ranking: R_contra,
+    ) -> None:
         """Take note that a flow has finished."""
 
     def ranks(
-        self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, R_contra]]
+        self,
+        now_s: Number,
+        port: Link,
+        flows: Sequence[tuple[ActiveFlow, R_contra]],
     ) -> Sequence[Rank]:
         """Return the rank of each of the flows that are at one port of a switch, in their order.
 
@@ -204,8 +228,7 @@ class Execution(Protocol[R_contra]):
 
 @runtime_checkable
 class RatedExecution(Execution[R_contra], Protocol[R_contra]):
-    """An execution of which some ranks depend on the rates of flows, because they count the bytes
-    left.
+    """An execution of which some ranks count bytes left, and so depend on rates.
 
     The engine asks for the ranks at such a port whenever it sets rates there.
     """
@@ -216,9 +239,7 @@ class RatedExecution(Execution[R_contra], Protocol[R_contra]):
         flows: Sequence[tuple[ActiveFlow, R_contra]],
         rates_Bps: Sequence[Number],  # noqa: N803
     ) -> Number | None:
-        """Return until when the ranks of the flows at a port hold, at the rates that they have from
-        now on.
-        """
+        """Return until when the ranks of the flows at a port hold at these rates."""
 
 
 class OneQueue(Protocol):
@@ -229,19 +250,36 @@ class OneQueue(Protocol):
         """The queue, at every port."""
 
 
-class StatelessExecution:
+class UncoupledExecution:
+    """The part of an execution whose ranks couple no flows at different ports."""
+
+    def started(
+        self,
+        now_s: Number,
+        flow: ActiveFlow,
+        ranking: Any,
+    ) -> None:
+        """Do nothing."""
+
+    def finished(
+        self,
+        now_s: Number,
+        flow: ActiveFlow,
+        ranking: Any,
+    ) -> None:
+        """Do nothing."""
+
+    def neighbourhood(self, flow: ActiveFlow, ranking: Any) -> None:
+        """Return None."""
+
+
+class StatelessExecution(UncoupledExecution):
     """The execution of rankings for which switches keep no state."""
 
-    def started(self, now_s: Number, flow: ActiveFlow, ranking: OneQueue) -> None:
-        pass
-
-    def finished(self, now_s: Number, flow: ActiveFlow, ranking: OneQueue) -> None:
-        pass
-
     def ranks(
-        self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, OneQueue]]
+        self,
+        now_s: Number,
+        port: Link,
+        flows: Sequence[tuple[ActiveFlow, OneQueue]],
     ) -> list[Rank]:
         return [Rank(ranking.queue) for _, ranking in flows]
-
-    def neighbourhood(self, flow: ActiveFlow, ranking: OneQueue) -> None:
-        return None

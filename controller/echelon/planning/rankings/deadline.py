@@ -1,9 +1,9 @@
-"""Ranking by ideal finish time (EchelonFlow, HotNets '22)."""
+"""Ranking by deadline, the finish that an arrangement asks for (EchelonFlow, HotNets '22)."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -18,6 +18,8 @@ from echelon.planning.rankings.base import (
     Overdue,
     Rank,
     Steps,
+    ToNumber,
+    UncoupledExecution,
 )
 from echelon.planning.rankings.in_switches import (
     LevelProfile,
@@ -36,15 +38,38 @@ _FACTOR_BITS = 32
 """Width of the factor by which a switch multiplies a tardiness to get a rank."""
 
 
+def deadline_rank(
+    now_s: Number,
+    due_s: Number,
+    memory_s: Number,
+    left_s: Number,
+    slope: Number,
+    head_start: Number,
+) -> Number:
+    """Return the rank of a flow; the largest goes first.
+
+        rank = (now - d + E - c left / line) / U - h
+
+    d (`due_s`) is when the flow should have finished, E (`memory_s`) what its job has lost in past
+    iterations (`Memory`), and c left / line (`left_s`) a multiple of the time that the bytes left
+    of the flow take. U is the unit of the job's tardiness, of which `slope` is the inverse, and h
+    its head start, in units. The paper (EchelonFlow, HotNets '22, sections 3 and 4) has now - d
+    alone; the rest is ours.
+
+    The same is computed by `fluid/engine/ranking.c`; by switches (`rankings/deadline.p4` of each
+    architecture), whose numbers `Relative.profile` and `Deadline.action` make; and by hosts
+    (`Overdue`, `echelon_lab.endhosts`).
+    """
+    return (now_s - due_s + memory_s - left_s) * slope - head_start
+
+
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """Levels relative to the most urgent flow at the port, by tardiness with memory.
+    """Levels relative to the most urgent flow at the port, by `deadline_rank`.
 
-    The rank of a packet is (now - d + E - c left / line) / `unit_s` - `head_start`. d is the ideal
-    finish time of its flow (`Deadline.due_s`), E the memory of its job (`Memory`), and c left /
-    line a multiple of the time that the bytes left of the flow take (`Deadline.left_shift`). The
-    most urgent flow at a port is in queue `highest`. Others are one queue lower for each of the
-    ascending `steps` by which their rank is behind.
+    The most urgent flow at a port is in queue `highest`. Others are one queue lower for each of the
+    ascending `steps` by which their rank is behind. `Deadline` has the time when a flow is due, and
+    what its bytes left count.
     """
 
     unit_s: Fraction
@@ -68,42 +93,58 @@ class Relative:
         """
         return hash((*self.unit_s.as_integer_ratio(), *self.head_start.as_integer_ratio()))
 
-    def profile(self, lowest: int, highest: int, units: Units) -> LevelProfile:
-        """Return what switches with these units need for flows that enter the queues from `lowest`
-        to `highest`.
+    def profile(
+        self,
+        lowest: int,
+        highest: int,
+        units: Units,
+    ) -> LevelProfile:
+        """Return what switches with these units need for the queues from `lowest` to `highest`.
 
         Raise `ValueError` for steps that decrease, and for a unit that is not positive or that the
         switch cannot make.
         """
-        if self.unit_s <= 0 or any(a > b for a, b in pairwise((Fraction(0), *self.steps))):
+        if self.unit_s <= 0 or _decrease((Fraction(0), *self.steps)):
             raise ValueError(
                 "the unit of a relative ranking must be positive, and its steps must not decrease"
             )
         unit = Fraction(constants()["RANK_UNIT"])
         shifts = units.shifts
         right = 0
+        part = Fraction(1)
         if shifts is not None:
             right = _rank_shift(self.unit_s, units.time, shifts)
+            part = Fraction(2) ** right
             # The unit becomes a power of two, and everything that is compared with ranks keeps its
             # time.
-            unit = units.time.exactly(self.unit_s) / Fraction(2) ** right
+            unit = units.time.exactly(self.unit_s) / part
+
         edges = [int(step * unit) + 1 for step in self.steps]
-        queues = [max(highest - behind, lowest) for behind in range(len(edges) + 1)]
+        queues = []
+        for level in range(len(edges) + 1):
+            queues.append(max(highest - level, lowest))
         ranges = steps(edges, queues, units.key_bits)
         alone = units.time.unsigned("tardiness alone", self.alone_tardiness_s, 32)
         head_start = round(self.head_start * unit)
         if shifts is None:
-            return LevelProfile(ranges, self._factors(int(unit), head_start, alone, units))
-        alone_rank = min(round(alone / Fraction(2) ** right), (1 << 32) - 1)
-        return LevelProfile(
-            ranges,
-            shifts.period(
-                right, queues[-1], is_relative=True, head_start=-head_start, alone=alone_rank
-            ),
+            factors = self._factors(int(unit), head_start, alone, units)
+            return LevelProfile(ranges, factors)
+        alone_rank = min(round(alone / part), (1 << 32) - 1)
+        period = shifts.period(
+            right,
+            queues[-1],
+            is_relative=True,
+            head_start=-head_start,
+            alone=alone_rank,
         )
+        return LevelProfile(ranges, period)
 
     def _factors(
-        self, unit: int, head_start: int, alone: int, units: Units
+        self,
+        unit: int,
+        head_start: int,
+        alone: int,
+        units: Units,
     ) -> tuple[tuple[str, int], ...]:
         """Return the arguments of `set_period` for a switch that multiplies."""
         factor, shift = self._factor(unit, units.time)
@@ -119,21 +160,31 @@ class Relative:
         )
 
     def _factor(self, unit: int, time: TimeUnit) -> tuple[int, int]:
-        """Return the largest factor that fits, and shift, so that factor / 2**shift units of rank
-        pass in a unit of time."""
-        in_one = unit * time.nanoseconds / (self.unit_s * 1_000_000_000)
+        """Return factor and shift: factor / 2**shift units of rank pass in a unit of time.
+
+        The factor is the largest that fits.
+        """
+        exact = unit * time.nanoseconds / (self.unit_s * 1_000_000_000)
+        # The factor gets all its bits; rounding may then give it one too many.
         shift = _FACTOR_BITS - 1
-        while in_one * (1 << shift) < 1 << (_FACTOR_BITS - 1):
+        while exact * (1 << shift) < 1 << (_FACTOR_BITS - 1):
             shift += 1
-        while (factor := round(in_one * (1 << shift))) >= 1 << _FACTOR_BITS:
+        while round(exact * (1 << shift)) >= 1 << _FACTOR_BITS:
             shift -= 1
-        return factor, shift
+        return round(exact * (1 << shift)), shift
+
+
+def _decrease(values: Sequence[Fraction]) -> bool:
+    return any(following < value for value, following in pairwise(values))
 
 
 @lru_cache(maxsize=1024)
-def _rank_shift(unit_s: Fraction, time: TimeUnit, shifts: RankShifts) -> int:
-    """Return by how many bits a switch shifts a tardiness to the right to get a rank, to the left
-    if negative.
+def _rank_shift(
+    unit_s: Fraction,
+    time: TimeUnit,
+    shifts: RankShifts,
+) -> int:
+    """Return the bits by which a switch shifts a tardiness right to a rank; negative: left.
 
     The unit of ranks is then at most a factor of the square root of 2 from the job's.
     """
@@ -145,10 +196,9 @@ def _rank_shift(unit_s: Fraction, time: TimeUnit, shifts: RankShifts) -> int:
     while square < Fraction(2) ** (2 * right - 1):
         right -= 1
     if not -shifts.most_left <= right <= shifts.most_right:
-        one_s = unit * time.nanoseconds / 1_000_000_000
-        least, most = (
-            float(one_s * Fraction(2) ** bits) for bits in (-shifts.most_left, shifts.most_right)
-        )
+        unshifted_s = unit * time.nanoseconds / 1_000_000_000
+        least = float(unshifted_s / Fraction(2) ** shifts.most_left)
+        most = float(unshifted_s * Fraction(2) ** shifts.most_right)
         raise ValueError(
             f"the unit of a relative ranking is {float(unit_s):g} s; the switch has {least:.3g} to"
             f" {most:.3g} s; change the length of the iteration"
@@ -186,7 +236,9 @@ class Deadline:
         `offset_s` is when its arrangement places that: switches learn the reference by it, and
         memory counts from it.
         """
-        return self.offset_s if self.due is None else self.due
+        if self.due is None:
+            return self.offset_s
+        return self.due
 
     @property
     def left_s(self) -> Fraction:
@@ -199,31 +251,28 @@ class Deadline:
     def queues(self) -> range:
         return range(self.lowest, self.highest + 1)
 
-    def action(self, at: SwitchNumbers) -> RankingAction:
-        units = at.units
-        times = at.once(self, lambda: self._times(units, at.whole_bytes))
+    def action(self, switch: SwitchNumbers) -> RankingAction:
+        units = switch.units
+        times = switch.once(self, lambda: self._times(units, switch.whole_bytes))
         # The flows of a job share thresholds, mostly as one object: comparing those is much cheaper
         # than making steps.
-        profile = at.profile(
-            ("deadline", self.thresholds_s, self.lowest, self.highest, self.relative),
-            lambda: self.profile(units),
-        )
-        return RankingAction(
-            "deadline",
-            {"echelonflow": at.echelonflow(self.echelonflow), "profile": profile, **times},
-        )
+        content = "deadline", self.thresholds_s, self.lowest, self.highest, self.relative
+        profile = switch.profile(content, lambda: self.profile(units))
+        echelonflow = switch.echelonflow(self.echelonflow)
+        arguments = {"echelonflow": echelonflow, "profile": profile, **times}
+        return RankingAction("deadline", arguments)
 
     def _times(self, units: Units, whole_bytes: int | None) -> dict[str, int]:
         """Return the arguments that say when a flow of that size is due."""
         time = units.time
         offset = time.unsigned("offset", self.offset_s, units.offset_bits)
         due_s = self.due_s
+        left_shift = self.left_shift
         if self.relative is None:
             left_shift = None
-        else:
-            left_shift = self.left_shift
         if left_shift is not None and whole_bytes is not None:
-            due_s = due_s + whole_bytes * self.left_s
+            # The switch cannot count bytes, so that the flow is due as if all were left for ever.
+            due_s += whole_bytes * self.left_s
             left_shift = None
         due = time.unsigned("due time", due_s, units.offset_bits)
         if units.shifts is None:
@@ -233,26 +282,23 @@ class Deadline:
         return {f"offset_{time.suffix}": offset, **later}
 
     def _as_ranks(
-        self, later: int, left_shift: int | None, units: Units, shifts: RankShifts
+        self,
+        later: int,
+        left_shift: int | None,
+        units: Units,
+        shifts: RankShifts,
     ) -> dict[str, int]:
-        """Return the arguments for a flow that is due `later` than its offset, in the unit in which
-        ranks are.
-        """
+        """Return the arguments for a flow due `later` than its offset, in units of ranks."""
         if self.relative is None:
             right = self._threshold_shift(units)
             sign = 1
         else:
             right = _rank_shift(self.relative.unit_s, units.time, shifts)
             sign = -1
-            # Ticks count as microseconds here.
-            if left_shift is None:
-                left_shift = None
-            else:
-                left_shift = left_shift + right
-        return {
-            "handicap": shifts.rank(sign * later, right),
-            "left_shift": units.left_shift(left_shift),
-        }
+            if left_shift is not None:
+                left_shift += right  # ticks count as microseconds here
+        handicap = shifts.rank(sign * later, right)
+        return {"handicap": handicap, "left_shift": units.left_shift(left_shift)}
 
     def profile(self, units: Units) -> LevelProfile:
         """Return what maps keys to queues.
@@ -263,69 +309,66 @@ class Deadline:
         """
         if self.relative is not None:
             return _relative_profile(self.relative, self.lowest, self.highest, units)
-        if any(a > b for a, b in pairwise(self.thresholds_s)):
+        if _decrease(self.thresholds_s):
             raise ValueError(
                 f"EchelonFlow {self.echelonflow}: tardiness thresholds must not decrease"
             )
         at_zero = 1 << units.key_bits - 1
-        counts = [units.time.count(threshold_s) for threshold_s in reversed(self.thresholds_s)]
         right = self._threshold_shift(units)
-        # A slack of -threshold has reached it, one more has not.
-        edges = [at_zero - shifted(count, right) + 1 for count in counts]
-        queues = [min(self.lowest + reached, self.highest) for reached in range(len(edges), -1, -1)]
-        return units.profile(steps(edges, queues, units.key_bits), right, at_zero)
+        edges = []
+        queues = []
+        for threshold_s in reversed(self.thresholds_s):
+            count = units.time.count(threshold_s)
+            # A slack of -threshold has reached it, one more has not.
+            edges.append(at_zero - shifted(count, right) + 1)
+        for reached in range(len(edges), -1, -1):
+            queues.append(min(self.lowest + reached, self.highest))
+        ranges = steps(edges, queues, units.key_bits)
+        return units.profile(ranges, right, at_zero)
 
     def _threshold_shift(self, units: Units) -> int:
-        """Return by how many bits a switch shifts slacks to the right to compare them with the
-        thresholds.
-        """
-        return units.right_shift(
-            max(map(units.time.count, self.thresholds_s), default=0), units.key_bits - 1
-        )
+        """Return the bits by which a switch shifts slacks right to compare them with thresholds."""
+        largest = max(map(units.time.count, self.thresholds_s), default=0)
+        return units.right_shift(largest, units.key_bits - 1)
 
     def at_host(self) -> HostOrder:
         due_s = float(self.due_s)
         if self.relative is None:
             thresholds_s = tuple(map(float, self.thresholds_s))
-            return HostOrder(
-                Steps(thresholds_s, tuple(map(float, range(len(thresholds_s) + 1))), due_s)
-            )
+            urgencies = tuple(map(float, range(len(thresholds_s) + 1)))
+            return HostOrder(Steps(thresholds_s, urgencies, due_s))
         unit_s = float(self.relative.unit_s)
         head_start = float(self.relative.head_start)
         return HostOrder(Overdue(due_s, float(self.left_s), unit_s, head_start))
 
     def in_engine(self) -> EngineRanking:
         times = {"offset_s": float(self.offset_s), "due_s": float(self.due_s)}
+        kind = EngineKind.THRESHOLDS
+        numbers = self.thresholds_s
         relative = self.relative
-        if relative is None:
-            thresholds_s = tuple(map(float, self.thresholds_s))
-            return EngineRanking(
-                EngineKind.THRESHOLDS,
-                self.lowest,
-                self.highest,
-                self.echelonflow,
-                thresholds_s,
-                times=times,
-            )
-        times |= {
-            "slope": float(1 / relative.unit_s),
-            "left_s": float(self.left_s),
-            "head_start": float(relative.head_start),
-            "alone_s": float(relative.alone_tardiness_s),
-            "grain_s": float(relative.unit_s / GRAINS_OF_UNIT),
-        }
-        steps = tuple(map(float, relative.steps))
-        return EngineRanking(
-            EngineKind.RELATIVE, self.lowest, self.highest, self.echelonflow, steps, times=times
-        )
+        if relative is not None:
+            kind = EngineKind.RELATIVE
+            numbers = relative.steps
+            times["slope"] = float(1 / relative.unit_s)
+            times["left_s"] = float(self.left_s)
+            times["head_start"] = float(relative.head_start)
+            times["alone_s"] = float(relative.alone_tardiness_s)
+            times["grain_s"] = float(relative.unit_s / GRAINS_OF_UNIT)
+        floats = tuple(map(float, numbers))
+        return EngineRanking(kind, self.lowest, self.highest, self.echelonflow, floats, times=times)
 
     @staticmethod
-    def execution(number: Callable[[Fraction], Number]) -> DeadlineExecution:
+    def execution(number: ToNumber) -> DeadlineExecution:
         return DeadlineExecution(number)
 
 
 @lru_cache(maxsize=1 << 14)
-def _relative_profile(relative: Relative, lowest: int, highest: int, units: Units) -> LevelProfile:
+def _relative_profile(
+    relative: Relative,
+    lowest: int,
+    highest: int,
+    units: Units,
+) -> LevelProfile:
     # Every switch of every job asks, and many jobs are alike.
     return relative.profile(lowest, highest, units)
 
@@ -348,14 +391,16 @@ class Memory:
 
     def begin(self, iteration: int, alone_tardiness_s: Number) -> None:
         """Enter an iteration, unless it has begun before."""
-        if iteration > self.iteration:
-            if self.latest_s is not None:
-                self.delay_s = (self.delay_s + self.latest_s - alone_tardiness_s) * 3 / 4
-            self.iteration = iteration
-            self.latest_s = None
+        if iteration <= self.iteration:
+            return
+        if self.latest_s is not None:
+            delay_s = self.latest_s - alone_tardiness_s
+            self.delay_s = (self.delay_s + delay_s) * 3 / 4
+        self.iteration = iteration
+        self.latest_s = None
 
     def finish(self, late_s: Number) -> None:
-        """Note that a flow has finished `late_s` after its ideal finish time."""
+        """Note that a flow has finished `late_s` after its deadline."""
         if self.latest_s is None or late_s > self.latest_s:
             self.latest_s = late_s
 
@@ -377,59 +422,75 @@ twice.
 def relative_levels(
     lines: Sequence[GrowingRank], steps: Sequence[Sequence[Number]]
 ) -> tuple[list[int], list[Number | None]]:
-    """Return how many levels each flow is below the most urgent one at a port, and for how many
-    seconds that holds.
+    """Return the levels of each flow below the most urgent, and the seconds for which they hold.
 
     `lines` are the ranks of the flows, and `steps` the ascending steps of each. A flow is one level
     lower for each step by which it is behind the most urgent flow. None: the level holds for as
     long as the same flows are there. The levels are those from now on: a change that is due at this
     very moment has happened.
     """
-    top = max(lines, key=lambda line: (line.value, line.slope))
-    while near := [
-        each for each in lines if each.slope > top.slope and (top.value - each.value) * GRAINS <= 1
-    ]:
-        top = max(near, key=lambda line: line.slope)
-    overtaking = [
-        (top.value - line.value) / (line.slope - top.slope)
-        for line in lines
-        if line.slope > top.slope
-    ]
-    levels: list[int] = []
-    holds: list[Number | None] = []
-    for line, own in zip(lines, steps, strict=True):
-        behind = top.value - line.value
+    top = _most_urgent(lines)
+    overtaking_s: Number | None = None
+    """When the first flow becomes as urgent as the top one."""
+    for line in lines:
+        if line.slope > top.slope:
+            time_s = (top.value - line.value) / (line.slope - top.slope)
+            if overtaking_s is None or time_s < overtaking_s:
+                overtaking_s = time_s
+
+    levels = []
+    holds = []
+    for line, line_steps in zip(lines, steps, strict=True):
+        distance = top.value - line.value
         widening = top.slope - line.slope
-        changes = overtaking
+        hold_s = overtaking_s
+        step: Number | None = None
+        """The next step that the distance reaches."""
         if widening > 0:
-            reached = sum((step - behind) * GRAINS <= 1 for step in own)
-            if reached < len(own):
-                changes = [*overtaking, (own[reached] - behind) / widening]
+            reached = sum((step - distance) * GRAINS <= 1 for step in line_steps)
+            if reached < len(line_steps):
+                step = line_steps[reached]
         else:
-            reached = sum((behind - step) * GRAINS > 1 for step in own)
+            reached = sum((distance - step) * GRAINS > 1 for step in line_steps)
             if reached and widening:
-                changes = [*overtaking, (own[reached - 1] - behind) / widening]
+                step = line_steps[reached - 1]
+        if step is not None:
+            change_s = (step - distance) / widening
+            if hold_s is None or change_s < hold_s:
+                hold_s = change_s
         levels.append(reached)
-        holds.append(min(changes, default=None))
+        holds.append(hold_s)
     return levels, holds
+
+
+def _most_urgent(lines: Sequence[GrowingRank]) -> GrowingRank:
+    """Return the most urgent line from now on: of those that are equal, the fastest."""
+    top = max(lines, key=lambda line: (line.value, line.slope))
+    # A line within a grain of the top has overtaken it already, and so may the next one after it.
+    while True:
+        faster = [line for line in lines if line.slope > top.slope]
+        near = [line for line in faster if (top.value - line.value) * GRAINS <= 1]
+        if not near:
+            return top
+        top = max(near, key=lambda line: line.slope)
 
 
 @dataclass(slots=True)
 class _Ranked:
     """The facts about a flow that do not change while it is under way, in numbers of the run."""
 
-    arranged_s: Number
-    """The time when its arrangement places its finish."""
+    deadline_s: Number
+    """The finish that its arrangement asks for."""
     due_s: Number
-    """The time when it should have finished."""
+    """The time when it should have finished: its deadline, or another time (`Deadline.due`)."""
     slope: Number
     """The growth of its relative rank per second while it does not send, or 0 if its thresholds are
     fixed.
     """
     left_s: Number
     """The seconds by which each byte left lowers its relative rank."""
-    handicap: Number
-    """Its head start, in units of the rank."""
+    head_start: Number
+    """What is taken off its relative rank, in units of it."""
     steps: Sequence[Number]
     """Steps of the relative rank, or the times when it goes one queue up."""
     grain_s: Number
@@ -441,72 +502,80 @@ GRAINS_OF_UNIT = 2**20
 change for ever at one moment. Its error is then as small, compared with `STEPS` of policies."""
 
 
-class DeadlineExecution:
-    """The execution of `Deadline`: reference times and memories, which all switches share, and
-    levels at each port.
+class DeadlineExecution(UncoupledExecution):
+    """The execution of `Deadline`: references and memories of all switches, levels by port.
 
     As on a switch, the reference time of an EchelonFlow in an iteration is the start of the first
     flow that is seen, less that flow's offset.
     """
 
-    def __init__(self, number: Callable[[Fraction], Number]) -> None:
+    def __init__(self, number: ToNumber) -> None:
         self._number = number
         self._references: dict[tuple[str, str], tuple[int, Number, Number]] = {}
         """The iteration, the start of the first flow and its offset, by job and EchelonFlow."""
         self._memories: dict[str, Memory] = {}
         self._ranked: dict[ActiveFlow, _Ranked] = {}
 
-    def started(self, now_s: Number, flow: ActiveFlow, ranking: Deadline) -> None:
+    def started(
+        self,
+        now_s: Number,
+        flow: ActiveFlow,
+        ranking: Deadline,
+    ) -> None:
         key = flow.job, ranking.echelonflow
         offset_s = self._number(ranking.offset_s)
-        known = self._references.get(key)
-        if known is None or (known[0], -known[1], -known[2]) < (
-            flow.iteration,
-            -flow.start_s,
-            -offset_s,
-        ):
-            # Of flows that start at the same time, the one of the least offset counts.
-            self._references[key] = flow.iteration, flow.start_s, offset_s
+        reference = flow.iteration, flow.start_s, offset_s
+        if _replaces(reference, self._references.get(key)):
+            self._references[key] = reference
         if ranking.relative is not None:
             memory = self._memories.setdefault(flow.job, Memory())
             memory.begin(flow.iteration, self._number(ranking.relative.alone_tardiness_s))
 
-    def finished(self, now_s: Number, flow: ActiveFlow, ranking: Deadline) -> None:
+    def finished(
+        self,
+        now_s: Number,
+        flow: ActiveFlow,
+        ranking: Deadline,
+    ) -> None:
         if ranking.relative is not None:
-            self._memories[flow.job].finish(now_s - self._ranked_of(flow, ranking).arranged_s)
+            deadline_s = self._ranked_flow(flow, ranking).deadline_s
+            self._memories[flow.job].finish(now_s - deadline_s)
         self._ranked.pop(flow, None)
 
     def ranks(
-        self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Deadline]]
+        self,
+        now_s: Number,
+        port: Link,
+        flows: Sequence[tuple[ActiveFlow, Deadline]],
     ) -> list[Rank]:
-        ranks: list[Rank] = []
-        for flow, ranking in flows:
-            ranked = self._ranked_of(flow, ranking)
+        ranks = []
+        relative = []
+        """The places of the flows that are ranked relative to others."""
+        for place, (flow, ranking) in enumerate(flows):
             if ranking.relative is None:
-                reached = bisect_right(ranked.steps, now_s)
-                if reached < len(ranked.steps):
-                    until_s = ranked.steps[reached]
-                else:
-                    until_s = None
+                times_s = self._ranked_flow(flow, ranking).steps
+                reached = bisect_right(times_s, now_s)
+                until_s = None
+                if reached < len(times_s):
+                    until_s = times_s[reached]
                 ranks.append(Rank(ranking.lowest + reached, until_s))
             else:
+                relative.append(place)
                 ranks.append(Rank(ranking.highest))
-        relative = [
-            place for place, (_, ranking) in enumerate(flows) if ranking.relative is not None
-        ]
-        if len(relative) > 1:
-            lines = [self._line(now_s, *flows[place]) for place in relative]
-            steps = [self._ranked_of(*flows[place]).steps for place in relative]
-            by_rates = any(self._ranked_of(*flows[place]).left_s for place in relative)
-            for place, level, hold_s in zip(relative, *relative_levels(lines, steps), strict=True):
-                ranking = flows[place][1]
-                if hold_s is None or by_rates:
-                    until_s = None
-                else:
-                    until_s = now_s + hold_s
-                ranks[place] = Rank(
-                    max(ranking.lowest, ranking.highest - level), until_s, by_rates=by_rates
-                )
+        if len(relative) < 2:
+            return ranks
+
+        ranked = [self._ranked_flow(*flows[place]) for place in relative]
+        lines = [self._line(now_s, *flows[place]) for place in relative]
+        levels, holds = relative_levels(lines, [flow.steps for flow in ranked])
+        by_rates = any(flow.left_s for flow in ranked)
+        for place, level, hold_s in zip(relative, levels, holds, strict=True):
+            _, ranking = flows[place]
+            queue = max(ranking.lowest, ranking.highest - level)
+            until_s = None
+            if hold_s is not None and not by_rates:
+                until_s = now_s + hold_s
+            ranks[place] = Rank(queue, until_s, by_rates=by_rates)
         return ranks
 
     def until_s(
@@ -515,21 +584,19 @@ class DeadlineExecution:
         flows: Sequence[tuple[ActiveFlow, Deadline]],
         rates_Bps: Sequence[Number],  # noqa: N803
     ) -> Number | None:
-        """Return until when the ranks of flows at a port hold at these rates, if some of them
-        depend on rates.
-        """
-        relative = [
-            (flow, ranking, rate)
-            for (flow, ranking), rate in zip(flows, rates_Bps, strict=True)
-            if ranking.relative is not None
-        ]
-        lines = [self._line(now_s, flow, ranking, rate) for flow, ranking, rate in relative]
-        ranked = [self._ranked_of(flow, ranking) for flow, ranking, _ in relative]
-        _, holds = relative_levels(lines, [of.steps for of in ranked])
-        hold_s = min((hold_s for hold_s in holds if hold_s is not None), default=None)
-        if hold_s is None:
+        """Return until when ranks that depend on rates hold at these rates."""
+        lines = []
+        ranked = []
+        for (flow, ranking), rate_Bps in zip(flows, rates_Bps, strict=True):  # noqa: N806
+            if ranking.relative is not None:
+                lines.append(self._line(now_s, flow, ranking, rate_Bps))
+                ranked.append(self._ranked_flow(flow, ranking))
+        _, holds = relative_levels(lines, [flow.steps for flow in ranked])
+        limits_s = [hold_s for hold_s in holds if hold_s is not None]
+        if not limits_s:
             return None
-        return now_s + max(hold_s, min(of.grain_s for of in ranked))
+        grain_s = min(flow.grain_s for flow in ranked)
+        return now_s + max(min(limits_s), grain_s)
 
     def _line(
         self,
@@ -538,41 +605,44 @@ class DeadlineExecution:
         ranking: Deadline,
         rate_Bps: Number = 0,  # noqa: N803
     ) -> GrowingRank:
-        ranked = self._ranked_of(flow, ranking)
-        late_s = (
-            now_s
-            - ranked.due_s
-            + self._memories[flow.job].delay_s
-            - ranked.left_s * flow.remaining_bytes
-        )
-        return GrowingRank(
-            late_s * ranked.slope - ranked.handicap, ranked.slope * (1 + ranked.left_s * rate_Bps)
-        )
+        ranked = self._ranked_flow(flow, ranking)
+        memory_s = self._memories[flow.job].delay_s
+        left_s = ranked.left_s * flow.remaining_bytes
+        rank = deadline_rank(now_s, ranked.due_s, memory_s, left_s, ranked.slope, ranked.head_start)
+        return GrowingRank(rank, ranked.slope * (1 + ranked.left_s * rate_Bps))
 
-    def neighbourhood(self, flow: ActiveFlow, ranking: Deadline) -> None:
-        return None
+    def _ranked_flow(self, flow: ActiveFlow, ranking: Deadline) -> _Ranked:
+        ranked = self._ranked.get(flow)
+        if ranked is None:
+            ranked = self._ranked[flow] = self._rank(flow, ranking)
+        return ranked
 
-    def _ranked_of(self, flow: ActiveFlow, ranking: Deadline) -> _Ranked:
-        known = self._ranked.get(flow)
-        if known is None:
-            number = self._number
-            relative = ranking.relative
-            _, start_s, offset_s = self._references[flow.job, ranking.echelonflow]
-            begun_s = start_s - offset_s
-            arranged_s = begun_s + number(ranking.offset_s)
-            due_s = begun_s + number(ranking.due_s)
-            if relative is None:
-                times_s = [due_s + number(threshold_s) for threshold_s in ranking.thresholds_s]
-                known = _Ranked(arranged_s, due_s, 0, 0, 0, times_s, 0)
-            else:
-                known = _Ranked(
-                    arranged_s,
-                    due_s,
-                    number(1 / relative.unit_s),
-                    number(ranking.left_s),
-                    number(relative.head_start),
-                    [number(step) for step in relative.steps],
-                    number(relative.unit_s / GRAINS_OF_UNIT),
-                )
-            self._ranked[flow] = known
-        return known
+    def _rank(self, flow: ActiveFlow, ranking: Deadline) -> _Ranked:
+        number = self._number
+        relative = ranking.relative
+        _, start_s, offset_s = self._references[flow.job, ranking.echelonflow]
+        reference_s = start_s - offset_s
+        deadline_s = reference_s + number(ranking.offset_s)
+        due_s = reference_s + number(ranking.due_s)
+        if relative is None:
+            times_s = [due_s + number(threshold_s) for threshold_s in ranking.thresholds_s]
+            return _Ranked(deadline_s, due_s, 0, 0, 0, times_s, 0)
+        slope = number(1 / relative.unit_s)
+        left_s = number(ranking.left_s)
+        head_start = number(relative.head_start)
+        steps = [number(step) for step in relative.steps]
+        grain_s = number(relative.unit_s / GRAINS_OF_UNIT)
+        return _Ranked(deadline_s, due_s, slope, left_s, head_start, steps, grain_s)
+
+
+def _replaces(
+    reference: tuple[int, Number, Number], before: tuple[int, Number, Number] | None
+) -> bool:
+    """Return whether a flow (iteration, start, offset) gives the reference time instead.
+
+    The first flow of an iteration does. Of flows that start at the same time, that is the one of
+    the least offset.
+    """
+    if before is None or before[0] < reference[0]:
+        return True
+    return before[0] == reference[0] and reference[1:] < before[1:]

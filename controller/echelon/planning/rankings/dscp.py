@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
-from echelon.planning.allocation import Number
 from echelon.planning.rankings.base import (
     IN_ORDER_OF_START,
     EngineKind,
     EngineRanking,
     HostOrder,
     StatelessExecution,
+    ToNumber,
 )
 from echelon.planning.rankings.in_switches import (
     LevelProfile,
@@ -28,8 +26,7 @@ _CLASS_SHIFT = 3
 
 @dataclass(frozen=True, slots=True)
 class Dscp:
-    """A packet goes to the queue of its class selector, but to none below `lowest` or above
-    `highest`.
+    """Ranking by class selector: its number is the queue, between `lowest` and `highest`.
 
     Hosts that know how urgent their packets are mark them. A switch marks each packet that it sends
     with the class selector of its queue (table `queue_to_dscp`), so all switches on the path choose
@@ -50,13 +47,14 @@ class Dscp:
     def queues(self) -> range:
         return range(self.lowest, self.highest + 1)
 
-    def action(self, at: SwitchNumbers) -> RankingAction:
+    def action(self, switch: SwitchNumbers) -> RankingAction:
         if not 0 <= self.lowest <= self.highest < 1 << _CLASS_SHIFT:
             raise ValueError(
                 f"code points cannot choose among queues {self.lowest} to {self.highest}; name the"
                 f" lowest and highest of queues 0 to {(1 << _CLASS_SHIFT) - 1}"
             )
-        profile = at.profile(("dscp", self.lowest, self.highest), lambda: self._profile(at.units))
+        content = "dscp", self.lowest, self.highest
+        profile = switch.profile(content, lambda: self._profile(switch.units))
         return RankingAction("dscp", {"profile": profile})
 
     def _profile(self, units: Units) -> LevelProfile:
@@ -70,5 +68,5 @@ class Dscp:
         return EngineRanking(EngineKind.FIXED, self.queue, self.queue)
 
     @staticmethod
-    def execution(number: Callable[[Fraction], Number]) -> StatelessExecution:
+    def execution(number: ToNumber) -> StatelessExecution:
         return StatelessExecution()

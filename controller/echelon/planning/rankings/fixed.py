@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
-from echelon.planning.allocation import Number
 from echelon.planning.rankings.base import (
     IN_ORDER_OF_START,
     EngineKind,
     EngineRanking,
     HostOrder,
     StatelessExecution,
+    ToNumber,
 )
 from echelon.planning.rankings.in_switches import RankingAction, SwitchNumbers
 
@@ -27,7 +25,7 @@ class Fixed:
     def queues(self) -> range:
         return range(self.queue, self.queue + 1)
 
-    def action(self, at: SwitchNumbers) -> RankingAction:
+    def action(self, switch: SwitchNumbers) -> RankingAction:
         return RankingAction("fixed", {"queue": self.queue})
 
     def at_host(self) -> HostOrder:
@@ -37,5 +35,5 @@ class Fixed:
         return EngineRanking(EngineKind.FIXED, self.queue, self.queue)
 
     @staticmethod
-    def execution(number: Callable[[Fraction], Number]) -> StatelessExecution:
+    def execution(number: ToNumber) -> StatelessExecution:
         return StatelessExecution()

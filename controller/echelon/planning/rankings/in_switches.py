@@ -1,6 +1,4 @@
-"""The needs of switches for every ranking: an action for each flow, and profiles that map keys of
-packets to queues.
-"""
+"""What switches need of a ranking: an action for each flow, and maps from keys to queues."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ class RankingAction(NamedTuple):
 
 
 class SwitchNumbers(Protocol):
-    """The numbers by which one switch knows what the flows of one job share, and the units in which
-    it computes.
-    """
+    """The numbers and units by which one switch knows what the flows of a job share."""
 
     @property
     def units(self) -> Units:
@@ -45,9 +41,7 @@ class SwitchNumbers(Protocol):
 
     @property
     def whole_bytes(self) -> int | None:
-        """The size of the flow that is lowered, if the switch cannot tell how much of it is left;
-        None if it can.
-        """
+        """The size of the flow, if the switch cannot tell how much of it is left; else None."""
 
     def echelonflow(self, name: str) -> int:
         """Return the number of an EchelonFlow of the job.
@@ -65,20 +59,24 @@ class SwitchNumbers(Protocol):
         """
 
     def once(self, ranking: object, make: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
-        """Return what `make` returns, which depends on `units` and `whole_bytes` only: it is the
-        same elsewhere.
-        """
+        """Return what `make` returns, which depends on `units` and `whole_bytes` only."""
 
 
-def steps(edges: Iterable[int], queues: Sequence[int], key_bits: int) -> tuple[KeyRange, ...]:
-    """Return the steps in which the keys below the first of the ascending `edges` mean the first of
-    the `queues`, those from there to below the second edge the second, and so on: there is one
-    queue more than there are edges.
+def steps(
+    edges: Iterable[int],
+    queues: Sequence[int],
+    key_bits: int,
+) -> tuple[KeyRange, ...]:
+    """Return steps in which keys between two ascending `edges` mean one of the `queues`.
+
+    There is one queue more than there are edges.
 
     Edges are cut to the keys that exist; neighbours that mean the same queue become one step.
     """
     end = 1 << key_bits
-    lows = [0, *(min(max(edge, 0), end) for edge in edges)]
+    lows = [0]
+    for edge in edges:
+        lows.append(min(max(edge, 0), end))
     highs = [*lows[1:], end]
     out: list[KeyRange] = []
     for low, high, queue in zip(lows, highs, queues, strict=True):
@@ -109,22 +107,30 @@ class TimeUnit:
         # As round(self.exactly(seconds)), without two fractions: every flow of every switch comes
         # here.
         per_unit = seconds.denominator * self.nanoseconds
-        whole, rest = divmod(seconds.numerator * 1_000_000_000, per_unit)
-        return whole + (2 * rest > per_unit or (2 * rest == per_unit and whole % 2))
+        count, rest = divmod(seconds.numerator * 1_000_000_000, per_unit)
+        is_half = 2 * rest == per_unit
+        if 2 * rest > per_unit or (is_half and count % 2):
+            return count + 1
+        return count
 
-    def unsigned(self, what: str, seconds: Fraction, bits: int) -> int:
+    def unsigned(
+        self,
+        name: str,
+        seconds: Fraction,
+        bits: int,
+    ) -> int:
         """Return a time in this unit.
 
-        Raise `ValueError`, naming `what`, if it does not fit `bits`.
+        Raise `ValueError`, which has the `name`, if it does not fit `bits`.
         """
-        found = self.count(seconds)
-        if not 0 <= found < 1 << bits:
+        count = self.count(seconds)
+        if not 0 <= count < 1 << bits:
             minutes = (1 << bits) * self.nanoseconds // 60_000_000_000
             raise ValueError(
-                f"{what} {float(seconds):g} s does not fit {bits} bits of {self.plural} ({minutes}"
+                f"{name} {float(seconds):g} s does not fit {bits} bits of {self.plural} ({minutes}"
                 " minutes); shorten the iteration"
             )
-        return found
+        return count
 
 
 MICROSECONDS = TimeUnit(1000, "us", "microseconds")
@@ -134,8 +140,10 @@ TICKS = TimeUnit(1024, "ticks", "ticks of 1.024 microseconds")
 
 @dataclass(frozen=True, slots=True)
 class RankShifts:
-    """The shifts of a switch that cannot multiply. They turn times into keys and ranks, so the unit
-    of a job's ranks is a power of two of the switch's time unit.
+    """The shifts of a switch that cannot multiply.
+
+    They turn times into keys and ranks, so the unit of a job's ranks is a power of two of the
+    switch's time unit.
 
     Table `period` holds the shift of each profile, and the queue of keys that are too large for
     table `level`.
@@ -156,14 +164,16 @@ class RankShifts:
         """Return the arguments of action `set_period`.
 
         Args:
-            right: the number of bits by which times are shifted right; to the left if it is
-            negative. lowest: the queue of keys that are too large. is_relative: whether the key is
-            by how much a rank is behind the highest at the port. head_start: added to each rank; if
-            it is not relative, the key of a slack of 0. alone: the rank that does not count as a
-            delay.
+            right: the number of bits by which times are shifted right; to the left if negative.
+            lowest: the queue of keys that are too large.
+            is_relative: whether the key is by how much a rank is behind the highest at the port.
+            head_start: added to each rank; if it is not relative, the key of a slack of 0.
+            alone: the rank that does not count as a delay.
         """
+        if right < 0:
+            right = _FIRST_LEFT - right
         return (
-            ("right", right if right >= 0 else _FIRST_LEFT - right),
+            ("right", right),
             ("is_relative", int(is_relative)),
             ("head_start", head_start % (1 << _SHIFTED_RANK_BITS)),
             ("alone", alone),
@@ -172,16 +182,18 @@ class RankShifts:
 
     @staticmethod
     def rank(units: int, right: int) -> int:
-        """Return so many of the switch's time units as the nearest rank, in two's complement. Raise
-        `ValueError` if it takes more than half of the ranks."""
-        found = round(Fraction(units) / Fraction(2) ** right)
-        if abs(found) >= 1 << _SHIFTED_RANK_BITS - 2:
+        """Return so many of the switch's time units as the nearest rank, in two's complement.
+
+        Raise `ValueError` if it takes more than half of the ranks.
+        """
+        rank = round(Fraction(units) / Fraction(2) ** right)
+        if abs(rank) >= 1 << _SHIFTED_RANK_BITS - 2:
             raise ValueError(
                 f"due time: {abs(units)} of the switch's units of time after the flow's offset are"
                 " too many for the unit of its job; give it a due time that is nearer to its"
                 " offset"
             )
-        return found % (1 << _SHIFTED_RANK_BITS)
+        return rank % (1 << _SHIFTED_RANK_BITS)
 
 
 _FIRST_LEFT = 16
@@ -213,39 +225,43 @@ class Units:
     """The number of no shift. The bytes become a time, or a rank if there are `shifts`."""
 
     def right_shift(self, largest: int, bits: int) -> int:
-        """Return the number of bits by which the switch shifts times up to `largest` so that they
-        fit `bits`.
-        """
+        """Return the bits by which the switch shifts times up to `largest` right to fit `bits`."""
         if self.shifts is None:
             return 0
-        return min(max(0, largest.bit_length() - bits), self.shifts.most_right)
+        surplus = max(0, largest.bit_length() - bits)
+        return min(surplus, self.shifts.most_right)
 
     def left_shift(self, right: int | None) -> int:
-        """Return the number by which the switch knows that bytes left are shifted right by so many
-        bits, to the left if negative; None: they do not count. Raise `ValueError` for a shift to
-        the left that it does not have."""
-        none = (1 << self.left_shift_bits) - 1
+        """Return the number by which a switch knows a shift of bytes left to the right.
+
+        A negative shift is to the left; None: bytes do not count. Raise `ValueError` for a shift to
+        the left that it does not have.
+        """
+        nothing = (1 << self.left_shift_bits) - 1
         if right is None:
-            return none
+            return nothing
         if right < -self.left_shift_bias:
             raise ValueError(
                 "bytes left of a flow count too much: the switch shifts them to the left by"
                 f" {self.left_shift_bias} bits, not by {-right}; give the flow a larger left_shift"
             )
         # A larger shift than the largest leaves nothing, or next to nothing.
-        return min(right + self.left_shift_bias, none)
+        return min(right + self.left_shift_bias, nothing)
 
     def profile(
-        self, steps: tuple[KeyRange, ...], right: int = 0, at_zero: int = 0
+        self,
+        steps: tuple[KeyRange, ...],
+        right: int = 0,
+        at_zero: int = 0,
     ) -> LevelProfile:
-        """Return the profile of keys that were shifted right by so many bits and are not relative
-        to the port.
+        """Return the profile of keys shifted right by so many bits, not relative to the port.
 
         A slack of 0 has the key `at_zero`, where the switch does not know that.
         """
         if self.shifts is None:
             return LevelProfile(steps)
-        return LevelProfile(steps, self.shifts.period(right, steps[-1].queue, head_start=at_zero))
+        lowest = steps[-1].queue
+        return LevelProfile(steps, self.shifts.period(right, lowest, head_start=at_zero))
 
 
 def shifted(number: int, right: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,6 +13,8 @@ from echelon.planning.rankings.base import (
     EngineRanking,
     HostOrder,
     Rank,
+    ToNumber,
+    UncoupledExecution,
 )
 from echelon.planning.rankings.in_switches import (
     LevelProfile,
@@ -26,8 +28,7 @@ from echelon.planning.rankings.in_switches import (
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Packets that arrive between `begin_s` and `end_s` of each period go to queue `inside`, all
-    others to `outside`.
+    """Ranking by a window of each period: `inside` from `begin_s` to `end_s`, else `outside`.
 
     Periods of `period_s` follow each other from the start of the first iteration of the flow's job
     that the switch sees. If `begin_s` is after `end_s`, the window extends into the next period.
@@ -41,36 +42,38 @@ class Window:
 
     @property
     def queues(self) -> range:
-        return range(min(self.inside, self.outside), max(self.inside, self.outside) + 1)
+        lowest, highest = sorted((self.inside, self.outside))
+        return range(lowest, highest + 1)
 
-    def action(self, at: SwitchNumbers) -> RankingAction:
-        units = at.units
+    def action(self, switch: SwitchNumbers) -> RankingAction:
+        units = switch.units
         period = units.time.unsigned("the period of", self.period_s, units.offset_bits)
         if not period:
             raise ValueError(
                 f"a period of {float(self.period_s):g} s is too short: switches count"
                 f" {units.time.plural}"
             )
-        profile = at.profile(
-            ("window", self.period_s, self.begin_s, self.end_s, self.inside, self.outside),
-            lambda: self._profile(period, units),
-        )
-        numbers = {"group": at.group("window"), "profile": profile}
-        return RankingAction("window", {**numbers, f"period_{units.time.suffix}": period})
+        content = "window", self.period_s, self.begin_s, self.end_s, self.inside, self.outside
+        profile = switch.profile(content, lambda: self._profile(period, units))
+        arguments = {"group": switch.group("window"), "profile": profile}
+        arguments[f"period_{units.time.suffix}"] = period
+        return RankingAction("window", arguments)
 
     def _profile(self, period: int, units: Units) -> LevelProfile:
-        """Return what maps keys to queues. A key is the time left in the period: `period` at its
-        beginning, 1 at its end, and a part of it if the switch shifts it."""
+        """Return what maps keys to queues.
+
+        A key is the time left in the period: `period` at its beginning, 1 at its end, and a part of
+        it if the switch shifts it.
+        """
         right = units.right_shift(period, units.key_bits)
-        begin, end = (
-            shifted(period - units.time.count(at_s) + 1, right)
-            for at_s in (self.begin_s, self.end_s)
-        )
-        edges = (begin, end)
-        order = (self.inside, self.outside, self.inside)
-        if begin >= end:
-            edges = (end, begin)
-            order = (self.outside, self.inside, self.outside)
+        begin = shifted(period - units.time.count(self.begin_s) + 1, right)
+        end = shifted(period - units.time.count(self.end_s) + 1, right)
+        if begin < end:
+            edges = begin, end
+            order = self.inside, self.outside, self.inside
+        else:
+            edges = end, begin
+            order = self.outside, self.inside, self.outside
         return units.profile(steps(edges, order, units.key_bits), right)
 
     def at_host(self) -> HostOrder:
@@ -85,48 +88,59 @@ class Window:
         return EngineRanking(EngineKind.WINDOW, self.outside, self.inside, "", times=times_s)
 
     @staticmethod
-    def execution(number: Callable[[Fraction], Number]) -> WindowExecution:
+    def execution(number: ToNumber) -> WindowExecution:
         return WindowExecution(number)
 
 
-class WindowExecution:
+class WindowExecution(UncoupledExecution):
     """The execution of `Window`: when the periods of each job began, which all switches share."""
 
-    def __init__(self, number: Callable[[Fraction], Number]) -> None:
+    def __init__(self, number: ToNumber) -> None:
         self._number = number
         self._begin_s: dict[str, Number] = {}
         """The time when the first flow of each job started."""
 
-    def started(self, now_s: Number, flow: ActiveFlow, ranking: Window) -> None:
+    def started(
+        self,
+        now_s: Number,
+        flow: ActiveFlow,
+        ranking: Window,
+    ) -> None:
         self._begin_s.setdefault(flow.job, now_s)
 
-    def finished(self, now_s: Number, flow: ActiveFlow, ranking: Window) -> None:
-        pass
-
     def ranks(
-        self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Window]]
+        self,
+        now_s: Number,
+        port: Link,
+        flows: Sequence[tuple[ActiveFlow, Window]],
     ) -> list[Rank]:
-        return [self._rank(now_s, self._begin_s[flow.job], ranking) for flow, ranking in flows]
+        ranks = []
+        for flow, ranking in flows:
+            origin_s = self._begin_s[flow.job]
+            ranks.append(self._rank(now_s, origin_s, ranking))
+        return ranks
 
-    def neighbourhood(self, flow: ActiveFlow, ranking: Window) -> None:
-        return None
-
-    def _rank(self, now_s: Number, origin_s: Number, window: Window) -> Rank:
-        period_s, begin_s, end_s = map(
-            self._number, (window.period_s, window.begin_s, window.end_s)
-        )
+    def _rank(
+        self,
+        now_s: Number,
+        origin_s: Number,
+        window: Window,
+    ) -> Rank:
+        period_s = self._number(window.period_s)
+        begin_s = self._number(window.begin_s)
+        end_s = self._number(window.end_s)
         if begin_s == end_s:
             return Rank(window.outside)
         # Rounding may put `now_s` into the period before, so that is where the search begins.
         period = int((now_s - origin_s) // period_s) - 1
         while True:
-            changes = sorted(
-                ((origin_s + (period * period_s + at_s), queue))
-                for at_s, queue in ((begin_s, window.inside), (end_s, window.outside))
-            )
+            open_s = origin_s + (period * period_s + begin_s)
+            close_s = origin_s + (period * period_s + end_s)
+            # Until the window opens, a flow is outside, and until it closes, inside.
+            changes = [(open_s, window.outside), (close_s, window.inside)]
+            if close_s < open_s:
+                changes.reverse()
             for change_s, queue in changes:
                 if change_s > now_s:
-                    return Rank(
-                        window.outside if queue == window.inside else window.inside, change_s
-                    )
+                    return Rank(queue, change_s)
             period += 1

@@ -11,14 +11,14 @@ absolute.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Self
 
 from echelon.model.fabric.choices.addressed import next_hop
 from echelon.model.fabric.model import Fabric
 from echelon.model.p4program import constants
-from echelon.planning.plan import FlowPlan, Plan
+from echelon.planning.plan import FlowPlan, Plan, PortSchedule
 from echelon.planning.policies.levels import MIN_SHARE, strict
 from echelon.planning.rankings.deadline import Deadline
 from echelon.planning.rankings.in_switches import KeyRange, LevelProfile, Units
@@ -34,10 +34,13 @@ The rank of a job that is on time grows from below -1 to 0 while it sends, and w
 former iterations lifts it. Of five choices, this one was best on eleven even seeds of `echelon
 evaluate` (docs/ranking-at-hosts.md)."""
 APART = 25
-"""How many times as far apart as in switches copies of a job are that start together. A switch
-sends the most urgent first, however little it is ahead; absolute levels tell two jobs apart only if
-a step is between them."""
-_MOVING, _STRICT = strict(MIN_SHARE), strict()
+"""How many times as far apart as in switches copies of a job are that start together.
+
+A switch sends the most urgent first, however little it is ahead. Absolute levels tell two jobs
+apart only if a step is between them.
+"""
+_MOVING = strict(MIN_SHARE)
+_STRICT = strict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +84,21 @@ class HostRule:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> Self:
-        """Return what `to_document` returned."""
-        given = dict(document)
-        identity = dict(document["identity"])
-        if "idle_gap_s" in identity:
-            reported = identity["reported"]
-            identity["idle_gap_s"] = Fraction(identity["idle_gap_s"])
-            identity["reported"] = (
-                None if reported is None else tuple((one, other) for one, other in reported)
-            )
-            given["identity"] = SegmentIdentity(**identity)
-        else:
-            given["identity"] = ShimIdentity(**identity)
-        given["levels"] = tuple(KeyRange(*level) for level in document["levels"])
-        return cls(**given)
+        """Return the rule of which `to_document` made a document."""
+        values = dict(document)
+        values["identity"] = _identity_of(document["identity"])
+        values["levels"] = tuple(KeyRange(*level) for level in document["levels"])
+        return cls(**values)
+
+
+def _identity_of(document: Mapping[str, Any]) -> Identity:
+    if "idle_gap_s" not in document:
+        return ShimIdentity(**document)
+    values = dict(document)
+    values["idle_gap_s"] = Fraction(document["idle_gap_s"])
+    if document["reported"] is not None:
+        values["reported"] = tuple((src, dst) for src, dst in document["reported"])
+    return SegmentIdentity(**values)
 
 
 def lower_at_hosts(
@@ -120,36 +124,56 @@ def lower_at_hosts(
 
 
 def for_code_points(plan: Plan) -> Plan:
-    """Return the plan without the shares that keep packets moving in lower queues until they are
-    ranked anew, which switches that do not rank have no use for. Other shares stay, and are refused
-    where switches have none."""
-    schedules = {port: _STRICT if of == _MOVING else of for port, of in plan.schedules.items()}
-    if plan.default_schedule == _MOVING:
-        default = _STRICT
-    else:
-        default = plan.default_schedule
-    return plan.with_rankings({}, default_schedule=default, schedules=schedules)
+    """Return the plan without the shares that keep packets moving in lower queues.
+
+    Packets move there until they are ranked once more, so switches that do not rank have no use for
+    those shares. Other shares stay, and are refused where switches have none.
+    """
+    schedules = {port: _without_moving(schedule) for port, schedule in plan.schedules.items()}
+    default = _without_moving(plan.default_schedule)
+    return plan.with_rankings(
+        {},
+        default_schedule=default,
+        schedules=schedules,
+    )
 
 
-def _check_path(flow: FlowPlan, fabric: Fabric, able: Capabilities) -> None:
-    for switch, following in zip(flow.path[1:-1], flow.path[2:], strict=True):
-        taken = next_hop(fabric, switch, flow.path[-1])
-        if taken != following:
+def _without_moving(schedule: PortSchedule) -> PortSchedule:
+    return _STRICT if schedule == _MOVING else schedule
+
+
+def _check_path(
+    flow: FlowPlan,
+    fabric: Fabric,
+    able: Capabilities,
+) -> None:
+    for switch, planned in zip(flow.path[1:-1], flow.path[2:], strict=True):
+        hop = next_hop(fabric, switch, flow.path[-1])
+        if hop != planned:
             raise LoweringError(
                 f"job {flow.job}, flow {flow.flow}: switch {switch}: target {able.target} forwards"
-                f" by address, to {taken}, and the plan's path goes to {following}; give the fabric"
+                f" by address, to {hop}, and the plan's path goes to {planned}; give the fabric"
                 " 'paths: address'",
                 flow.job,
             )
 
 
-def _rule(flow: FlowPlan, identity: Identity, able: Capabilities) -> HostRule:
+def _rule(
+    flow: FlowPlan,
+    identity: Identity,
+    able: Capabilities,
+) -> HostRule:
     ranking = flow.ranking
     top = 0
     if isinstance(ranking, Deadline) and ranking.relative is not None:
         relative = ranking.relative
         head_start = relative.head_start + (APART - 1) * relative.apart
-        ranking = replace(ranking, relative=replace(relative, steps=STEPS, head_start=head_start))
+        at_hosts = replace(
+            relative,
+            steps=STEPS,
+            head_start=head_start,
+        )
+        ranking = replace(ranking, relative=at_hosts)
         top = round(TOP * constants()["RANK_UNIT"])
     numbers = _Numbers(able.units)
     action, arguments = ranking.action(numbers)
@@ -161,43 +185,47 @@ def _rule(flow: FlowPlan, identity: Identity, able: Capabilities) -> HostRule:
             f"target {able.target}: hosts rank by deadline or into fixed queues, not by '{action}';"
             " choose another policy, or switches that rank"
         )
-    assert numbers.made is not None
-    period = dict(numbers.made.period)
-    return replace(
+    assert numbers.levels is not None
+    timed = replace(
         rule,
-        echelonflow=numbers.name,
+        echelonflow=numbers.echelonflow_name,
         offset_us=arguments["offset_us"],
         due_us=arguments["due_us"],
         left_shift=arguments["left_shift"],
-        levels=numbers.made.steps,
+        levels=numbers.levels.steps,
+        top=top,
+    )
+    period = dict(numbers.levels.period)
+    return replace(
+        timed,
         factor=period.get("factor", 0),
         factor_shift=period.get("factor_shift", 0),
         rank_at_zero=period.get("rank_at_zero", 0),
         alone_us=period.get("alone_tardiness_us", 0),
-        top=top,
     )
 
 
 @dataclass
 class _Numbers:
-    """What a ranking asks for, of a host (an
-    `echelon.planning.rankings.in_switches.SwitchNumbers`).
+    """What a ranking asks for, noted for a host, which needs no numbers.
+
+    It is an `echelon.planning.rankings.in_switches.SwitchNumbers`.
     """
 
     units: Units
     whole_bytes: int | None = None
-    name: str = ""
-    made: LevelProfile | None = field(default=None)
+    echelonflow_name: str = ""
+    levels: LevelProfile | None = None
 
     def echelonflow(self, name: str) -> int:
-        self.name = name
+        self.echelonflow_name = name
         return 0
 
     def group(self, name: str) -> int:
         return 0
 
     def profile(self, content: Hashable, make: Callable[[], LevelProfile]) -> int:
-        self.made = make()
+        self.levels = make()
         return 0
 
     def once(self, ranking: object, make: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:

@@ -130,7 +130,13 @@ class LoweringError(CodedError, ValueError):
 
     code: Code = "does-not-fit"
 
-    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        job: str | None = None,
+        *,
+        code: Code | None = None,
+    ) -> None:
         super().__init__(reason, code=code)
         self.job = job
         """The job without which the rest may fit; None: no single job is at fault."""

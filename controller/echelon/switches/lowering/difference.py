@@ -4,10 +4,10 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
-from echelon.switches.lowering.intent import Intent, Part, QueueSetting, TableEntry
+from echelon.switches.lowering.intent import Intent, QueueSetting, TableEntry
 
 OwnedEntry = tuple[str, TableEntry]
 """An entry, and the owner of the part of the intent that it belongs to."""
@@ -34,26 +34,49 @@ def difference(before: Intent, after: Intent) -> IntentDifference:
     that differ.
     """
     # A part that did not change is the same object.
-    kept = {id(part) for part in before.parts} & {id(part) for part in after.parts}
-    old = dict(_entries(part for part in before.parts if id(part) not in kept))
-    new = dict(_entries(part for part in after.parts if id(part) not in kept))
-    queues = {(queue.port, queue.queue): queue for queue in before.queues}
+    former = {id(part) for part in before.parts}
+    kept = former.intersection(map(id, after.parts))
+    old = _entries_by_key(before, kept)
+    new = _entries_by_key(after, kept)
+
+    added = []
+    changed = []
+    for key, owned in new.items():
+        if key not in old:
+            added.append(owned)
+            continue
+        _, old_entry = old[key]
+        _, new_entry = owned
+        if old_entry.actions != new_entry.actions:
+            changed.append(owned)
+    removed = [owned for key, owned in old.items() if key not in new]
+
     return IntentDifference(
-        after.switch,
-        added=tuple(entry for key, entry in new.items() if key not in old),
-        changed=tuple(
-            entry
-            for key, entry in new.items()
-            if key in old and old[key][1].actions != entry[1].actions
-        ),
-        removed=tuple(entry for key, entry in old.items() if key not in new),
-        queues=tuple(
-            (was, now) for now in after.queues if (was := queues[now.port, now.queue]) != now
-        ),
+        switch=after.switch,
+        added=tuple(added),
+        changed=tuple(changed),
+        removed=tuple(removed),
+        queues=_changed_queues(before, after),
     )
 
 
-def _entries(parts: Iterable[Part]) -> Iterator[tuple[tuple[object, ...], OwnedEntry]]:
-    for part in parts:
+def _entries_by_key(intent: Intent, kept: Collection[int]) -> dict[Hashable, OwnedEntry]:
+    """Return the entries of an intent's parts, without the parts that are `kept` (by identity)."""
+    entries: dict[Hashable, OwnedEntry] = {}
+    for part in intent.parts:
+        if id(part) in kept:
+            continue
         for entry in part.entries:
-            yield (entry.table, frozenset(entry.match), entry.priority), (part.owner, entry)
+            key = (entry.table, frozenset(entry.match), entry.priority)
+            entries[key] = (part.owner, entry)
+    return entries
+
+
+def _changed_queues(before: Intent, after: Intent) -> tuple[tuple[QueueSetting, QueueSetting], ...]:
+    settings = {(setting.port, setting.queue): setting for setting in before.queues}
+    changed = []
+    for new in after.queues:
+        old = settings[new.port, new.queue]
+        if old != new:
+            changed.append((old, new))
+    return tuple(changed)

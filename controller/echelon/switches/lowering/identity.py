@@ -21,9 +21,10 @@ FiveTuple = tuple[str, str, str, int, int]
 """A connection: (protocol, source address, destination address, source port, destination port).
 Ends of RoCE have the numbers of their queue pairs in place of ports."""
 
-UNPLANNED, LEAST_UNPLANNED_BYTES = Fraction(1, 20), 1 << 13
-"""How much a connection may send in an iteration beyond what the plan knows: this part of it, or
-that many bytes if they are more."""
+UNPLANNED = Fraction(1, 20)
+"""The part of an iteration that a connection may send beyond what the plan knows..."""
+LEAST_UNPLANNED_BYTES = 1 << 13
+"""... or so many bytes, if they are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +72,19 @@ class SegmentIdentity:
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """Return the ranges of the flow's positions: the first byte of each, and the first byte
-        after it.
+        """Return the ranges of the flow's positions, each as its first byte and that after it.
 
         What programs send beyond what plans know, such as headers of messages, comes after the last
         flow of an iteration. It belongs to that flow: in the queue of best effort, it would
         overtake what its connection has sent before, and the sender would send all of that again.
         """
-        own = self.start_bytes, self.end_bytes
-        if self.by_bytes or not self.start_bytes < self.end_bytes == self.iteration_bytes:
-            return (own,)
+        planned = (self.start_bytes, self.end_bytes)
+        is_last = self.start_bytes < self.end_bytes == self.iteration_bytes
+        if self.by_bytes or not is_last:
+            return (planned,)
         unplanned_bytes = max(LEAST_UNPLANNED_BYTES, int(self.iteration_bytes * UNPLANNED))
-        return own, (self.end_bytes, min(self.end_bytes + unplanned_bytes, COUNTED_BYTES - 1))
+        end_bytes = min(self.end_bytes + unplanned_bytes, COUNTED_BYTES - 1)
+        return planned, (self.end_bytes, end_bytes)
 
     @property
     def five_tuple(self) -> FiveTuple:
@@ -103,14 +105,12 @@ Identity = ShimIdentity | SegmentIdentity
 
 
 def number_shims(jobs: Sequence[Job]) -> dict[FlowKey, ShimIdentity]:
-    """Number jobs and flows for senders that write the shim: jobs from 1 in their order, flows from
-    0 in theirs.
-    """
-    return {
-        (job.name, flow.name): ShimIdentity(number, index)
-        for number, job in enumerate(jobs, start=1)
-        for index, flow in enumerate(job.flows)
-    }
+    """Number jobs (from 1) and their flows (from 0) in their order, for senders of the shim."""
+    identities = {}
+    for number, job in enumerate(jobs, start=1):
+        for index, flow in enumerate(job.flows):
+            identities[job.name, flow.name] = ShimIdentity(number, index)
+    return identities
 
 
 SHIM_NUMBERS = 1 << 16
@@ -118,10 +118,13 @@ SHIM_NUMBERS = 1 << 16
 
 
 def identities_of(
-    job: Job, number: int, spec: JobSpec, fabric: Fabric, reported: Collection[FiveTuple] = ()
+    job: Job,
+    number: int,
+    spec: JobSpec,
+    fabric: Fabric,
+    reported: Collection[FiveTuple] = (),
 ) -> Mapping[str, Identity]:
-    """Return how switches recognise each flow of a job, as the `recognition` section of its file
-    says.
+    """Return how switches recognise each flow of a job, by the `recognition` section of its file.
 
     By shim, flows are numbered from 0 in the job's order and the job is `number`. By bytes, each
     pair of workers has one connection, which carries its flows in the order of
@@ -129,14 +132,12 @@ def identities_of(
     to the other. Workers are hosts of `fabric`. Raise `LoweringError` for more flows than the shim
     can number.
     """
-    return _RECOGNITIONS[spec.recognition.by](job, number, spec, fabric, reported)
+    recognise = _RECOGNITIONS[spec.recognition.by]
+    return recognise(job, number, spec, fabric, reported)
 
 
-def _between_two(job: Job) -> Job:
-    """Return the job.
-
-    Raise `LoweringError` if it has a flow among several hosts, whose packets carry the shim.
-    """
+def _check_between_two(job: Job) -> None:
+    """Refuse a flow among several hosts, whose packets carry the shim."""
     for flow in job.flows:
         if flow.among:
             raise LoweringError(
@@ -145,11 +146,14 @@ def _between_two(job: Job) -> Job:
                 " {by: shim}', or use another algorithm such as 'ring')",
                 job.name,
             )
-    return job
 
 
 def _by_shim(
-    job: Job, number: int, _spec: JobSpec, _fabric: Fabric, _reported: Collection[FiveTuple]
+    job: Job,
+    number: int,
+    _spec: JobSpec,
+    _fabric: Fabric,
+    _reported: Collection[FiveTuple],
 ) -> dict[str, Identity]:
     if max(len(job.flows), number + 1) > SHIM_NUMBERS:
         raise LoweringError(
@@ -161,7 +165,11 @@ def _by_shim(
 
 
 def _by_bytes(
-    job: Job, _number: int, spec: JobSpec, fabric: Fabric, _reported: Collection[FiveTuple]
+    job: Job,
+    _number: int,
+    spec: JobSpec,
+    fabric: Fabric,
+    _reported: Collection[FiveTuple],
 ) -> Mapping[str, Identity]:
     recognition = spec.recognition
     # The file's loader has checked this.
@@ -172,21 +180,29 @@ def _by_bytes(
         return _segments(job, recognition, fabric, lambda src, dst: (pairs[dst], pairs[src]))
     assert recognition.source_port is not None
     assert recognition.destination_port is not None
-    ports = recognition.source_port, recognition.destination_port
+    ports = (recognition.source_port, recognition.destination_port)
     return _segments(job, recognition, fabric, lambda _src, _dst: ports)
 
 
 def _by_agent(
-    job: Job, _number: int, spec: JobSpec, fabric: Fabric, reported: Collection[FiveTuple]
+    job: Job,
+    _number: int,
+    spec: JobSpec,
+    fabric: Fabric,
+    reported: Collection[FiveTuple],
 ) -> Mapping[str, Identity]:
     ports: dict[tuple[str, str], set[tuple[int, int]]] = {}
     for _, src, dst, src_port, dst_port in reported:
-        ports.setdefault((src, dst), set()).add((src_port, dst_port))
+        between = ports.setdefault((src, dst), set())
+        between.add((src_port, dst_port))
+
+    identities: dict[str, Identity] = {}
     segments = _segments(job, spec.recognition, fabric, lambda _src, _dst: (0, 0))
-    return {
-        flow: replace(one, reported=tuple(sorted(ports.get((one.src_ipv4, one.dst_ipv4), ()))))
-        for flow, one in segments.items()
-    }
+    for flow, segment in segments.items():
+        hosts = (segment.src_ipv4, segment.dst_ipv4)
+        reported_ports = sorted(ports.get(hosts, ()))
+        identities[flow] = replace(segment, reported=tuple(reported_ports))
+    return identities
 
 
 def _segments(
@@ -195,16 +211,16 @@ def _segments(
     fabric: Fabric,
     ports: Callable[[str, str], tuple[int, int]],
 ) -> dict[str, SegmentIdentity]:
+    _check_between_two(job)
     gap_s = recognition.idle_gap
-    packet = recognition.mtu or 1
+    packet_bytes = recognition.mtu or 1
     assert gap_s is not None
-    out: dict[str, SegmentIdentity] = {}
-    for (src, dst), flows in connections(_between_two(job)).items():
+    segments: dict[str, SegmentIdentity] = {}
+    for (src, dst), flows in connections(job).items():
         src_port, dst_port = ports(src, dst)
         # Whole packets of RoCE: a message begins with a packet of its own.
-        edges = list(
-            accumulate((-(-flow.size_bytes // packet) * packet for flow in flows), initial=0)
-        )
+        packets = (-(-flow.size_bytes // packet_bytes) for flow in flows)
+        edges = [packet_bytes * count for count in accumulate(packets, initial=0)]
         if edges[-1] >= COUNTED_BYTES:
             raise LoweringError(
                 f"job {job.name}: the packets from {src} to {dst} count as {edges[-1]} B in an"
@@ -212,7 +228,7 @@ def _segments(
                 job.name,
             )
         for flow, (start, end) in zip(flows, pairwise(edges), strict=True):
-            out[flow.name] = SegmentIdentity(
+            segments[flow.name] = SegmentIdentity(
                 src_ipv4=fabric.hosts[src].ipv4,
                 dst_ipv4=fabric.hosts[dst].ipv4,
                 protocol=recognition.protocol or "tcp",
@@ -226,7 +242,7 @@ def _segments(
                 by_bytes=recognition.iterations == "bytes",
                 mtu=recognition.mtu,
             )
-    return out
+    return segments
 
 
 _RECOGNITIONS: Mapping[str, Callable[..., Mapping[str, Identity]]] = {

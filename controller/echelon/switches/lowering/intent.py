@@ -37,16 +37,17 @@ def prefixes(interval: Interval, bits: int) -> tuple[Prefix, ...]:
     """Return the fewest prefixes of values of `bits` that together are `interval`, ascending; below
     2 * `bits`.
     """
-    found = []
+    blocks = []
     low = interval.low
     while low <= interval.high:
         # The largest block that begins here and does not exceed the interval.
         size = low & -low or 1 << bits
         while low + size - 1 > interval.high:
             size >>= 1
-        found.append(Prefix(low, bits - size.bit_length() + 1))
+        length = bits - size.bit_length() + 1
+        blocks.append(Prefix(low, length))
         low += size
-    return tuple(found)
+    return tuple(blocks)
 
 
 class ActionCall(NamedTuple):
@@ -109,6 +110,13 @@ FIRST_GROUP = 0x4000
 """The lowest number of a multicast group of ours; those below belong to others."""
 
 
+class Resources(NamedTuple):
+    """What a switch holds for a job besides its flows, because a plug-in asks for it."""
+
+    entries: tuple[TableEntry, ...]
+    groups: tuple[MulticastGroup, ...]
+
+
 class KnownFlow(NamedTuple):
     """A flow that a switch recognises."""
 
@@ -131,24 +139,31 @@ class Part:
     owner: str
     """The owner, shown to people: `FABRIC`, ``promotion``, ``profile N``, or the name of a job."""
     entries: tuple[TableEntry, ...]
-    known: tuple[KnownFlow, ...] = ()
-    """The flows whose packets the part's entries recognise; their entries are the first ones, in
-    the same order.
+    flows: tuple[KnownFlow, ...] = ()
+    """The flows whose packets the part's entries recognise.
+
+    Their entries are the first ones of the part, in the same order.
     """
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """The index in `known` of each flow."""
-        return {flow.flow: index for index, flow in enumerate(self.known)}
+        """The index in `flows` of each flow."""
+        return {flow.flow: index for index, flow in enumerate(self.flows)}
 
     def with_entries(self, entries: Mapping[str, TableEntry]) -> Self:
         """Return this part with other entries of some of its flows."""
         all_entries = list(self.entries)
-        known = list(self.known)
+        flows = list(self.flows)
         for flow, entry in entries.items():
             place = self.places[flow]
-            all_entries[place], known[place] = entry, known[place]._replace(entry=entry)
-        part = replace(self, entries=tuple(all_entries), known=tuple(known))
+            all_entries[place] = entry
+            flows[place] = flows[place]._replace(entry=entry)
+        part = replace(
+            self,
+            entries=tuple(all_entries),
+            flows=tuple(flows),
+        )
+        # The flows are the same ones, so the index need not be made again.
         part.__dict__["places"] = self.places
         return part
 
@@ -182,13 +197,13 @@ class Intent:
     @cached_property
     def flows(self) -> Mapping[int, tuple[str, str]]:
         """(job, flow) by the number that this switch reports in digests. Numbers have gaps."""
-        return {flow.number: (flow.job, flow.flow) for part in self.parts for flow in part.known}
+        return {flow.number: (flow.job, flow.flow) for part in self.parts for flow in part.flows}
 
     @cached_property
-    def _of_job(self) -> Mapping[str, Part]:
-        return {part.owner: part for part in self.parts if part.known}
+    def _jobs(self) -> Mapping[str, Part]:
+        return {part.owner: part for part in self.parts if part.flows}
 
     def flow_entry(self, job: str, flow: str) -> TableEntry:
         """Return the entry that ranks a flow and counts its bytes."""
-        part = self._of_job[job]
-        return part.known[part.places[flow]].entry
+        part = self._jobs[job]
+        return part.flows[part.places[flow]].entry

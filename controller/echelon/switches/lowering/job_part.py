@@ -25,12 +25,12 @@ from echelon.switches.lowering.intent import (
     Match,
     MulticastGroup,
     Part,
+    Resources,
     TableEntry,
     prefixes,
 )
 from echelon.switches.lowering.numbering import ExhaustedError, JobNumbers
 from echelon.switches.lowering.parts import entry, ipv4, mac
-from echelon.switches.lowering.trees import HeldTree
 
 HEAD_SHARE = 1 - UNPLANNED
 """The share of an iteration's bytes that has to pass before a silence ends it."""
@@ -47,21 +47,18 @@ class LoweredJob:
     connections: int = 0
     """The number of connections by which the switch recognises it."""
     groups: tuple[MulticastGroup, ...] = ()
-    """The multicast group of each of its trees."""
+    """Its multicast groups."""
 
-    def with_trees(self, trees: Sequence[HeldTree]) -> LoweredJob:
-        """Return the job with what the switch holds for its trees."""
-        entries = (*self.part.entries, *(one for tree in trees for one in tree.entries))
-        return replace(
-            self,
-            part=replace(self.part, entries=entries),
-            groups=tuple(tree.group for tree in trees),
-        )
+    def with_resources(self, resources: Resources) -> LoweredJob:
+        """Return the job with what the switch holds besides its flows."""
+        entries = (*self.part.entries, *resources.entries)
+        part = replace(self.part, entries=entries)
+        return replace(self, part=part, groups=resources.groups)
 
 
 Same = dict[tuple[int, int, int | None], Mapping[str, int]]
-"""Arguments that are the same at all switches of a kind, by ranking, units and `whole_bytes`; the
-first two by identity."""
+"""Arguments that are the same at all switches of a kind, by the identities of ranking and units,
+and by `whole_bytes`."""
 
 
 def lower_job(
@@ -75,95 +72,122 @@ def lower_job(
 ) -> LoweredJob:
     """Lower the `flows` of a job that pass a switch, recognised by `identities` (by flow).
 
-    `same` is of the job while it is lowered, empty at the first switch.
-    Raise `LoweringError` or `echelon.switches.lowering.numbering.ExhaustedError`.
+    `same` is of the job while it is lowered, empty at the first switch. Raise `LoweringError` or
+    `echelon.switches.lowering.numbering.ExhaustedError`.
     """
-    return _JobAtSwitch(switch, identities, fabric, numbers, capabilities, same).lower(flows)
+    job = _JobAtSwitch(switch, identities, fabric, numbers, capabilities, same)
+    return job.lower(flows)
 
 
 def requeued(lowered: LoweredJob, queues: Mapping[str, Fixed]) -> LoweredJob:
-    """Return a lowered job after some of its flows (by name) went from one fixed queue to
-    another.
-    """
+    """Return a job after some of its flows (by name) went from one fixed queue to another."""
     entries = {}
     for flow, ranking in queues.items():
-        entry = lowered.part.known[lowered.part.places[flow]].entry
-        (action,) = entry.actions
+        place = lowered.part.places[flow]
+        before = lowered.part.flows[place].entry
+        (action,) = before.actions
         arguments = {**dict(action.arguments), "queue": ranking.queue}
-        entries[flow] = entry._replace(actions=(ActionCall(action.name, tuple(arguments.items())),))
+        call = ActionCall(action.name, tuple(arguments.items()))
+        entries[flow] = before._replace(actions=(call,))
     return replace(lowered, part=lowered.part.with_entries(entries))
 
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
+    """A connection that a switch follows, or several that count as one."""
+
     number: int
     segment: SegmentIdentity
-    number_of: Callable[[FiveTuple], int]
+    numbers: JobNumbers
 
     def entries(
-        self, job: int, able: Capabilities, *, is_head: bool, is_shared: bool
+        self,
+        able: Capabilities,
+        *,
+        is_head: bool,
+        is_shared: bool,
     ) -> Iterator[TableEntry]:
-        time = able.units.time
+        """Yield the entries that recognise its packets, and those that answer them.
+
+        Args:
+            able: what the switch can carry.
+            is_head: whether it begins iterations of the job.
+            is_shared: whether it carries flows of the job both ways.
+        """
         segment = self.segment
-        counts = able.sequence_numbers and segment.protocol == "tcp"
-        in_sequence = counts and len(segment.five_tuples) == 1
-        if segment.by_bytes:
-            whole_bytes = segment.iteration_bytes
-        else:
-            whole_bytes = 0
-        for protocol, src, dst, src_port, dst_port in segment.five_tuples:
-            given = {
-                "connection": self.number,
-                "job": job,
-                "is_head": int(is_head),
-                f"gap_{time.suffix}": time.count(segment.idle_gap_s),
-                "head_bytes": int(segment.iteration_bytes * HEAD_SHARE),
-                **({"whole_bytes": whole_bytes} if able.iterations_by_bytes else {}),
-            }
+        arguments = self._arguments(able, is_head=is_head)
+        counts_sequence = able.sequence_numbers and segment.protocol == "tcp"
+        is_alone = len(segment.five_tuples) == 1
+        for connection in segment.five_tuples:
             if segment.mtu is not None:
-                # Each queue pair has packet numbers of its own.
-                pair = self.number_of((protocol, src, dst, src_port, dst_port))
-                to: dict[str, Match] = {"dst": ipv4(dst), "queue_pair": dst_port}
-                yield entry(
-                    "roce_connection", to, f"set_queue_pair_{segment.mtu}", **given, queue_pair=pair
-                )
+                yield self._queue_pair(connection, arguments)
                 continue
-            key: dict[str, Match] = {
-                "src": ipv4(src),
-                "dst": ipv4(dst),
-                "src_port": src_port,
-                "dst_port": dst_port,
-            }
-            if counts and not in_sequence:
+            key = _ends(connection)
+            if counts_sequence and not is_alone:
                 # Several that count as one: each has sequence numbers of its own.
-                one = self.number_of((protocol, src, dst, src_port, dst_port))
-                yield entry("tcp_connection", key, "set_one_of", **given, sequence_of=one)
+                number = self.numbers.connection(connection)
+                yield entry("tcp_connection", key, "set_one_of", **arguments, sequence_of=number)
                 continue
-            yield entry(
-                f"{protocol}_connection",
-                key,
-                "set_connection",
-                **given,
-                **({"in_sequence": int(in_sequence)} if able.sequence_numbers else {}),
-            )
-            if in_sequence:
-                back: dict[str, Match] = {}
-                back |= {
-                    "src": ipv4(dst),
-                    "dst": ipv4(src),
-                    "src_port": dst_port,
-                    "dst_port": src_port,
-                }
-                # With windows closed both ways, each side would take the other's acknowledgements
-                # for old ones, and send nothing more.
-                closes = int(segment.pause and not is_shared)
-                yield entry("tcp_answer", back, "set_answered", answered=self.number, closes=closes)
+            if able.sequence_numbers:
+                arguments["in_sequence"] = int(counts_sequence)
+            yield entry(f"{segment.protocol}_connection", key, "set_connection", **arguments)
+            if counts_sequence:
+                yield self._answer(connection, is_shared=is_shared)
+
+    def _arguments(self, able: Capabilities, *, is_head: bool) -> dict[str, int]:
+        segment = self.segment
+        time = able.units.time
+        arguments = {
+            "connection": self.number,
+            "job": self.numbers.register(),
+            "is_head": int(is_head),
+            f"gap_{time.suffix}": time.count(segment.idle_gap_s),
+            "head_bytes": int(segment.iteration_bytes * HEAD_SHARE),
+        }
+        if able.iterations_by_bytes:
+            # 0: only a silence begins the next iteration.
+            arguments["whole_bytes"] = segment.iteration_bytes if segment.by_bytes else 0
+        return arguments
+
+    def _queue_pair(self, connection: FiveTuple, arguments: Mapping[str, int]) -> TableEntry:
+        # Each queue pair has packet numbers of its own.
+        queue_pair = self.numbers.connection(connection)
+        _, _, dst, _, dst_port = connection
+        key: dict[str, Match] = {"dst": ipv4(dst), "queue_pair": dst_port}
+        action = f"set_queue_pair_{self.segment.mtu}"
+        return entry("roce_connection", key, action, **arguments, queue_pair=queue_pair)
+
+    def _answer(self, connection: FiveTuple, *, is_shared: bool) -> TableEntry:
+        """Return the entry for the acknowledgements of a connection, and its window."""
+        # With windows closed both ways, each side would take the other's acknowledgements for old
+        # ones, and send nothing more.
+        closes = int(self.segment.pause and not is_shared)
+        key = _ends(_reversed(connection))
+        return entry(
+            "tcp_answer",
+            key,
+            "set_answered",
+            answered=self.number,
+            closes=closes,
+        )
+
+
+def _ends(connection: FiveTuple) -> dict[str, Match]:
+    """Return the key of a connection over TCP or UDP."""
+    _, src, dst, src_port, dst_port = connection
+    return {"src": ipv4(src), "dst": ipv4(dst), "src_port": src_port, "dst_port": dst_port}
+
+
+def _reversed(connection: FiveTuple) -> FiveTuple:
+    protocol, src, dst, src_port, dst_port = connection
+    return (protocol, dst, src, dst_port, src_port)
 
 
 @dataclass
 class _JobAtSwitch:
-    """One job at one switch while it is lowered (an
-    `echelon.planning.rankings.base.SwitchNumbers`).
+    """One job at one switch while it is lowered.
+
+    It is an `echelon.planning.rankings.in_switches.SwitchNumbers`.
     """
 
     switch: str
@@ -180,97 +204,96 @@ class _JobAtSwitch:
     _profile: int = 0
 
     def lower(self, flows: Sequence[FlowPlan]) -> LoweredJob:
-        known = []
+        """Return the flows, how the switch recognises them, and the profiles that rank them."""
+        numbered = []
         classifiers: list[TableEntry] = []
         for flow in flows:
             number = self.numbers.flow(flow.flow)
-            known.append(KnownFlow(number, flow.job, flow.flow, self._flow_entry(number, flow)))
+            flow_entry = self._flow_entry(number, flow)
+            known_flow = KnownFlow(number, flow.job, flow.flow, flow_entry)
+            numbered.append(known_flow)
             classifiers += self._classifiers(number, flow)
-        head = next(iter(self.connections.values()), None)
+
+        connection_count = 0
         both_ways = self._both_ways()
-        connections = [
-            one
-            for connection in self.connections.values()
-            for one in connection.entries(
-                self.numbers.register(),
+        for index, connection in enumerate(self.connections.values()):
+            five_tuples = connection.segment.five_tuples
+            connection_count += len(five_tuples)
+            is_shared = not both_ways.isdisjoint(five_tuples)
+            classifiers += connection.entries(
                 self.capabilities,
-                is_head=connection is head,
-                is_shared=not both_ways.isdisjoint(connection.segment.five_tuples),
+                is_head=index == 0,
+                is_shared=is_shared,
             )
-        ]
-        entries = (*(flow.entry for flow in known), *classifiers, *connections)
-        recognised = sum(
-            len(connection.segment.five_tuples) for connection in self.connections.values()
-        )
-        return LoweredJob(Part(self.numbers.job, entries, tuple(known)), self.profiles, recognised)
+
+        flow_entries = [flow.entry for flow in numbered]
+        part = Part(self.numbers.job, (*flow_entries, *classifiers), tuple(numbered))
+        return LoweredJob(part, self.profiles, connection_count)
 
     def _flow_entry(self, number: int, flow: FlowPlan) -> TableEntry:
-        following = flow.path[flow.path.index(self.switch) + 1]
-        match self.identities[flow.flow]:
-            case SegmentIdentity(start_bytes=start, end_bytes=end) if (
-                not self.capabilities.left_by_position
-            ):
-                self.whole_bytes = end - start
-            case _:
-                self.whole_bytes = None
+        """Return the entry with a flow's next hop and ranking."""
+        identity = self.identities[flow.flow]
+        self.whole_bytes = None
+        if isinstance(identity, SegmentIdentity) and not self.capabilities.left_by_position:
+            self.whole_bytes = identity.end_bytes - identity.start_bytes
         try:
             action, arguments = flow.ranking.action(self)
         except ExhaustedError:
             raise
         except ValueError as error:
             raise LoweringError(f"job {flow.job}, flow {flow.flow}: {error}", flow.job) from None
+
+        place = flow.path.index(self.switch)
+        next_hop = flow.path[place + 1]
+        destination = self.fabric.hosts[flow.path[-1]]
         return entry(
             "flow",
             {"flow": number},
             action,
-            port=self.fabric.port_to[self.switch, following],
-            dst_mac=mac(self.fabric.hosts[flow.path[-1]].mac),
+            port=self.fabric.port_to[self.switch, next_hop],
+            dst_mac=mac(destination.mac),
             **arguments,
         )
 
     def _classifiers(self, number: int, flow: FlowPlan) -> Iterator[TableEntry]:
+        """Yield the entries that tell which packets are of a flow."""
         match self.identities[flow.flow]:
             case ShimIdentity(job=job, flow=in_shim):
                 yield entry("shim_flow", {"job": job, "flow": in_shim}, "set_flow", flow=number)
             case SegmentIdentity() as segment:
                 connection = self._connection(segment)
                 for start_bytes, end_bytes in segment.ranges:
-                    whole = Interval(start_bytes, end_bytes - 1)
-                    positions = (
-                        (whole,)
-                        if self.capabilities.position_ranges
-                        else prefixes(whole, _POSITION_BITS)
-                    )
-                    for position in positions:
+                    arguments = {"flow": number, "end_bytes": end_bytes}
+                    for position in self._positions(start_bytes, end_bytes):
                         key: dict[str, Match] = {"connection": connection, "position": position}
-                        yield entry(
-                            "segment",
-                            key,
-                            "set_segment",
-                            priority=1,
-                            flow=number,
-                            end_bytes=end_bytes,
-                        )
+                        yield entry("segment", key, "set_segment", priority=1, **arguments)
+
+    def _positions(self, start_bytes: int, end_bytes: int) -> Sequence[Match]:
+        """Return the matches that together cover a range of positions."""
+        interval = Interval(start_bytes, end_bytes - 1)
+        if self.capabilities.position_ranges:
+            return (interval,)
+        return prefixes(interval, _POSITION_BITS)
 
     def _both_ways(self) -> AbstractSet[FiveTuple]:
         """Return the connections that may pause and carry flows of the job in both directions."""
-        if not any(connection.segment.pause for connection in self.connections.values()):
+        pauses = [connection.segment.pause for connection in self.connections.values()]
+        if not any(pauses):
             return frozenset()
-        segments = {
-            one.five_tuple: one
-            for one in self.identities.values()
-            if isinstance(one, SegmentIdentity)
-        }
-        tuples = {one for segment in segments.values() for one in segment.five_tuples}
-        return {one for one in tuples if (one[0], one[2], one[1], one[4], one[3]) in tuples}
+        connections: set[FiveTuple] = set()
+        for identity in self.identities.values():
+            if isinstance(identity, SegmentIdentity):
+                connections.update(identity.five_tuples)
+        return {connection for connection in connections if _reversed(connection) in connections}
 
     def _connection(self, segment: SegmentIdentity) -> int:
+        """Return the number of a flow's connection, which the switch follows from now on."""
         five_tuple = segment.five_tuple
         connection = self.connections.get(five_tuple)
         if connection is None:
-            connection = self.connections[five_tuple] = _Connection(
-                self.numbers.connection(five_tuple), segment, self.numbers.connection
-            )
+            number = self.numbers.connection(five_tuple)
+            connection = _Connection(number, segment, self.numbers)
+            self.connections[five_tuple] = connection
         return connection.number
 
     # -- what rankings ask for ---------------------------------------------------------------------
@@ -286,11 +309,12 @@ class _JobAtSwitch:
         return self.numbers.group(name)
 
     def once(self, ranking: object, make: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
-        key = id(ranking), id(self.units), self.whole_bytes
-        known = self.same.get(key)
-        if known is None:
-            known = self.same[key] = make()
-        return known
+        key = (id(ranking), id(self.units), self.whole_bytes)
+        arguments = self.same.get(key)
+        if arguments is None:
+            arguments = make()
+            self.same[key] = arguments
+        return arguments
 
     def profile(self, content: Hashable, make: Callable[[], LevelProfile]) -> int:
         if content != self._content:

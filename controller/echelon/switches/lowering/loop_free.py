@@ -17,7 +17,7 @@ A step begins when the switches hold the one before. Within a step they may be w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -58,37 +58,58 @@ def reroutes(
     trees.
     """
     dead = frozenset(map(frozenset, down))
-    out: dict[str, dict[str, tuple[Path, Path]]] = {}
-    for job, now in flows.items():
-        before = last.flows.get(job, now)
-        if before is now:
+    rerouted: dict[str, dict[str, tuple[Path, Path]]] = {}
+    for job, planned in flows.items():
+        former = last.flows.get(job, planned)
+        if former is planned:
             continue
-        paths = {flow.flow: flow.path for flow in before}
-        moved = {
-            flow.flow: (old, flow.path)
-            for flow in now
-            if (old := paths.get(flow.flow, flow.path)) != flow.path
-            and not (is_tree(old) or is_tree(flow.path))
-            and all(
-                last.fabric.port_to[link] == fabric.port_to.get(link)
-                and frozenset(link) not in dead
-                for link in pairwise(old)
-            )
-        }
+        moved = {}
+        for flow, (old, new) in _other_paths(former, planned).items():
+            if is_tree(old) or is_tree(new):
+                continue
+            if _still_leads(old, last.fabric, fabric, dead):
+                moved[flow] = (old, new)
         if moved and identities[job] == last.identities[job]:
-            out[job] = moved
-    return out
+            rerouted[job] = moved
+    return rerouted
+
+
+def _other_paths(
+    former: Iterable[FlowPlan], planned: Iterable[FlowPlan]
+) -> dict[str, tuple[Path, Path]]:
+    """Return the old and the new path of each flow that has two, by flow."""
+    old_paths = {flow.flow: flow.path for flow in former}
+    paths = {}
+    for flow in planned:
+        old = old_paths.get(flow.flow, flow.path)
+        if old != flow.path:
+            paths[flow.flow] = (old, flow.path)
+    return paths
+
+
+def _still_leads(
+    path: Path,
+    before: Fabric,
+    after: Fabric,
+    dead: Collection[frozenset[str]],
+) -> bool:
+    """Return whether all links of a path are where they were, and none of them is `dead`."""
+    for link in pairwise(path):
+        if frozenset(link) in dead:
+            return False
+        if before.port_to[link] != after.port_to.get(link):
+            return False
+    return True
 
 
 @dataclass(slots=True)
 class _Turns:
-    """When the flows of a job are as the new plan has them at one switch: the number of the step,
-    by flow.
-    """
+    """The steps after which the flows of a job are as the new plan has them at one switch."""
 
     changed: dict[str, int] = field(default_factory=dict)
-    gone: dict[str, int] = field(default_factory=dict)
-    """Counted from the last step in which any flow changes."""
+    """The number of the step in which the switch sends a flow the new way, by flow."""
+    removed: dict[str, int] = field(default_factory=dict)
+    """The same for flows that the switch forgets, counted from the last step of any change."""
 
 
 class LoopFreeOrder:
@@ -100,29 +121,60 @@ class LoopFreeOrder:
 
     def __init__(self, paths: Mapping[str, Mapping[str, tuple[Path, Path]]]) -> None:
         self._turns: dict[str, dict[str, _Turns]] = {}
-        self._changes = removals = 0
+        self._changes = 0
+        """The number of steps in which switches send flows the new way."""
+        removals = 0
         for job, flows in paths.items():
             for flow, (old, new) in flows.items():
-                after = dict(pairwise(new))
-                before = dict(pairwise(old))
-                changing = [
-                    node
-                    for node in reversed(new[1:-1])
-                    if before.get(node, after[node]) != after[node]
-                ]
-                places = [old.index(node) for node in changing]
-                at_once = places == sorted(places, reverse=True)
-                for turn, node in enumerate(changing, start=1):
-                    self._at(node, job).changed[flow] = 1 if at_once else turn
-                self._changes = max(self._changes, 1 if at_once else len(changing))
-                leaving = [node for node in old[1:-1] if node not in after]
-                for turn, node in enumerate(leaving, start=1):
-                    self._at(node, job).gone[flow] = turn
-                removals = max(removals, len(leaving))
+                change_steps = self._order_changes(job, flow, old, new)
+                removal_steps = self._order_removals(job, flow, old, new)
+                self._changes = max(self._changes, change_steps)
+                removals = max(removals, removal_steps)
         self.steps = self._changes + removals
 
-    def _at(self, switch: str, job: str) -> _Turns:
-        return self._turns.setdefault(switch, {}).setdefault(job, _Turns())
+    def _order_changes(
+        self,
+        job: str,
+        flow: str,
+        old: Path,
+        new: Path,
+    ) -> int:
+        """Order the switches that send a flow to another next hop; return the number of steps."""
+        hop_before = dict(pairwise(old))
+        hop_after = dict(pairwise(new))
+        changing = []
+        for node in reversed(new[1:-1]):
+            hop = hop_after[node]
+            if hop_before.get(node, hop) != hop:
+                changing.append(node)
+
+        old_places = [old.index(node) for node in changing]
+        if old_places == sorted(old_places, reverse=True):
+            for node in changing:
+                self._turns_at(node, job).changed[flow] = 1
+            return 1
+        for turn, node in enumerate(changing, start=1):
+            self._turns_at(node, job).changed[flow] = turn
+        return len(changing)
+
+    def _order_removals(
+        self,
+        job: str,
+        flow: str,
+        old: Path,
+        new: Path,
+    ) -> int:
+        """Order the switches that a flow leaves; return the number of steps."""
+        turn = 0
+        for node in old[1:-1]:
+            if node not in new:
+                turn += 1
+                self._turns_at(node, job).removed[flow] = turn
+        return turn
+
+    def _turns_at(self, switch: str, job: str) -> _Turns:
+        turns_by_job = self._turns.setdefault(switch, {})
+        return turns_by_job.setdefault(job, _Turns())
 
     def between(
         self, before: Mapping[str, Intent], after: Mapping[str, Intent]
@@ -131,68 +183,95 @@ class LoopFreeOrder:
 
         An intent is the same object as in the step before if the switch has nothing to do.
         """
-        last: dict[str, tuple[object, Intent]] = {}
+        late_flows: dict[str, object] = {}
+        moving: dict[str, Intent] = {}
         for step in range(self.steps):
-            for switch, jobs in self._turns.items():
-                late = {
-                    job: flows for job, turns in jobs.items() if (flows := self._late(turns, step))
-                }
-                if switch not in last or last[switch][0] != late:
-                    last[switch] = late, _merged(before[switch], after[switch], late)
-            yield {**after, **{switch: intent for switch, (_, intent) in last.items()}}
+            for switch, turns_by_job in self._turns.items():
+                late = self._late_flows(turns_by_job, step)
+                if late_flows.get(switch) != late:
+                    late_flows[switch] = late
+                    moving[switch] = _merged(before[switch], after[switch], late)
+            yield {**after, **moving}
 
-    def _late(self, turns: _Turns, step: int) -> frozenset[str]:
-        """Return the flows that a switch still has by the old plan after a step."""
-        changing = {flow for flow, turn in turns.changed.items() if turn > step}
-        return frozenset(
-            changing.union(flow for flow, turn in turns.gone.items() if self._changes + turn > step)
-        )
+    def _late_flows(
+        self, turns_by_job: Mapping[str, _Turns], step: int
+    ) -> dict[str, frozenset[str]]:
+        """Return the flows that a switch still has by the old plan after a step, by job."""
+        late_by_job = {}
+        for job, turns in turns_by_job.items():
+            late = set()
+            for flow, turn in turns.changed.items():
+                if turn > step:
+                    late.add(flow)
+            for flow, turn in turns.removed.items():
+                if self._changes + turn > step:
+                    late.add(flow)
+            if late:
+                late_by_job[job] = frozenset(late)
+        return late_by_job
 
 
-def _merged(before: Intent, after: Intent, late: Mapping[str, Collection[str]]) -> Intent:
+def _merged(
+    before: Intent,
+    after: Intent,
+    late: Mapping[str, Collection[str]],
+) -> Intent:
     """Return the intent `after` with what the switch needs to know some flows as `before`, by
     job.
     """
     if not late:
         return after
-    former, jobs = (
-        {part.owner: part for part in intent.parts if part.known} for intent in (before, after)
-    )
-    always = [part for part in after.parts if not part.known]
-    owners = {part.owner for part in always}
-    # What is of no job and has gone: profiles, which come before the jobs that need them.
-    profiles = [part for part in before.parts if not part.known and part.owner not in owners]
-    jobs |= {job: _with_former(former[job], jobs.get(job), flows) for job, flows in late.items()}
-    return replace(after, parts=(*always, *profiles, *jobs.values()))
+    former = _parts_with_flows(before)
+    jobs = _parts_with_flows(after)
+    shared = [part for part in after.parts if not part.flows]
+    owners = {part.owner for part in shared}
+    # What is of no job and has left the intent: profiles, which come before the jobs that need
+    # them.
+    former_profiles = [part for part in before.parts if not part.flows]
+    shared += [part for part in former_profiles if part.owner not in owners]
+    for job, flows in late.items():
+        part_after = jobs.get(job)
+        jobs[job] = _with_former(former[job], part_after, flows)
+    return replace(after, parts=(*shared, *jobs.values()))
 
 
-def _with_former(former: Part, part: Part | None, late: Collection[str]) -> Part:
-    """Return a job's part with the former entries of some flows; None: the switch has no other flow
-    of the job.
+def _parts_with_flows(intent: Intent) -> dict[str, Part]:
+    return {part.owner: part for part in intent.parts if part.flows}
+
+
+def _with_former(
+    former: Part,
+    part: Part | None,
+    late: Collection[str],
+) -> Part:
+    """Return a job's part with the former entries of the flows that are `late`.
+
+    Without a `part`, the switch has no flow of the job in the new plan.
     """
-    part = Part(former.owner, ()) if part is None else part
-    old = {flow.flow: flow for flow in former.known if flow.flow in late}
-    known = [old.pop(flow.flow, flow) for flow in part.known]
-    rest = list(part.entries[len(known) :])
+    if part is None:
+        part = Part(former.owner, ())
+    old = {flow.flow: flow for flow in former.flows if flow.flow in late}
+    # Taken out of `old`, so that only the flows that the new plan has not at this switch are left.
+    flows = [old.pop(flow.flow, flow) for flow in part.flows]
+    classifiers = list(part.entries[len(flows) :])
     if old:
         numbers = {flow.number for flow in old.values()}
-        keys = set(map(_key, rest))
-        rest += (
-            entry
-            for entry in former.entries[len(former.known) :]
-            if _key(entry) not in keys
-            and (entry.table in _OF_CONNECTIONS or _flow_of(entry) in numbers)
-        )
-    known += old.values()
-    return Part(former.owner, (*(flow.entry for flow in known), *rest), tuple(known))
+        keys = {_key(entry) for entry in classifiers}
+        for entry in former.entries[len(former.flows) :]:
+            recognises_old = entry.table in _OF_CONNECTIONS or _flow_number(entry) in numbers
+            if recognises_old and _key(entry) not in keys:
+                classifiers.append(entry)
+    flows += old.values()
+    flow_entries = [flow.entry for flow in flows]
+    return Part(former.owner, (*flow_entries, *classifiers), tuple(flows))
 
 
 def _key(entry: TableEntry) -> object:
     return entry.table, entry.match, entry.priority
 
 
-def _flow_of(entry: TableEntry) -> int | None:
-    """Return the number of the flow that an entry recognises."""
+def _flow_number(entry: TableEntry) -> int | None:
+    """Return the number of the flow that an entry recognises, if it recognises one."""
     if entry.table in _OF_FLOWS:
         return dict(entry.actions[0].arguments)["flow"]
     return None

@@ -5,7 +5,7 @@ and digests.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress
@@ -15,14 +15,18 @@ from typing import Any
 from echelon.model.fabric.model import Fabric, Path
 from echelon.model.jobs.graph import FlowKey
 from echelon.model.kept import altered
-from echelon.planning.paths import is_tree
 from echelon.planning.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
 from echelon.planning.rankings.fixed import Fixed
 from echelon.planning.rankings.in_switches import LevelProfile
 from echelon.switches.lowering.at_hosts import HostRule, for_code_points, lower_at_hosts
 from echelon.switches.lowering.capabilities import Capabilities, LoweringError
 from echelon.switches.lowering.identity import FiveTuple, Identity, SegmentIdentity
-from echelon.switches.lowering.intent import DigestSetting, Intent, Part, QueueSetting
+from echelon.switches.lowering.intent import (
+    DigestSetting,
+    Intent,
+    Part,
+    QueueSetting,
+)
 from echelon.switches.lowering.job_part import LoweredJob, Same, lower_job, requeued
 from echelon.switches.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
 from echelon.switches.lowering.parts import (
@@ -32,23 +36,22 @@ from echelon.switches.lowering.parts import (
     profile_part,
     queues_of_ports,
 )
-from echelon.switches.lowering.trees import (
-    EVERYWHERE,
-    MOST_TREES,
-    HeldTree,
-    JobTree,
-    needed,
-    trees_of,
-)
+from echelon.switches.lowering.trees import EVERYWHERE, LIMITS, JobTree, check_groups, extend
 
 __all__ = ["DIGEST", "Lowering", "LoweringError", "limits", "lower"]
 
 DIGEST = "flow_event_t"
 _TELEMETRY_LIST = DigestSetting(
-    DIGEST, max_list_size=32, max_timeout_ns=100_000_000, ack_timeout_ns=0
+    DIGEST,
+    max_list_size=32,
+    max_timeout_ns=100_000_000,
+    ack_timeout_ns=0,
 )
 _REACTIVE_LIST = DigestSetting(
-    DIGEST, max_list_size=1, max_timeout_ns=0, ack_timeout_ns=10_000_000_000
+    DIGEST,
+    max_list_size=1,
+    max_timeout_ns=0,
+    ack_timeout_ns=10_000_000_000,
 )
 
 
@@ -66,10 +69,11 @@ def limits(capabilities: Capabilities) -> dict[NumberKind, int]:
 
 def all_limits(capabilities: Mapping[str, Capabilities]) -> dict[str, Mapping[NumberKind, int]]:
     """Return `limits` of every switch, and of what has one number at all of them."""
-    return {
-        **{name: limits(of) for name, of in capabilities.items()},
-        EVERYWHERE: {NumberKind.TREE: MOST_TREES},
-    }
+    by_switch: dict[str, Mapping[NumberKind, int]] = {}
+    for switch, able in capabilities.items():
+        by_switch[switch] = limits(able)
+    by_switch[EVERYWHERE] = LIMITS
+    return by_switch
 
 
 def lower(
@@ -88,7 +92,8 @@ def lower(
     by_job: dict[str, dict[str, Identity]] = {}
     for (job, flow), identity in identities.items():
         by_job.setdefault(job, {})[flow] = identity
-    return Lowering(fabric, dict.fromkeys(fabric.switches, capabilities)).lower(plan, by_job)
+    lowering = Lowering(fabric, dict.fromkeys(fabric.switches, capabilities))
+    return lowering.lower(plan, by_job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,44 +102,56 @@ class _Job:
 
     flows: tuple[FlowPlan, ...]
     identities: Mapping[str, Identity]
-    at: Mapping[str, LoweredJob]
-    """The lowered parts for each switch."""
+    parts: Mapping[str, LoweredJob]
+    """What each switch holds of the job."""
     queues: frozenset[int]
     """The queues that the job's packets can enter."""
     connections: frozenset[FiveTuple]
     """The connections by which its packets are recognised."""
     trees: tuple[JobTree, ...] = ()
-    at_hosts: tuple[HostRule, ...] = ()
+    host_rules: tuple[HostRule, ...] = ()
     """How its senders rank, where switches do not."""
 
-    def is_of(self, flows: tuple[FlowPlan, ...], identities: Mapping[str, Identity]) -> bool:
-        return (self.flows is flows or self.flows == flows) and (
-            self.identities is identities or self.identities == identities
-        )
+    def is_same(self, flows: tuple[FlowPlan, ...], identities: Mapping[str, Identity]) -> bool:
+        """Return whether the job has these flows and identities."""
+        if self.flows is not flows and self.flows != flows:
+            return False
+        return self.identities is identities or self.identities == identities
 
     def requeued(
         self, flows: tuple[FlowPlan, ...], identities: Mapping[str, Identity]
     ) -> _Job | None:
-        """Return the job as it is with these flows, if some have gone from one fixed queue to
-        another, and nothing else differs; None: it has to be lowered anew. Decisions of reactive
-        policies are of this kind, and many."""
-        if identities is not self.identities or len(flows) != len(self.flows) or self.at_hosts:
+        """Return the job with these flows, if only fixed queues of its flows differ; else None.
+
+        Decisions of reactive policies are of this kind, and many. A job for which this is None has
+        to be lowered again.
+        """
+        if identities is not self.identities or len(flows) != len(self.flows):
             return None
-        at: dict[str, dict[str, Fixed]] = {}
-        for flow, was in zip(flows, self.flows, strict=True):
-            if flow is was:
+        if self.trees or self.host_rules:
+            return None
+        rankings: dict[str, dict[str, Fixed]] = {}
+        for flow, former in zip(flows, self.flows, strict=True):
+            if flow is former:
                 continue
-            ranking = flow.ranking
-            if not isinstance(ranking, Fixed) or not isinstance(was.ranking, Fixed):
+            is_there = flow.flow == former.flow and flow.path == former.path
+            if not is_there or flow.job != former.job:
                 return None
-            if (flow.job, flow.flow, flow.path) != (was.job, was.flow, was.path) or is_tree(
-                flow.path
-            ):
+            ranking = flow.ranking
+            if not isinstance(ranking, Fixed) or not isinstance(former.ranking, Fixed):
                 return None
             for switch in flow.path[1:-1]:
-                at.setdefault(switch, {})[flow.flow] = ranking
-        changed = {switch: requeued(self.at[switch], queues) for switch, queues in at.items()}
-        return replace(self, flows=flows, at={**self.at, **changed}, queues=_queues_of(flows))
+                rankings.setdefault(switch, {})[flow.flow] = ranking
+
+        parts = dict(self.parts)
+        for switch, by_flow in rankings.items():
+            parts[switch] = requeued(parts[switch], by_flow)
+        return replace(
+            self,
+            flows=flows,
+            parts=parts,
+            queues=_queues_of(flows),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +186,76 @@ class _Lowered:
     jobs: Mapping[str, _Job] = field(default_factory=dict)
     switches: Mapping[str, _Switch] = field(default_factory=dict)
     claims: _Claims = field(default_factory=_Claims)
+
+
+@dataclass
+class _Changes:
+    """The jobs of a plan while they are lowered, and what changes at switches."""
+
+    attempt: Attempt
+    jobs: dict[str, _Job]
+    """All jobs: at first those of the last plan."""
+    relowered: dict[str, _Job] = field(default_factory=dict)
+    replaced: list[_Job] = field(default_factory=list)
+    """The former jobs in whose place others are, or nothing."""
+    by_switch: dict[str, dict[str, LoweredJob | None]] = field(default_factory=dict)
+    """What differs at each switch, by job; None: the switch holds nothing more of the job."""
+
+    def requeue(
+        self,
+        name: str,
+        before: _Job,
+        job: _Job,
+    ) -> None:
+        """Take a job of which only queues differ."""
+        self.jobs[name] = job
+        for switch, part in job.parts.items():
+            if part is not before.parts[switch]:
+                self._change(switch, name, part)
+
+    def relower(
+        self,
+        name: str,
+        before: _Job | None,
+        job: _Job,
+    ) -> None:
+        """Take a job that was lowered again. Parts that came out equal stay the same objects."""
+        former: Mapping[str, LoweredJob] = {}
+        if before is not None:
+            self.replaced.append(before)
+            former = before.parts
+        for switch in former.keys() - job.parts.keys():
+            self._remove(switch, name)
+        parts = {}
+        for switch, part in job.parts.items():
+            if part == former.get(switch):
+                parts[switch] = former[switch]
+            else:
+                parts[switch] = part
+                self._change(switch, name, part)
+        job = replace(job, parts=parts)
+        self.jobs[name] = job
+        self.relowered[name] = job
+
+    def remove(self, name: str) -> None:
+        """Remove a job that the plan no longer has."""
+        job = self.jobs.pop(name)
+        self.replaced.append(job)
+        for switch in (*job.parts, EVERYWHERE):
+            self._remove(switch, name)
+
+    def _change(
+        self,
+        switch: str,
+        name: str,
+        part: LoweredJob | None,
+    ) -> None:
+        self.by_switch.setdefault(switch, {})[name] = part
+
+    def _remove(self, switch: str, name: str) -> None:
+        # What an attempt hands out and nothing asks for numbers in is given up.
+        self.attempt.numbers(switch, name)
+        self._change(switch, name, None)
 
 
 class Lowering:
@@ -245,114 +332,85 @@ class Lowering:
         attempt: Attempt,
     ) -> _Lowered:
         last = self._last
-        rewired = _rewired(fabric, last.fabric)
-        jobs = dict(last.jobs)
-        anew: dict[str, _Job] = {}
-        changed: dict[str, dict[str, LoweredJob | None]] = {}
-        """The lowered job by switch and job; None: the job has gone."""
-        anyhow = _with_other_memory(plan, last.plan)
-        for name in (
-            plan.by_job
-            if rewired
-            else dict.fromkeys((*_others(plan.by_job, identities, last), *anyhow))
-        ):
+        changes = self._lower_jobs(plan, identities, fabric, attempt)
+        claims = self._claims(changes)
+
+        queues = {job.queues for job in changes.jobs.values()}
+        used_queues: frozenset[int] = frozenset().union(*queues)
+        _check(plan, used_queues, self._capabilities)
+
+        other_schedules = _schedules(plan) != _schedules(last.plan)
+        other_queues = fabric is not last.fabric or other_schedules
+        switches = {}
+        for name in fabric.switches:
+            changed = changes.by_switch.get(name, {})
+            switches[name] = self._lower_switch(
+                name, plan, fabric, changed, other_queues=other_queues
+            )
+        return _Lowered(fabric, plan, dict(identities), changes.jobs, switches, claims)
+
+    def _lower_jobs(
+        self,
+        plan: Plan,
+        identities: Mapping[str, Mapping[str, Identity]],
+        fabric: Fabric,
+        attempt: Attempt,
+    ) -> _Changes:
+        """Lower the jobs that differ from the last plan's."""
+        last = self._last
+        changes = _Changes(attempt, dict(last.jobs))
+        if _rewired(fabric, last.fabric):
+            stale = dict.fromkeys(plan.by_job)
+            names = stale
+        else:
+            stale = _with_other_memory(plan, last.plan)
+            replaced = _replaced(plan.by_job, identities, last)
+            names = dict.fromkeys((*replaced, *stale))
+
+        for name in names:
             flows = plan.by_job[name]
             before = last.jobs.get(name)
-            same = before is not None and not rewired and name not in anyhow
-            if same and before is not None and before.is_of(flows, identities[name]):
-                continue
-            if (
-                same
-                and before is not None
-                and (moved := before.requeued(flows, identities[name])) is not None
-            ):
-                jobs[name] = moved
-                for switch, now in moved.at.items():
-                    if now is not before.at[switch]:
-                        changed.setdefault(switch, {})[name] = now
-                continue
-            at, trees, rules = self._lower_job(
-                name, flows, identities[name], fabric, attempt, plan.memory
-            )
-            if before is None:
-                was_at: Mapping[str, LoweredJob] = {}
-            else:
-                was_at = before.at
-            for switch in was_at.keys() - at.keys():
-                attempt.of(switch, name)
-                changed.setdefault(switch, {})[name] = None
-            for switch, now in at.items():
-                if now == was_at.get(switch):
-                    at[switch] = was_at[switch]
-                else:
-                    changed.setdefault(switch, {})[name] = now
-            jobs[name] = anew[name] = _Job(
-                flows,
-                identities[name],
-                at,
-                _queues_of(flows),
-                _connections_of(flows, identities[name]),
-                trees,
-                rules,
-            )
-        gone = last.jobs.keys() - plan.by_job.keys()
-        for name in gone:
-            for switch in jobs.pop(name).at:
-                attempt.of(switch, name)
-                changed.setdefault(switch, {})[name] = None
-            attempt.of(EVERYWHERE, name)
-        claims = self._claims(
-            anew, [last.jobs[name] for name in (*anew, *gone) if name in last.jobs]
-        )
-        _check(plan, frozenset().union(*{job.queues for job in jobs.values()}), self._capabilities)
-        other_queues = last.plan is None or (
-            fabric is not last.fabric
-            or (plan.default_schedule, plan.schedules)
-            != (last.plan.default_schedule, last.plan.schedules)
-        )
-        switches = {
-            name: self._lower_switch(
-                name, plan, fabric, changed.get(name, {}), other_queues=other_queues
-            )
-            for name in fabric.switches
-        }
-        return _Lowered(fabric, plan, dict(identities), jobs, switches, claims)
+            if before is not None and name not in stale:
+                if before.is_same(flows, identities[name]):
+                    continue
+                moved = before.requeued(flows, identities[name])
+                if moved is not None:
+                    changes.requeue(name, before, moved)
+                    continue
+            job = self._lower_job(name, flows, identities[name], fabric, attempt, plan.memory)
+            changes.relower(name, before, job)
 
-    def _claims(self, anew: Mapping[str, _Job], former: Iterable[_Job]) -> _Claims:
-        """Return the connections that jobs claim, after `anew` has come for those `former` ones.
+        for name in last.jobs.keys() - plan.by_job.keys():
+            changes.remove(name)
+        return changes
 
-        Raise `LoweringError` for a job of `anew` that claims another one's, or more than a switch
-        can recognise. Numbers need not run out before: reported connections between two hosts may
+    def _claims(self, changes: _Changes) -> _Claims:
+        """Return the connections that jobs claim after the changes.
+
+        Raise `LoweringError` for a job that claims another one's, or more than a switch can
+        recognise. Numbers need not run out before: reported connections between two hosts may
         share one.
         """
         owners = dict(self._last.claims.owners)
         taken = Counter(self._last.claims.taken)
-        for job in former:
+        for job in changes.replaced:
             for connection in job.connections:
                 del owners[connection]
-            taken.subtract({switch: lowered.connections for switch, lowered in job.at.items()})
-        for name, job in anew.items():
+            for switch, part in job.parts.items():
+                taken[switch] -= part.connections
+
+        for name, job in changes.relowered.items():
             for connection in job.connections:
-                if owners.setdefault(connection, name) != name:
-                    protocol, src, dst, src_port, dst_port = connection
-                    ports = f"{protocol} {src}:{src_port} to {dst}:{dst_port} is a connection"
-                    if src:
-                        what = ports
-                    else:
-                        what = f"queue pair {dst_port} of {dst} is one"
+                owner = owners.setdefault(connection, name)
+                if owner != name:
+                    raise _claimed_twice(connection, name, owner)
+        for name, job in changes.relowered.items():
+            for switch, part in job.parts.items():
+                taken[switch] += part.connections
+                most = self._capabilities[switch].max_connections
+                if taken[switch] > most:
                     raise LoweringError(
-                        f"job {name}: {what} of job {owners[connection]} already; give the job"
-                        f" other {'ports' if src else 'queue pairs'}",
-                        name,
-                        code="duplicate",
-                    )
-        for name, job in anew.items():
-            for switch, lowered in job.at.items():
-                taken[switch] += lowered.connections
-                if taken[switch] > self._capabilities[switch].max_connections:
-                    raise LoweringError(
-                        f"job {name}: switch {switch}: more than"
-                        f" {self._capabilities[switch].max_connections} connections; spread the"
+                        f"job {name}: switch {switch}: more than {most} connections; spread the"
                         " jobs over more switches",
                         name,
                         code="numbers-exhausted",
@@ -362,59 +420,65 @@ class Lowering:
     def _lower_job(
         self,
         name: str,
-        flows: Iterable[FlowPlan],
+        flows: tuple[FlowPlan, ...],
         identities: Mapping[str, Identity],
         fabric: Fabric,
         attempt: Attempt,
         memory: Mapping[tuple[str, Path], object],
-    ) -> tuple[dict[str, LoweredJob], tuple[JobTree, ...], tuple[HostRule, ...]]:
-        unranked: list[FlowPlan] = []
-        """Flows of which some switch does not rank packets."""
-        passing: dict[str, dict[str, FlowPlan]] = {}
-        held: dict[str, list[HeldTree]] = {}
-        same: Same = {}
+    ) -> _Job:
+        capabilities = self._capabilities
         try:
-            trees = trees_of(flows, identities, attempt.of(EVERYWHERE, name).tree, memory)
-            ways: list[tuple[FlowPlan, Identity]] = []
-            for tree in trees:
-                carrying = needed(name)
-                ways += carrying.ways(tree)
-                for switch, there in carrying.at_switches(tree, fabric, self._capabilities).items():
-                    held.setdefault(switch, []).append(there)
-            for flow in chain(
-                (one for one in flows if not is_tree(one.path)), (way for way, _ in ways)
-            ):
-                for node in flow.path[1:-1]:
-                    if self._capabilities[node].ranks:
-                        passing.setdefault(node, {}).setdefault(flow.flow, flow)
-                    elif not unranked or unranked[-1] is not flow:
-                        unranked.append(flow)
-            identities = (
-                {**identities, **{way.flow: identity for way, identity in ways}}
-                if ways
-                else identities
-            )
-            lowered = {
-                switch: lower_job(
-                    switch,
-                    [*there.values()],
-                    identities,
-                    fabric,
-                    attempt.of(switch, name),
-                    self._capabilities[switch],
-                    same,
-                )
-                for switch, there in passing.items()
-            }
-            able = next((of for of in self._capabilities.values() if not of.ranks), None)
-            rules = () if able is None else lower_at_hosts(name, unranked, identities, fabric, able)
+            everywhere = attempt.numbers(EVERYWHERE, name)
+            extension = extend(name, flows, identities, everywhere, memory, fabric, capabilities)
+            recognised = extension.identities
+            passing, unranked = self._flows_at_switches(extension.flows)
+
+            parts = {}
+            same: Same = {}
+            for switch, ranked in passing.items():
+                numbers = attempt.numbers(switch, name)
+                able = capabilities[switch]
+                parts[switch] = lower_job(switch, ranked, recognised, fabric, numbers, able, same)
+            rules = self._host_rules(name, unranked, recognised, fabric)
         except ExhaustedError as error:
             raise LoweringError(str(error), name, code=error.code) from None
-        return (
-            lowered | {switch: lowered[switch].with_trees(there) for switch, there in held.items()},
-            trees,
-            rules,
-        )
+
+        for switch, resources in extension.resources.items():
+            parts[switch] = parts[switch].with_resources(resources)
+        connections = _connections_of(flows, identities)
+        queues = _queues_of(flows)
+        return _Job(flows, identities, parts, queues, connections, extension.trees, rules)
+
+    def _flows_at_switches(
+        self, flows: Iterable[FlowPlan]
+    ) -> tuple[dict[str, list[FlowPlan]], list[FlowPlan]]:
+        """Return the flows that each switch ranks, and those that some switch does not rank.
+
+        Of several flows of one name that pass a switch, it has the first.
+        """
+        passing: dict[str, dict[str, FlowPlan]] = {}
+        unranked: list[FlowPlan] = []
+        for flow in flows:
+            for switch in flow.path[1:-1]:
+                if self._capabilities[switch].ranks:
+                    by_name = passing.setdefault(switch, {})
+                    by_name.setdefault(flow.flow, flow)
+                elif not unranked or unranked[-1] is not flow:
+                    unranked.append(flow)
+        ranked = {switch: list(by_name.values()) for switch, by_name in passing.items()}
+        return ranked, unranked
+
+    def _host_rules(
+        self,
+        name: str,
+        unranked: Sequence[FlowPlan],
+        identities: Mapping[str, Identity],
+        fabric: Fabric,
+    ) -> tuple[HostRule, ...]:
+        for able in self._capabilities.values():
+            if not able.ranks:
+                return lower_at_hosts(name, unranked, identities, fabric, able)
+        return ()
 
     @property
     def trees(self) -> Mapping[str, tuple[JobTree, ...]]:
@@ -426,7 +490,7 @@ class Lowering:
         """Return how the senders of each job rank, where switches do not, as they were lowered
         last.
         """
-        return {name: job.at_hosts for name, job in self._last.jobs.items() if job.at_hosts}
+        return {name: job.host_rules for name, job in self._last.jobs.items() if job.host_rules}
 
     def _lower_switch(
         self,
@@ -437,105 +501,121 @@ class Lowering:
         *,
         other_queues: bool,
     ) -> _Switch:
-        last, before, able = self._last, self._last.switches.get(name), self._capabilities[name]
-        profiles: Mapping[int, tuple[LevelProfile, Part]]
-        if before is None:
-            own = fabric_part(name, fabric, plan.best_effort_queue, able)
-            jobs: Mapping[str, LoweredJob] = _updated({}, changed)
-            profiles = _profiles(jobs.values(), {}, able)
-            ports: Mapping[int, PortQueues] = queues_of_ports(name, plan, fabric, {})
-        else:
-            assert last.plan is not None
-            own, jobs, profiles, ports = (
-                before.fabric_part,
-                before.jobs,
-                before.profiles,
-                before.ports,
-            )
-            if plan.best_effort_queue != last.plan.best_effort_queue or not _same_routes(
-                name, fabric, last.fabric
-            ):
-                own = _kept(own, fabric_part(name, fabric, plan.best_effort_queue, able))
-            if changed:
-                jobs = _updated(jobs, changed)
-                profiles = _profiles(jobs.values(), profiles, able)
-            if other_queues:
-                ports = queues_of_ports(name, plan, fabric, before.ports)
+        before = self._last.switches.get(name)
+        able = self._capabilities[name]
+        jobs: Mapping[str, LoweredJob] = {} if before is None else before.jobs
+        profiles: Mapping[int, tuple[LevelProfile, Part]] = (
+            {} if before is None else before.profiles
+        )
+        ports: Mapping[int, PortQueues] = {} if before is None else before.ports
+
+        routes = self._fabric_part(name, plan, fabric, before)
+        if changed:
+            jobs = _updated(jobs, changed)
+            profiles = _profiles(jobs.values(), profiles, able)
+        if other_queues:
+            ports = queues_of_ports(name, plan, fabric, ports)
         queues: tuple[QueueSetting, ...] = tuple(
             chain.from_iterable(port.settings for port in ports.values())
         )
+        digests: tuple[DigestSetting, ...] = ()
+        if able.ranks:
+            digests = (_REACTIVE_LIST,) if plan.reactive else (_TELEMETRY_LIST,)
+
+        if before is not None:
+            same_parts = routes is before.fabric_part and jobs is before.jobs
+            if same_parts and (queues, digests) == (before.intent.queues, before.intent.digests):
+                return before
+
+        holds: Part | None = None
         if before is not None and queues == before.intent.queues:
             holds = before.hold_part
-        else:
-            holds = (
-                None
-                if able.outer_queues is None
-                else hold_part(queues, able.outer_queues, able.units.time)
-            )
-        digests = (_REACTIVE_LIST if plan.reactive else _TELEMETRY_LIST,) if able.ranks else ()
-        if before is not None:
-            same = own is before.fabric_part and jobs is before.jobs
-            if same and (queues, digests) == (before.intent.queues, before.intent.digests):
-                return before
-        always = (own,) if holds is None else (own, holds)
-        parts = (
-            *always,
-            *(part for _, part in profiles.values()),
-            *(job.part for job in jobs.values()),
-        )
+        elif able.outer_queues is not None:
+            holds = hold_part(queues, able.outer_queues, able.units.time)
+        always = (routes,) if holds is None else (routes, holds)
+        profile_parts = (part for _, part in profiles.values())
+        job_parts = (job.part for job in jobs.values())
+        parts = (*always, *profile_parts, *job_parts)
         groups = tuple(chain.from_iterable(job.groups for job in jobs.values()))
-        if able.trees is not None and len(groups) > able.trees.trees:
-            raise LoweringError(
-                f"switch {name}: {len(groups)} trees, of which it holds {able.trees.trees} (use"
-                " rings)"
-            )
-        intent = Intent(name, parts, queues, digests, None if able.trees is None else groups)
-        return _Switch(own, holds, profiles, jobs, ports, intent)
+        held_groups = check_groups(name, groups, able)
+        intent = Intent(name, parts, queues, digests, held_groups)
+        return _Switch(routes, holds, profiles, jobs, ports, intent)
+
+    def _fabric_part(
+        self,
+        name: str,
+        plan: Plan,
+        fabric: Fabric,
+        before: _Switch | None,
+    ) -> Part:
+        """Return the part of the fabric: the same object as `before` if it comes out equal."""
+        last = self._last
+        if before is not None and last.plan is not None:
+            same_queue = plan.best_effort_queue == last.plan.best_effort_queue
+            if same_queue and _same_routes(name, fabric, last.fabric):
+                return before.fabric_part
+        able = self._capabilities[name]
+        part = fabric_part(name, fabric, plan.best_effort_queue, able)
+        if before is not None and part == before.fabric_part:
+            return before.fabric_part
+        return part
 
 
-def _others(
+def _schedules(plan: Plan | None) -> object:
+    return None if plan is None else (plan.default_schedule, plan.schedules)
+
+
+def _replaced(
     flows: Mapping[str, tuple[FlowPlan, ...]],
     identities: Mapping[str, Mapping[str, Identity]],
     last: _Lowered,
 ) -> Iterator[str]:
-    """Return the jobs whose flows or identities are other objects than those that were lowered
-    last.
+    """Return the jobs whose flows or identities are other objects than those of the last lowering.
+
+    There are many jobs, and most are the same, so the loop is left to C.
     """
     flows_before = {} if last.plan is None else last.plan.by_job
-    of_flows = map(is_not, flows.values(), map(flows_before.get, flows))
-    of_identities = map(is_not, map(identities.get, flows), map(last.identities.get, flows))
-    return compress(flows, map(or_, of_flows, of_identities))
+    other_flows = map(is_not, flows.values(), map(flows_before.get, flows))
+    other_identities = map(is_not, map(identities.get, flows), map(last.identities.get, flows))
+    return compress(flows, map(or_, other_flows, other_identities))
 
 
-def _with_other_memory(plan: Plan, before: Plan | None) -> Mapping[str, None]:
+def _with_other_memory(plan: Plan, before: Plan | None) -> dict[str, None]:
     """Return the jobs whose trees have other memory than in the plan before."""
-    was = {} if before is None else before.memory
-    keys = [key for key, memory in plan.memory.items() if was.get(key) != memory]
-    keys += [key for key in was if key not in plan.memory]
-    return dict.fromkeys(job for job, _ in keys if job in plan.by_job)
+    former = {} if before is None else before.memory
+    jobs: dict[str, None] = {}
+    for key in (*plan.memory, *former):
+        job, _ = key
+        differs = key not in plan.memory or former.get(key) != plan.memory[key]
+        if differs and job in plan.by_job:
+            jobs[job] = None
+    return jobs
 
 
-def _same_routes(switch: str, fabric: Fabric, before: Fabric) -> bool:
-    """Return whether entries for hosts and ports are the same in both; much faster than making
-    them.
+def _same_routes(
+    switch: str,
+    fabric: Fabric,
+    before: Fabric,
+) -> bool:
+    """Return whether entries for hosts and ports are the same in both fabrics.
+
+    This is much faster than making the entries.
     """
     if fabric is before:
         return True
-    return not _rewired(fabric, before) and all(
+    if _rewired(fabric, before):
+        return False
+    return all(
         fabric.next_hops[switch, host] == before.next_hops[switch, host] for host in fabric.hosts
     )
 
 
 def _rewired(fabric: Fabric, before: Fabric) -> bool:
     """Return whether more differs than which links are drained or down."""
-    return fabric is not before and (
-        (fabric.cables, fabric.hosts, fabric.roce_marks)
-        != (before.cables, before.hosts, before.roce_marks)
-    )
-
-
-def _kept(before: Part, now: Part) -> Part:
-    return before if before == now else now
+    if fabric is before:
+        return False
+    wiring = (fabric.cables, fabric.hosts, fabric.roce_marks)
+    return wiring != (before.cables, before.hosts, before.roce_marks)
 
 
 def _updated(
@@ -552,39 +632,45 @@ def _updated(
 
 
 def _profiles(
-    jobs: Iterable[LoweredJob], before: Mapping[int, tuple[LevelProfile, Part]], able: Capabilities
+    jobs: Iterable[LoweredJob],
+    before: Mapping[int, tuple[LevelProfile, Part]],
+    able: Capabilities,
 ) -> dict[int, tuple[LevelProfile, Part]]:
     """Return the profiles that these jobs need at their switch, by number."""
-    wanted = dict(chain.from_iterable([job.profiles.items() for job in jobs]))
-    out = {}
+    wanted: dict[int, LevelProfile] = {}
+    for job in jobs:
+        wanted.update(job.profiles)
+    profiles = {}
     for number in sorted(wanted):
-        known = before.get(number)
-        same = known is not None and known[0] == wanted[number]
-        if known is None or not same:
-            known = (
-                wanted[number],
-                profile_part(number, wanted[number], rank_expires=able.rank_expires),
-            )
-        out[number] = known
-    return out
+        profile = wanted[number]
+        former = before.get(number)
+        if former is not None and former[0] == profile:
+            profiles[number] = former
+            continue
+        part = profile_part(number, profile, rank_expires=able.rank_expires)
+        profiles[number] = (profile, part)
+    return profiles
 
 
 def _queues_of(flows: Iterable[FlowPlan]) -> frozenset[int]:
     """Return the queues that some packet of these flows can enter."""
-    return frozenset(chain.from_iterable({flow.ranking.queues for flow in flows}))
+    queues = {flow.ranking.queues for flow in flows}
+    return frozenset(chain.from_iterable(queues))
 
 
 def _connections_of(
     flows: Iterable[FlowPlan], identities: Mapping[str, Identity]
 ) -> frozenset[FiveTuple]:
-    of_flows = (identities[flow.flow] for flow in flows)
-    segments = (identity for identity in of_flows if isinstance(identity, SegmentIdentity))
-    return frozenset(
-        map(_claimed, chain.from_iterable(segment.five_tuples for segment in segments))
-    )
+    """Return the connections by which switches recognise packets of these flows."""
+    connections: set[FiveTuple] = set()
+    for flow in flows:
+        identity = identities[flow.flow]
+        if isinstance(identity, SegmentIdentity):
+            connections.update(map(_claim, identity.five_tuples))
+    return frozenset(connections)
 
 
-def _claimed(connection: FiveTuple) -> FiveTuple:
+def _claim(connection: FiveTuple) -> FiveTuple:
     """Return what switches know of a connection: of RoCE, its destination's queue pair."""
     protocol, _, dst, _, dst_port = connection
     if protocol == "roce":
@@ -592,60 +678,102 @@ def _claimed(connection: FiveTuple) -> FiveTuple:
     return connection
 
 
-def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capabilities]) -> None:
-    """Refuse what some switch cannot carry, before anything is written."""
-    used = {plan.best_effort_queue, CONTROL_QUEUE, *of_jobs}
-    schedules: list[tuple[str | None, str, PortSchedule]] = [
-        (None, "every port", plan.default_schedule)
-    ]
-    schedules += [
-        (port[0], f"port {' to '.join(port)}", schedule)
-        for port, schedule in plan.schedules.items()
-    ]
+def _claimed_twice(
+    connection: FiveTuple,
+    job: str,
+    owner: str,
+) -> LoweringError:
+    protocol, src, dst, src_port, dst_port = connection
+    if src:
+        claim = f"{protocol} {src}:{src_port} to {dst}:{dst_port} is a connection"
+        other = "ports"
+    else:
+        claim = f"queue pair {dst_port} of {dst} is one"
+        other = "queue pairs"
+    return LoweringError(
+        f"job {job}: {claim} of job {owner} already; give the job other {other}",
+        job,
+        code="duplicate",
+    )
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+def _check(
+    plan: Plan,
+    queues: Collection[int],
+    capabilities: Mapping[str, Capabilities],
+) -> None:
+    """Refuse what some switch cannot carry, before anything is written.
+
+    `queues` are those that jobs use.
+    """
+    used = {plan.best_effort_queue, CONTROL_QUEUE, *queues}
     # There are few kinds of switches; the error names the first switch of a kind that lacks
     # something.
-    kinds = {id(able): (name, able) for name, able in reversed(list(capabilities.items()))}
-    seen: set[tuple[int, int]] = set()
-    for switch, where, schedule in schedules:
-        own = capabilities.get(switch) if switch is not None else None
-        if (id(schedule), id(own)) in seen:
+    kinds: dict[int, tuple[str, Capabilities]] = {}
+    for name, able in reversed(list(capabilities.items())):
+        kinds[id(able)] = (name, able)
+    _check_schedule(plan, plan.default_schedule, "every port", used, kinds.values())
+
+    checked: set[tuple[int, int]] = set()
+    for (switch, following), schedule in plan.schedules.items():
+        own_kind = capabilities.get(switch)
+        check = (id(schedule), id(own_kind))
+        if check in checked:
             continue
-        seen.add((id(schedule), id(own)))
-        concerned = kinds.values() if switch is None else () if own is None else ((switch, own),)
-        levels = [schedule[queue].level for queue in used]
-        weighted = plan.reactive or len(set(levels)) < len(levels)
-        rated = any(q.min_share or q.max_share is not None for q in schedule)
-        if rated and (
-            sum(q.min_share for q in schedule) > 1
-            or any(q.max_share is not None and q.max_share < q.min_share for q in schedule)
-        ):
+        checked.add(check)
+        # The port of a host has a schedule too, which no switch has to carry.
+        switches = () if own_kind is None else ((switch, own_kind),)
+        _check_schedule(plan, schedule, f"port {switch} to {following}", used, switches)
+
+
+def _check_schedule(
+    plan: Plan,
+    schedule: PortSchedule,
+    where: str,
+    used: Collection[int],
+    switches: Iterable[tuple[str, Capabilities]],
+) -> None:
+    """Refuse a schedule of a port that one of the switches cannot carry."""
+    rated = any(queue.min_share or queue.max_share is not None for queue in schedule)
+    if rated and not _is_consistent(schedule):
+        raise LoweringError(
+            f"policy {plan.policy}: minimum shares of the queues of {where} exceed the port's"
+            " rate or a queue's maximum; this is a defect of the policy"
+        )
+    levels = [schedule[queue].level for queue in used]
+    weighted = plan.reactive or len(set(levels)) < len(levels)
+
+    for name, able in switches:
+        refused = f"switch {name}: target {able.target}:"
+        if plan.reactive and not able.ranks:
             raise LoweringError(
-                f"policy {plan.policy}: minimum shares of the queues of {where} exceed the port's"
-                " rate or a queue's maximum; this is a defect of the policy"
+                f"{refused} no digests, by which policy {plan.policy} hears of flows; choose"
+                " another one"
             )
-        for name, able in concerned:
-            refused = f"switch {name}: target {able.target}:"
-            if plan.reactive and not able.ranks:
-                raise LoweringError(
-                    f"{refused} no digests, by which policy {plan.policy} hears of flows; choose"
-                    " another one"
-                )
-            if able.queues < LEVELS:
-                raise LoweringError(
-                    f"{refused} {able.queues} queues a port, the plan needs {LEVELS}"
-                )
-            if max(levels) >= able.levels:
-                raise LoweringError(
-                    f"{refused} {able.levels} strict levels, policy {plan.policy} needs"
-                    f" {max(levels) + 1} on {where}; choose another policy or target"
-                )
-            if weighted and not able.weights:
-                raise LoweringError(
-                    f"{refused} no DWRR weights, which policy {plan.policy} needs on {where}; "
-                    "choose a policy of strict levels, or another target"
-                )
-            if rated and not able.rates:
-                raise LoweringError(
-                    f"{refused} no queue rates, which policy {plan.policy} needs on {where}; choose"
-                    " another target"
-                )
+        if able.queues < LEVELS:
+            raise LoweringError(f"{refused} {able.queues} queues a port, the plan needs {LEVELS}")
+        if max(levels) >= able.levels:
+            raise LoweringError(
+                f"{refused} {able.levels} strict levels, policy {plan.policy} needs"
+                f" {max(levels) + 1} on {where}; choose another policy or target"
+            )
+        if weighted and not able.weights:
+            raise LoweringError(
+                f"{refused} no DWRR weights, which policy {plan.policy} needs on {where}; "
+                "choose a policy of strict levels, or another target"
+            )
+        if rated and not able.rates:
+            raise LoweringError(
+                f"{refused} no queue rates, which policy {plan.policy} needs on {where}; choose"
+                " another target"
+            )
+
+
+def _is_consistent(schedule: PortSchedule) -> bool:
+    """Return whether minimum shares fit the port, and each the maximum of its queue."""
+    if sum(queue.min_share for queue in schedule) > 1:
+        return False
+    return all(queue.max_share is None or queue.max_share >= queue.min_share for queue in schedule)

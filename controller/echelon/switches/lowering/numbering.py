@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -64,7 +65,9 @@ class Pool:
 
     def copy(self) -> Pool:
         """Return a pool that gives the same numbers from now on."""
-        return altered(self, _taken=set(self._taken), _returned=deque(self._returned))
+        taken = set(self._taken)
+        returned = deque(self._returned)
+        return altered(self, _taken=taken, _returned=returned)
 
     def __len__(self) -> int:
         """Return how many numbers are taken."""
@@ -108,27 +111,37 @@ class Pool:
 
 
 _Part = tuple[NumberKind, Hashable]
+"""What has a number: its kind, and what tells it from others of the kind."""
 
 
-class _AtSwitch:
+@dataclass(slots=True)
+class _SharedNumber:
+    number: int
+    users: int
+
+
+class _SwitchPools:
     """The pools of one switch, and what several jobs share there."""
 
     def __init__(self, limits: Mapping[NumberKind, int]) -> None:
         self.pools = {kind: Pool(limit) for kind, limit in limits.items()}
-        self.profiles: dict[Hashable, list[int]] = {}
+        self.profiles: dict[Hashable, _SharedNumber] = {}
         """The number of each content, and how many jobs hold it."""
         self.unused: dict[int, list[tuple[str, _Part]]] = {}
         """Unused parts as (job, part), by the version since which they are unused.
 
-        A part used again is skipped.
+        A part that came back into use is skipped.
         """
 
-    def copy(self) -> _AtSwitch:
+    def copy(self) -> _SwitchPools:
+        pools = {kind: pool.copy() for kind, pool in self.pools.items()}
+        profiles = {content: copy(shared) for content, shared in self.profiles.items()}
+        unused = {version: list(parts) for version, parts in self.unused.items()}
         return altered(
             self,
-            pools={kind: pool.copy() for kind, pool in self.pools.items()},
-            profiles={content: list(shared) for content, shared in self.profiles.items()},
-            unused={version: list(parts) for version, parts in self.unused.items()},
+            pools=pools,
+            profiles=profiles,
+            unused=unused,
         )
 
     def take(self, part: _Part) -> int:
@@ -137,23 +150,27 @@ class _AtSwitch:
             return self.pools[kind].take()
         shared = self.profiles.get(key)
         if shared is None:
-            shared = self.profiles[key] = [self.pools[kind].take(), 0]
-        shared[1] += 1
-        return shared[0]
+            number = self.pools[kind].take()
+            shared = _SharedNumber(number, users=0)
+            self.profiles[key] = shared
+        shared.users += 1
+        return shared.number
 
     def claim(self, part: _Part, number: int) -> None:
         kind, key = part
-        if kind is NumberKind.PROFILE and key in self.profiles:
-            shared = self.profiles[key]
-            if shared[0] != number:
-                raise ValueError(
-                    f"number {number} is said to be of a profile that has number {shared[0]}"
-                )
-            shared[1] += 1
+        if kind is not NumberKind.PROFILE:
+            self.pools[kind].claim(number)
             return
-        self.pools[kind].claim(number)
-        if kind is NumberKind.PROFILE:
-            self.profiles[key] = [number, 1]
+        shared = self.profiles.get(key)
+        if shared is None:
+            self.pools[kind].claim(number)
+            self.profiles[key] = _SharedNumber(number, users=1)
+            return
+        if shared.number != number:
+            raise ValueError(
+                f"number {number} is said to be of a profile that has number {shared.number}"
+            )
+        shared.users += 1
 
     def free(self, part: _Part, number: int) -> None:
         if self._let_go(part):
@@ -170,8 +187,8 @@ class _AtSwitch:
         if kind is not NumberKind.PROFILE:
             return True
         shared = self.profiles[key]
-        shared[1] -= 1
-        if shared[1]:
+        shared.users -= 1
+        if shared.users:
             return False
         del self.profiles[key]
         return True
@@ -183,9 +200,7 @@ class _Held:
 
     numbers: dict[_Part, int] = field(default_factory=dict)
     unused: dict[_Part, int] = field(default_factory=dict)
-    """The members of `numbers` that no intent uses any more, and the version since which that is
-    so.
-    """
+    """The members of `numbers` that no intent uses any more, and since which version."""
 
     def copy(self) -> _Held:
         return _Held(dict(self.numbers), dict(self.unused))
@@ -201,13 +216,13 @@ class JobNumbers:
         self,
         switch: str,
         job: str,
-        at: _AtSwitch,
+        pools: _SwitchPools,
         held: _Held,
-        taken: list[tuple[_AtSwitch, _Held, _Part]],
+        taken: list[tuple[_SwitchPools, _Held, _Part]],
     ):
         self.switch = switch
         self.job = job
-        self._at = at
+        self._pools = pools
         self._held = held
         self._taken = taken
         self.used: set[_Part] = set()
@@ -222,15 +237,11 @@ class JobNumbers:
         return self._number((NumberKind.ECHELONFLOW, name))
 
     def group(self, name: str) -> int:
-        """Return the number of a group of the job's flows, for which the switch keeps bytes or
-        times.
-        """
+        """Return the number of a group of flows, for which the switch keeps bytes or times."""
         return self._number((NumberKind.GROUP, name))
 
     def profile(self, content: Hashable) -> int:
-        """Return the number of a profile with this `content`: nested tuples of numbers and
-        texts.
-        """
+        """Return the number of a profile; `content` is nested tuples of numbers and texts."""
         return self._number((NumberKind.PROFILE, content))
 
     def connection(self, five_tuple: FiveTuple) -> int:
@@ -249,24 +260,24 @@ class JobNumbers:
         number = self._held.numbers.get(part)
         if number is None:
             try:
-                number = self._at.take(part)
+                number = self._pools.take(part)
             except ExhaustedError:
                 raise ExhaustedError(self._exhausted(part[0])) from None
             self._held.numbers[part] = number
-            self._taken.append((self._at, self._held, part))
+            self._taken.append((self._pools, self._held, part))
             self.took = True
         return number
 
     def _exhausted(self, kind: NumberKind) -> str:
-        leaving = len(
-            {part for gone in self._at.unused.values() for _, part in gone if part[0] is kind}
-        )
+        leaving: set[_Part] = set()
+        for unused in self._pools.unused.values():
+            leaving.update(part for _, part in unused if part[0] is kind)
         if leaving:
-            wait = f" (up to {leaving} of them are being removed from it: try again)"
+            wait = f" (up to {len(leaving)} of them are being removed from it: try again)"
         else:
             wait = ""
         return (
-            f"job {self.job}: switch {self.switch}: more than {self._at.pools[kind].limit}"
+            f"job {self.job}: switch {self.switch}: more than {self._pools.pools[kind].limit}"
             f" {kind}{wait}; spread the jobs over more switches"
         )
 
@@ -277,20 +288,23 @@ class Attempt:
     def __init__(self, numbering: Numbering, version: int) -> None:
         self._numbering = numbering
         self._version = version
-        self._users: list[tuple[_AtSwitch, _Held, JobNumbers]] = []
-        self._taken: list[tuple[_AtSwitch, _Held, _Part]] = []
+        self._users: list[tuple[_SwitchPools, _Held, JobNumbers]] = []
+        self._taken: list[tuple[_SwitchPools, _Held, _Part]] = []
 
-    def of(self, switch: str, job: str) -> JobNumbers:
-        """Return the numbers of a job whose part at that switch is made anew. Call it once for
-        each, whether or not the job keeps anything there."""
-        at = self._numbering._switches[switch]  # noqa: SLF001
-        held = self._numbering._jobs.setdefault(job, {}).setdefault(switch, _Held())  # noqa: SLF001
-        numbers = JobNumbers(switch, job, at, held, self._taken)
-        self._users.append((at, held, numbers))
+    def numbers(self, switch: str, job: str) -> JobNumbers:
+        """Return the numbers of a job whose part at that switch is lowered.
+
+        Call it once for each, whether or not the job keeps anything there.
+        """
+        pools = self._numbering._switches[switch]  # noqa: SLF001
+        held = self._numbering._held(job, switch)  # noqa: SLF001
+        numbers = JobNumbers(switch, job, pools, held, self._taken)
+        self._users.append((pools, held, numbers))
         return numbers
 
     def keep(self) -> None:
-        for at, held, numbers in self._users:
+        """Give jobs what they asked for, and note what they did not ask for as unused."""
+        for pools, held, numbers in self._users:
             if numbers.took:
                 self._numbering._changed.add(numbers.job)  # noqa: SLF001
             for part in held.numbers:
@@ -298,12 +312,14 @@ class Attempt:
                     held.unused.pop(part, None)
                 elif part not in held.unused:
                     held.unused[part] = self._version
-                    at.unused.setdefault(self._version, []).append((numbers.job, part))
+                    unused = pools.unused.setdefault(self._version, [])
+                    unused.append((numbers.job, part))
             self._numbering._forget_if_empty(numbers.job, numbers.switch)  # noqa: SLF001
 
     def give_back(self) -> None:
-        for at, held, part in reversed(self._taken):
-            at.undo(part, held.numbers.pop(part))
+        """Undo everything that jobs asked for, the latest first."""
+        for pools, held, part in reversed(self._taken):
+            pools.undo(part, held.numbers.pop(part))
         for _, _, numbers in self._users:
             self._numbering._forget_if_empty(numbers.job, numbers.switch)  # noqa: SLF001
 
@@ -316,21 +332,23 @@ class Numbering:
     """
 
     def __init__(self, limits: Mapping[str, Mapping[NumberKind, int]]) -> None:
-        self._switches = {name: _AtSwitch(of_kind) for name, of_kind in limits.items()}
+        self._switches = {name: _SwitchPools(by_kind) for name, by_kind in limits.items()}
         self._jobs: dict[str, dict[str, _Held]] = {}
+        """What each job holds at each switch."""
         self._changed: set[str] = set()
         self.freed = 0
         """Number of numbers that have become free so far."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Numbering:
         """Return a numbering that gives the same numbers from now on."""
+        switches = {name: pools.copy() for name, pools in self._switches.items()}
+        jobs = {}
+        for job, held_at in self._jobs.items():
+            jobs[job] = {switch: held.copy() for switch, held in held_at.items()}
         return altered(
             self,
-            _switches={name: at.copy() for name, at in self._switches.items()},
-            _jobs={
-                job: {switch: held.copy() for switch, held in switches.items()}
-                for job, switches in self._jobs.items()
-            },
+            _switches=switches,
+            _jobs=jobs,
             _changed=set(self._changed),
         )
 
@@ -366,23 +384,28 @@ class Numbering:
         Return the jobs that no longer hold a number at any switch because of this. Takes time in
         proportion to what becomes free.
         """
-        at = self._switches.get(switch)
-        gone = set()
-        if at is None:
+        pools = self._switches.get(switch)
+        if pools is None:
             return frozenset()
-        for since in sorted(v for v in at.unused if v <= version):
-            for job, part in at.unused.pop(since):
+        forgotten = set()
+        settled = [since for since in pools.unused if since <= version]
+        for since in sorted(settled):
+            for job, part in pools.unused.pop(since):
                 held = self._jobs.get(job, {}).get(switch)
-                # It may have been used again since, and perhaps given up again.
+                # It may have come back into use since, and perhaps have been given up once more.
                 if held is None or held.unused.get(part) != since:
                     continue
                 del held.unused[part]
-                at.free(part, held.numbers.pop(part))
+                pools.free(part, held.numbers.pop(part))
                 self.freed += 1
                 self._changed.add(job)
                 if self._forget_if_empty(job, switch):
-                    gone.add(job)
-        return frozenset(gone)
+                    forgotten.add(job)
+        return frozenset(forgotten)
+
+    def _held(self, job: str, switch: str) -> _Held:
+        at_switches = self._jobs.setdefault(job, {})
+        return at_switches.setdefault(switch, _Held())
 
     def _forget_if_empty(self, job: str, switch: str) -> bool:
         """Forget the job if it holds nothing anywhere; return whether it was forgotten."""
@@ -398,39 +421,33 @@ class Numbering:
         return True
 
     def take_changed(self) -> frozenset[str]:
-        """Return the jobs whose `export` has changed since the last call (or `restore`); empty for
-        a job that holds nothing more."""
+        """Return the jobs whose `export` has changed since the last call (or `restore`).
+
+        The export is empty for a job that holds nothing more.
+        """
         changed = frozenset(self._changed)
         self._changed.clear()
         return changed
 
     def export(self, job: str) -> Document:
-        """Return everything that the job holds, unused numbers included, for `restore`. Empty if it
-        holds nothing.
+        """Return everything that the job holds, unused numbers included, for `restore`.
 
-        By kind: ``keys`` are what is numbered; ``at`` holds, by switch, runs of [index into keys,
-        number, how many].
+        It is empty if the job holds nothing. By kind, ``keys`` are what is numbered; ``at`` holds,
+        by switch, runs of [index into keys, number, how many].
         """
-        out: Document = {}
-        index: dict[NumberKind, dict[Hashable, int]] = {}
+        document: Document = {}
+        places: dict[NumberKind, dict[Hashable, int]] = {}
         for switch, held in self._jobs.get(job, {}).items():
             for (kind, key), number in held.numbers.items():
-                known = index.setdefault(kind, {})
-                position = known.setdefault(key, len(known))
-                runs = out.setdefault(kind.name, {"keys": [], "at": {}})["at"].setdefault(
-                    switch, []
-                )
-                if (
-                    runs
-                    and runs[-1][0] + runs[-1][2] == position
-                    and runs[-1][1] + runs[-1][2] == number
-                ):
-                    runs[-1][2] += 1
-                else:
-                    runs.append([position, number, 1])
-        for kind, known in index.items():
-            out[kind.name]["keys"] = [_thawed(key) for key in known]
-        return out
+                place_by_key = places.setdefault(kind, {})
+                place = place_by_key.setdefault(key, len(place_by_key))
+                kind_document = document.setdefault(kind.name, {"keys": [], "at": {}})
+                runs = kind_document["at"].setdefault(switch, [])
+                _append_to_runs(runs, place, number)
+        for kind, place_by_key in places.items():
+            keys = [_thawed(key) for key in place_by_key]
+            document[kind.name]["keys"] = keys
+        return document
 
     def restore(self, documents: Mapping[str, Document]) -> None:
         """Restore what `export` gave for each job, into a numbering in which nothing has been
@@ -443,33 +460,60 @@ class Numbering:
         for job, document in documents.items():
             try:
                 for part, switch, number in _numbers_in(document):
-                    at = self._switches.get(switch)
-                    if at is None:
-                        self._changed.add(job)
-                        continue
-                    held = self._jobs.setdefault(job, {}).setdefault(switch, _Held())
-                    if part in held.numbers:
-                        raise ValueError(f"{part[1]!r} is numbered twice at {switch}")
-                    at.claim(part, number)
-                    held.numbers[part] = number
-                    held.unused[part] = _BEFORE
-                    at.unused.setdefault(_BEFORE, []).append((job, part))
+                    self._restore(job, switch, part, number)
             except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
                 raise ValueError(f"job {job}: its stored numbers cannot be read: {error}") from None
+
+    def _restore(
+        self,
+        job: str,
+        switch: str,
+        part: _Part,
+        number: int,
+    ) -> None:
+        pools = self._switches.get(switch)
+        if pools is None:
+            self._changed.add(job)
+            return
+        held = self._held(job, switch)
+        if part in held.numbers:
+            raise ValueError(f"{part[1]!r} is numbered twice at {switch}")
+        pools.claim(part, number)
+        held.numbers[part] = number
+        held.unused[part] = _BEFORE
+        unused = pools.unused.setdefault(_BEFORE, [])
+        unused.append((job, part))
 
 
 _BEFORE = 0
 """The version of numbers that were given before a restart."""
 
 
+def _append_to_runs(
+    runs: list[list[int]],
+    place: int,
+    number: int,
+) -> None:
+    """Lengthen the last run if this place and number come next in it; else begin a run."""
+    if runs:
+        last = runs[-1]
+        first_place, first_number, length = last
+        if (place, number) == (first_place + length, first_number + length):
+            last[2] += 1
+            return
+    runs.append([place, number, 1])
+
+
 def _numbers_in(document: Document) -> Iterator[tuple[_Part, str, int]]:
-    for name, of_kind in document.items():
+    """Yield each numbered part with switch and number."""
+    for name, kind_document in document.items():
         kind = NumberKind[name]
-        keys = [_frozen(key) for key in of_kind["keys"]]
-        for switch, runs in of_kind["at"].items():
+        keys = [_frozen(key) for key in kind_document["keys"]]
+        for switch, runs in kind_document["at"].items():
             for first, number, length in runs:
                 for step in range(length):
-                    yield (kind, keys[first + step]), switch, number + step
+                    part = (kind, keys[first + step])
+                    yield part, switch, number + step
 
 
 def _thawed(key: Hashable) -> object:

@@ -44,12 +44,15 @@ _ADDRESSES = 1 << 16
 
 
 def entry(
-    table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int
+    table: str,
+    match: dict[str, Match],
+    action: str,
+    priority: int = 0,
+    **arguments: int,
 ) -> TableEntry:
     """Return an entry with one action."""
-    return TableEntry(
-        table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority
-    )
+    call = ActionCall(action, tuple(arguments.items()))
+    return TableEntry(table, tuple(match.items()), (call,), priority)
 
 
 @lru_cache(maxsize=_ADDRESSES)
@@ -67,15 +70,19 @@ def mac(text: str) -> int:
 # -- the fabric ------------------------------------------------------------------------------------
 
 
-def fabric_part(switch: str, fabric: Fabric, best_effort_queue: int, able: Capabilities) -> Part:
-    """Return the part with marking and routes to every host; `able` is what the switch can
-    carry.
-    """
-    marking = _marking_entries(best_effort_queue, fabric.roce_marks) if able.ranks else ()
-    return Part(
-        FABRIC,
-        (*marking, *_ecn_entries(switch, fabric, able.ecn), *_route_entries(switch, fabric, able)),
-    )
+def fabric_part(
+    switch: str,
+    fabric: Fabric,
+    best_effort_queue: int,
+    able: Capabilities,
+) -> Part:
+    """Return the part with marking and routes to every host."""
+    entries: list[TableEntry] = []
+    if able.ranks:
+        entries += _marking_entries(best_effort_queue, fabric.roce_marks)
+    entries += _ecn_entries(switch, fabric, able.ecn)
+    entries += _route_entries(switch, fabric, able)
+    return Part(FABRIC, tuple(entries))
 
 
 def _marking_entries(best_effort_queue: int, roce_marks: Sequence[int]) -> Iterator[TableEntry]:
@@ -94,7 +101,11 @@ def _marking_entries(best_effort_queue: int, roce_marks: Sequence[int]) -> Itera
         yield entry("traffic_class", {"class": traffic_class}, "set_class_queue", queue=queue)
 
 
-def _ecn_entries(switch: str, fabric: Fabric, ecn: EcnMarks) -> Iterator[TableEntry]:
+def _ecn_entries(
+    switch: str,
+    fabric: Fabric,
+    ecn: EcnMarks,
+) -> Iterator[TableEntry]:
     for port in _ports(switch, fabric):
         match ecn:
             case QueueDepthMarks(packets, cells):
@@ -103,53 +114,65 @@ def _ecn_entries(switch: str, fabric: Fabric, ecn: EcnMarks) -> Iterator[TableEn
                 else:
                     depth = {"cells": packets * cells}
                 for queue in range(LEVELS):
-                    yield entry(
-                        "ecn_threshold", {"port": port, "queue": queue}, "mark_from", **depth
-                    )
+                    key: dict[str, Match] = {"port": port, "queue": queue}
+                    yield entry("ecn_threshold", key, "mark_from", **depth)
             case VirtualQueueMarks(backlog_bytes):
-                bits_per_ms = max(
-                    1, fabric.rate_bps[switch, fabric.neighbour[switch, port]] // 1000
-                )
+                neighbour = fabric.neighbour[switch, port]
                 yield entry(
                     "virtual_queue",
                     {"port": port},
                     "drain",
-                    bits_per_ms=bits_per_ms,
+                    bits_per_ms=max(1, fabric.rate_bps[switch, neighbour] // 1000),
                     mark_above_bytes=backlog_bytes,
                 )
 
 
-def _route_entries(switch: str, fabric: Fabric, able: Capabilities) -> Iterator[TableEntry]:
+def _route_entries(
+    switch: str,
+    fabric: Fabric,
+    able: Capabilities,
+) -> Iterator[TableEntry]:
     """Yield a route to every host that can be reached.
 
     A host that several next hops lead to gets a group of its own, which spreads packets by 5-tuple.
     Where the groups of all hosts do not fit, hosts are spread over the next hops in turn instead.
     """
-    hops_to = {name: hops for name in fabric.hosts if (hops := fabric.next_hops[switch, name])}
-    grouped = _groups_fit(hops_to, able)
+    grouped = _groups_fit(switch, fabric, able)
     for number, host in enumerate(fabric.hosts.values(), start=1):
-        if host.name not in hops_to:
+        hops = fabric.next_hops[switch, host.name]
+        if not hops:
             continue
-        hops = hops_to[host.name]
+        if not grouped:
+            hop = next_hop(fabric, switch, host.name)
+            hops = hops if hop is None else (hop,)
         address = mac(host.mac)
-        if not grouped and (only := next_hop(fabric, switch, host.name)) is not None:
-            hops = (only,)
-        routes = tuple(
-            ActionCall("route", (("port", fabric.port_to[switch, hop]), ("dst_mac", address)))
-            for hop in hops
-        )
-        match: tuple[tuple[str, Match], ...] = (("dst", Prefix(ipv4(host.ipv4), 32)),)
-        if len(routes) == 1:
-            yield TableEntry("ipv4_lpm", match, routes)
+        network: dict[str, Match] = {"dst": Prefix(ipv4(host.ipv4), 32)}
+        ports = [fabric.port_to[switch, hop] for hop in hops]
+        if len(ports) == 1:
+            yield entry(
+                "ipv4_lpm",
+                network,
+                "route",
+                port=ports[0],
+                dst_mac=address,
+            )
         else:
+            to_host = ("dst_mac", address)
+            routes = tuple(ActionCall("route", (("port", port), to_host)) for port in ports)
             yield TableEntry("ecmp", (("group", number),), routes)
-            yield TableEntry("ipv4_lpm", match, (ActionCall("spread", (("group", number),)),))
-        yield entry("station", {"dst": address}, "forward", port=fabric.port_to[switch, hops[0]])
+            yield entry("ipv4_lpm", network, "spread", group=number)
+        yield entry("station", {"dst": address}, "forward", port=ports[0])
 
 
-def _groups_fit(hops_to: Mapping[str, Sequence[str]], able: Capabilities) -> bool:
-    sizes = [len(hops) for hops in hops_to.values() if len(hops) > 1]
-    return len(sizes) <= able.max_ecmp_groups and sum(sizes) <= able.max_ecmp_members
+def _groups_fit(
+    switch: str,
+    fabric: Fabric,
+    able: Capabilities,
+) -> bool:
+    """Return whether the switch holds an ECMP group for each host that needs one."""
+    sizes = [len(fabric.next_hops[switch, host]) for host in fabric.hosts]
+    groups = [size for size in sizes if size > 1]
+    return len(groups) <= able.max_ecmp_groups and sum(groups) <= able.max_ecmp_members
 
 
 def _ports(switch: str, fabric: Fabric) -> list[int]:
@@ -164,30 +187,43 @@ class PortQueues:
     rate_bps: int
     settings: tuple[QueueSetting, ...]
 
+    def is_same(self, schedule: PortSchedule, rate_bps: int) -> bool:
+        """Return whether the queues are made from these."""
+        return self.schedule is schedule and self.rate_bps == rate_bps
+
 
 def queues_of_ports(
-    switch: str, plan: Plan, fabric: Fabric, before: Mapping[int, PortQueues]
+    switch: str,
+    plan: Plan,
+    fabric: Fabric,
+    before: Mapping[int, PortQueues],
 ) -> dict[int, PortQueues]:
-    """Return the queues of all ports of the switch: the same object as `before` if the same
-    schedule makes them.
+    """Return the queues of all ports of the switch.
+
+    A port's are the same object as `before` if the same schedule makes them.
     """
     ports = {}
     for port in _ports(switch, fabric):
-        following = fabric.neighbour[switch, port]
-        rate_bps = fabric.rate_bps[switch, following]
-        schedule = plan.schedules.get((switch, following), plan.default_schedule)
-        known = before.get(port)
-        if known is None or known.schedule is not schedule or known.rate_bps != rate_bps:
-            settings = (
-                _queue_setting(port, queue, of_queue, rate_bps)
-                for queue, of_queue in enumerate(schedule)
-            )
-            known = PortQueues(schedule, rate_bps, tuple(settings))
-        ports[port] = known
+        neighbour = fabric.neighbour[switch, port]
+        rate_bps = fabric.rate_bps[switch, neighbour]
+        schedule = plan.schedules.get((switch, neighbour), plan.default_schedule)
+        former = before.get(port)
+        if former is not None and former.is_same(schedule, rate_bps):
+            ports[port] = former
+            continue
+        settings = []
+        for queue, queue_plan in enumerate(schedule):
+            settings.append(_queue_setting(port, queue, queue_plan, rate_bps))
+        ports[port] = PortQueues(schedule, rate_bps, tuple(settings))
     return ports
 
 
-def _queue_setting(port: int, queue: int, settings: QueuePlan, rate_bps: int) -> QueueSetting:
+def _queue_setting(
+    port: int,
+    queue: int,
+    settings: QueuePlan,
+    rate_bps: int,
+) -> QueueSetting:
     """Return `settings` with the port's shares converted to bits per second."""
     if settings.max_share is None:
         maximum = None
@@ -204,12 +240,11 @@ def _queue_setting(port: int, queue: int, settings: QueuePlan, rate_bps: int) ->
 
 
 def hold_us(setting: QueueSetting, queues: OuterQueues) -> int:
-    """Return the longest time in microseconds that a packet waits in the queue, or HOLD_FOREVER
-    (constants.h) if there is no bound.
+    """Return the longest time in microseconds that a packet waits in the queue.
 
-    A packet that enters a queue of `depth_packets` finds fewer packets than that before it, and
-    traffic in other queues cannot keep it from the minimum rate of its own. Whatever the load, it
-    has left after
+    It is HOLD_FOREVER (constants.h) if there is no bound. A packet that enters a queue of
+    `depth_packets` finds fewer packets than that before it, and traffic in other queues cannot keep
+    it from the minimum rate of its own. Whatever the load, it has left after
 
         (depth_packets + 1) * frame_bytes / minimum rate
 
@@ -217,16 +252,20 @@ def hold_us(setting: QueueSetting, queues: OuterQueues) -> int:
     promises nothing: a flow leaves it only with a packet whose sender says that it is the only one
     in flight.
     """
-    for_ever = constants()["HOLD_FOREVER"]
+    hold_forever = constants()["HOLD_FOREVER"]
     if setting.min_rate_bps <= 0:
-        return for_ever
+        return hold_forever
     bits = (queues.depth_packets + 1) * queues.frame_bytes * 8
-    parts = (100 + queues.rate_error_percent) * 10_000
-    return min(for_ever, -(-bits * parts // setting.min_rate_bps) + queues.delay_us)
+    # Microseconds a second, lengthened by the error of the rate in percent.
+    us_per_s = (100 + queues.rate_error_percent) * 10_000
+    sending_us = -(-bits * us_per_s // setting.min_rate_bps)
+    return min(hold_forever, sending_us + queues.delay_us)
 
 
 def hold_part(
-    settings: Iterable[QueueSetting], queues: OuterQueues, time: TimeUnit = MICROSECONDS
+    settings: Iterable[QueueSetting],
+    queues: OuterQueues,
+    time: TimeUnit = MICROSECONDS,
 ) -> Part:
     """Return how long after its last packet a flow may change its queue.
 
@@ -241,19 +280,13 @@ def hold_part(
         if not queues.by_port:
             key["queue"] = setting.queue
         match = tuple(key.items())
-        longest[match] = max(longest.get(match, 0), hold_us(setting, queues))
-    return Part(
-        PROMOTION,
-        tuple(
-            entry(
-                "promotion_hold",
-                dict(match),
-                "wait_after_last",
-                **{time.suffix: _in_unit(us, time)},
-            )
-            for match, us in longest.items()
-        ),
-    )
+        wait_us = hold_us(setting, queues)
+        longest[match] = max(longest.get(match, 0), wait_us)
+    entries = []
+    for match, us in longest.items():
+        wait = {time.suffix: _in_unit(us, time)}
+        entries.append(entry("promotion_hold", dict(match), "wait_after_last", **wait))
+    return Part(PROMOTION, tuple(entries))
 
 
 def _in_unit(us: int, time: TimeUnit) -> int:
@@ -266,23 +299,27 @@ def _in_unit(us: int, time: TimeUnit) -> int:
 # -- threshold profiles ----------------------------------------------------------------------------
 
 
-def profile_part(number: int, profile: LevelProfile, *, rank_expires: bool = True) -> Part:
+def profile_part(
+    number: int,
+    profile: LevelProfile,
+    *,
+    rank_expires: bool = True,
+) -> Part:
     """Return the entries of the profile that a switch knows by `number`.
 
     With `rank_expires`, entries of table `level` hold the lowest key of their range.
     """
-    # The steps of a profile do not overlap, so any priority does. P4Runtime wants one above zero.
-    entries = [
-        entry(
-            "level",
-            {"profile": number, "key": Interval(step.lowest, step.highest)},
-            "set_queue",
-            priority=1,
-            queue=step.queue,
-            **({"lowest": step.lowest} if rank_expires else {}),
-        )
-        for step in profile.steps
-    ]
+    entries = []
+    for step in profile.steps:
+        interval = Interval(step.lowest, step.highest)
+        match: dict[str, Match] = {"profile": number, "key": interval}
+        arguments = {"queue": step.queue}
+        if rank_expires:
+            arguments["lowest"] = step.lowest
+        # The steps of a profile do not overlap, so any priority does. P4Runtime wants one above
+        # zero.
+        entries.append(entry("level", match, "set_queue", priority=1, **arguments))
     if profile.period:
-        entries.append(entry("period", {"profile": number}, "set_period", **dict(profile.period)))
+        period = dict(profile.period)
+        entries.append(entry("period", {"profile": number}, "set_period", **period))
     return Part(f"profile {number}", tuple(entries))

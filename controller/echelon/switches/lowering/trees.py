@@ -12,6 +12,7 @@ of runs are another door (`echelon_lab.endhosts.carriers.TREE_HOSTS`).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -23,14 +24,20 @@ from echelon.planning.paths import hosts_of, is_tree
 from echelon.planning.plan import FlowPlan
 from echelon.switches.lowering.capabilities import Capabilities, LoweringError
 from echelon.switches.lowering.identity import Identity, ShimIdentity
-from echelon.switches.lowering.intent import FIRST_GROUP, MulticastGroup, TableEntry
+from echelon.switches.lowering.intent import (
+    FIRST_GROUP,
+    MulticastGroup,
+    Resources,
+    TableEntry,
+)
+from echelon.switches.lowering.numbering import JobNumbers, NumberKind
 
 GROUP = "echelon.trees"
 """The entry-point group."""
 EVERYWHERE = ""
 """The switch, as numbers see it, whose numbers are the same at all switches."""
-MOST_TREES = 0xFFFF - FIRST_GROUP
-"""The number of trees of a fabric: each has a multicast group."""
+LIMITS = {NumberKind.TREE: 0xFFFF - FIRST_GROUP}
+"""How many numbers there are everywhere: each tree has a multicast group."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +86,19 @@ class Trees(Protocol):
         them adds up. Those of one name meet at no switch that sends them on to different ones."""
 
     def at_switches(
-        self, tree: JobTree, fabric: Fabric, able: Mapping[str, Capabilities]
+        self,
+        tree: JobTree,
+        fabric: Fabric,
+        able: Mapping[str, Capabilities],
     ) -> Mapping[str, HeldTree]:
         """Return what each switch of the tree holds."""
 
-    def told(self, tree: JobTree, fabric: Fabric) -> Mapping[str, Any]:
-        """Return what the tree's hosts have to be told, as JSON has it."""
+    def host_document(self, tree: JobTree, fabric: Fabric) -> Mapping[str, Any]:
+        """Return what the tree's hosts need to know, as JSON has it."""
 
 
 @cache
-def _doors() -> tuple[Trees, ...]:
+def _plugins() -> tuple[Trees, ...]:
     try:
         return tuple(entry.load()() for entry in sorted(entry_points(group=GROUP)))
     except Exception as error:  # whatever a foreign module raises when it is imported
@@ -97,13 +107,14 @@ def _doors() -> tuple[Trees, ...]:
         ) from error
 
 
-def needed(job: str) -> Trees:
-    """Return what carries trees, which a job has.
+def tree_plugin(job: str) -> Trees:
+    """Return the plug-in that carries trees, which a job has.
 
-    Raise `LoweringError` if no plug-in does, or it cannot be loaded.
+    Raise `LoweringError` if there is none, or it cannot be loaded.
     """
-    for door in _doors():
-        return door
+    plugins = _plugins()
+    if plugins:
+        return plugins[0]
     raise LoweringError(
         f"job {job}: no plug-in carries flows over trees of switches (pip install"
         " 'echelon-p4[aggregation]', or use another algorithm such as 'ring')",
@@ -121,16 +132,94 @@ def trees_of(
 
     `number` gives each its number, by what stays if the root moves.
     """
-    over: dict[Path, list[FlowPlan]] = {}
+    by_path: dict[Path, list[FlowPlan]] = {}
     for flow in flows:
         if is_tree(flow.path):
-            over.setdefault(flow.path, []).append(flow)
-    found = []
-    for index, (path, of_path) in enumerate(over.items()):
-        shims = tuple(
-            shim for flow in of_path if isinstance(shim := identities[flow.flow], ShimIdentity)
+            by_path.setdefault(flow.path, []).append(flow)
+
+    trees = []
+    for index, (path, carried) in enumerate(by_path.items()):
+        shims = []
+        for flow in carried:
+            identity = identities[flow.flow]
+            if isinstance(identity, ShimIdentity):
+                shims.append(identity)
+        kind = "sum" if path[0] == path[-1] else "copy"
+        tree = JobTree(
+            number=number((kind, *hosts_of(path))),
+            session=shims[0].job,
+            flows=tuple(carried),
+            shims=tuple(shims),
+            index=index,
+            memory=memory.get((carried[0].job, path)),
         )
-        name = ("sum" if path[0] == path[-1] else "copy", *hosts_of(path))
-        given = memory.get((of_path[0].job, path))
-        found.append(JobTree(number(name), shims[0].job, tuple(of_path), shims, index, given))
-    return tuple(found)
+        trees.append(tree)
+    return tuple(trees)
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What a plug-in makes of a job: all that lowering has to know of trees."""
+
+    flows: tuple[FlowPlan, ...]
+    """The job's flows between two hosts, and those that the plug-in adds."""
+    identities: Mapping[str, Identity]
+    """How switches recognise all of these, by flow."""
+    resources: Mapping[str, Resources]
+    """What switches hold besides flows."""
+    trees: tuple[JobTree, ...] = ()
+
+
+def extend(
+    job: str,
+    flows: tuple[FlowPlan, ...],
+    identities: Mapping[str, Identity],
+    numbers: JobNumbers,
+    memory: Mapping[tuple[str, Path], object],
+    fabric: Fabric,
+    able: Mapping[str, Capabilities],
+) -> Extension:
+    """Return what switches do for the flows of a job. Raise `LoweringError`.
+
+    `numbers` are those of the job that all switches share; `memory` is the plan's.
+    """
+    trees = trees_of(flows, identities, numbers.tree, memory)
+    if not trees:
+        return Extension(flows, identities, {})
+    plugin = tree_plugin(job)
+    all_flows = [flow for flow in flows if not is_tree(flow.path)]
+    all_identities = dict(identities)
+    entries: dict[str, list[TableEntry]] = defaultdict(list)
+    groups: dict[str, list[MulticastGroup]] = defaultdict(list)
+    for tree in trees:
+        for flow, identity in plugin.ways(tree):
+            all_flows.append(flow)
+            all_identities[flow.flow] = identity
+        for switch, held in plugin.at_switches(tree, fabric, able).items():
+            entries[switch] += held.entries
+            groups[switch].append(held.group)
+    resources = {}
+    for switch in groups:
+        held_entries = tuple(entries[switch])
+        held_groups = tuple(groups[switch])
+        resources[switch] = Resources(held_entries, held_groups)
+    return Extension(tuple(all_flows), all_identities, resources, trees)
+
+
+def check_groups(
+    switch: str,
+    groups: tuple[MulticastGroup, ...],
+    able: Capabilities,
+) -> tuple[MulticastGroup, ...] | None:
+    """Return the multicast groups of a switch; None: its program has none.
+
+    Raise `LoweringError` for more than it holds.
+    """
+    if able.trees is None:
+        return None
+    if len(groups) > able.trees.trees:
+        raise LoweringError(
+            f"switch {switch}: {len(groups)} trees, of which it holds {able.trees.trees} (use"
+            " rings)"
+        )
+    return groups

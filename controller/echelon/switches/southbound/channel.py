@@ -59,12 +59,12 @@ class CallError(Exception):
     """The error for an RPC that did not end with OK.
 
     `updates` has a status for each update of a Write, in their order, if the server gave them. They
-    say then what was carried out, while `whole` says only that something was not.
+    say then what was carried out, while `status` says only that something was not.
     """
 
-    def __init__(self, whole: UpdateStatus, updates: tuple[UpdateStatus, ...] = ()) -> None:
-        super().__init__(whole.message)
-        self.whole = whole
+    def __init__(self, status: UpdateStatus, updates: tuple[UpdateStatus, ...] = ()) -> None:
+        super().__init__(status.message)
+        self.status = status
         self.updates = updates
 
 
@@ -88,12 +88,16 @@ class P4RuntimeChannel:
         self._read = self.grpc.unary_stream(_SERVICE + "Read")
         self._stream = self.grpc.stream_stream(_SERVICE + "StreamChannel")
 
-    async def ask(self, name: str, request: bytes, timeout_s: float) -> bytes:
+    async def ask(
+        self,
+        name: str,
+        request: bytes,
+        timeout_s: float,
+    ) -> bytes:
         """Send the serialized request of the unary call `name`; return the serialized response."""
+        call = self.grpc.unary_unary(_SERVICE + name)
         try:
-            return bytes(
-                await self.grpc.unary_unary(_SERVICE + name)(request, timeout=within(timeout_s))
-            )
+            return bytes(await call(request, timeout=within(timeout_s)))
         except grpc.aio.AioRpcError as error:
             raise failure(error) from None
 
@@ -117,7 +121,7 @@ class P4RuntimeChannel:
         try:
             await self.ask("Capabilities", b"", timeout_s)
         except CallError as error:
-            if error.whole.code != rpc_code.UNIMPLEMENTED:
+            if error.status.code != rpc_code.UNIMPLEMENTED:
                 raise
 
     def stream(self) -> MessageStream:
@@ -165,35 +169,34 @@ def _ended() -> CallError:
 
 def open_channel(address: str, credentials: GRPCCredentialsTLS | None) -> grpc.aio.Channel:
     """Return a channel for messages of any size; without credentials it carries plain text."""
-    if within(_KEEPALIVE_ANSWER_S) is None:
-        options = [*_OPTIONS]
-    else:
-        options = [*_OPTIONS, *_KEEPALIVE]
+    options = [*_OPTIONS]
+    if within(_KEEPALIVE_ANSWER_S) is not None:
+        options += _KEEPALIVE
     if credentials is None:
         return grpc.aio.insecure_channel(address, options)
-    return grpc.aio.secure_channel(address, credentials.to_client_credentials(), options)
+    client = credentials.to_client_credentials()
+    return grpc.aio.secure_channel(address, client, options)
 
 
 def failure(error: grpc.aio.AioRpcError, detail_type: type[Any] = p4r.Error) -> CallError:
-    """Return the error for the status of a failed RPC, with the statuses of single updates where it
-    has them.
+    """Return the error for a failed RPC, with the statuses of single updates where it has them.
 
     Each of those is a message of `detail_type`, which has a `canonical_code` and a `message`.
     """
-    whole = UpdateStatus(error.code().value[0], error.details() or "no reason given")
+    reason = error.details() or "no reason given"
+    status = UpdateStatus(error.code().value[0], reason)
     for key, value in error.trailing_metadata() or ():
         if key == _STATUS_KEY:
-            return _parse(value, whole, detail_type)
-    return CallError(whole)
+            return CallError(status, _update_statuses(value, detail_type))
+    return CallError(status)
 
 
-def _parse(data: bytes, whole: UpdateStatus, detail_type: type[Any]) -> CallError:
-    status = rpc_status.Status.FromString(data)
-    parts = []
-    for detail in status.details:
+def _update_statuses(data: bytes, detail_type: type[Any]) -> tuple[UpdateStatus, ...]:
+    statuses = []
+    for detail in rpc_status.Status.FromString(data).details:
         error = detail_type()
         if not detail.Unpack(error):
             # Other details do not belong to updates.
-            return CallError(whole)
-        parts.append(UpdateStatus(error.canonical_code, error.message))
-    return CallError(whole, tuple(parts))
+            return ()
+        statuses.append(UpdateStatus(error.canonical_code, error.message))
+    return tuple(statuses)

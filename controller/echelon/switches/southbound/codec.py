@@ -45,15 +45,14 @@ from echelon.switches.southbound.encoding import (
 )
 
 OWNER = b"echelon"
-"""Metadata of entries that no service in particular owns: of runs, and of services before entries
-named theirs.
+"""Metadata of entries that no service in particular owns.
+
+They are those of runs, and of services before entries named theirs.
 """
 
 
 def owner_of(service: str) -> bytes:
-    """Return the metadata of the entries of a service, by its name; all other entries belong to
-    someone else.
-    """
+    """Return the metadata of a service's entries; all other entries belong to someone else."""
     return OWNER + b":" + service.encode()
 
 
@@ -74,10 +73,11 @@ class EntryText:
     @property
     def key(self) -> str:
         """Match and priority in one line."""
-        fields = ", ".join(f"{name}={value}" for name, value in self.match.items())
-        return (
-            f"{fields or 'any packet'}{f', priority {self.priority}' if self.priority > 1 else ''}"
-        )
+        fields = [f"{name}={value}" for name, value in self.match.items()]
+        packets = ", ".join(fields) or "any packet"
+        if self.priority > 1:
+            return f"{packets}, priority {self.priority}"
+        return packets
 
     def __str__(self) -> str:
         """Return what tells the entry from others."""
@@ -98,23 +98,19 @@ class Codec:
         self._mark = delimited(11, owner)
         self._tails: dict[int, Tail] = {}
         # P4Info lists tables in the order in which packets meet them.
-        self._stages = {
-            table.id: stage for stage, table in enumerate(reversed(list(schema.tables)))
-        }
-        self._highest = {
-            (table.id, field.id): shortest((1 << field.bitwidth) - 1)
-            for table in schema.tables
-            for field in table.match_fields
-        }
+        tables = list(schema.tables)
+        self._stages = {table.id: stage for stage, table in enumerate(reversed(tables))}
+        self._highest: dict[tuple[int, int], bytes] = {}
+        """The largest value of each match field, by the ids of table and field."""
+        self._tables: dict[str, TableForm] = {}
         actions = {action.alias: ActionForm(action) for action in schema.actions}
-        self._tables = {
-            table.alias: TableForm(
-                table,
-                self._stages[table.id],
-                {ref.alias: actions[ref.alias] for ref in table.actions},
-            )
-            for table in schema.tables
-        }
+        for table in tables:
+            for field in table.match_fields:
+                highest = (1 << field.bitwidth) - 1
+                self._highest[table.id, field.id] = shortest(highest)
+            table_actions = {ref.alias: actions[ref.alias] for ref in table.actions}
+            stage = self._stages[table.id]
+            self._tables[table.alias] = TableForm(table, stage, table_actions)
 
     @property
     def stages(self) -> dict[str, int]:
@@ -126,8 +122,12 @@ class Codec:
         return (entry,)
 
     def encode(self, entry: TableEntry) -> EncodedEntry:
-        """Return the bytes of `entry`. Raise ValueError, naming table and field, for what the
-        P4Info does not know or a value that does not fit."""
+        """Return the bytes of `entry`.
+
+        Raise ValueError, naming table and field, for what the P4Info does not know or a value that
+        does not fit.
+        """
+        # Every new entry of every switch passes here, so the usual way makes few calls.
         table = self._tables.get(entry.table)
         calls = entry.actions
         try:
@@ -135,49 +135,54 @@ class Codec:
                 raise ValueError(f"not in the P4 program; there are: {', '.join(self._tables)}")
             tail = self._tails.get(entry.priority) or self._tail(entry.priority)
             if table.needs_priority is not (entry.priority > 0):
-                raise ValueError(
-                    f"priority {entry.priority}:"
-                    f" {'one above 0 is needed' if table.needs_priority else 'it has none'}"
-                )
+                need = "one above 0 is needed" if table.needs_priority else "it has none"
+                raise ValueError(f"priority {entry.priority}: {need}")
             template = table.latest.get(calls[0].name) if calls else None
             encoded = template and template(entry.match, calls, tail)
             return encoded or self._another_shape(table, entry, tail)
         except ValueError as error:
             raise ValueError(f"table {entry.table}: {error}") from None
 
-    def _another_shape(self, table: TableForm, entry: TableEntry, tail: Tail) -> EncodedEntry:
-        """Encode by a template that was not the last one used, or by a new one, whose result is
-        checked against finsy's."""
+    def _another_shape(
+        self,
+        table: TableForm,
+        entry: TableEntry,
+        tail: Tail,
+    ) -> EncodedEntry:
+        """Encode by a template that was not the last one used, or by a new one."""
         shape = shape_of(entry)
-        template = table.known.get(shape)
+        template = table.templates.get(shape)
         is_new = template is None
         if template is None:
             template = table.template(shape)
         encoded = template(entry.match, entry.actions, tail)
         assert encoded is not None
         if is_new:
-            # finsy leaves parameters in the order in which they are given.
-            expected = self.of_message(encode_entry(entry, self._schema))
-            if (
-                self.decode(encoded.wire) != (expected, True)
-                or (expected.key, expected.value) != encoded[:2]
-            ):
-                raise ValueError("the P4Info asks for an unknown encoding")
-        table.known[shape] = table.latest[entry.actions[0].name] = template
+            self._check_against_finsy(entry, encoded)
+            table.templates[shape] = template
+        table.latest[entry.actions[0].name] = template
         return encoded
+
+    def _check_against_finsy(self, entry: TableEntry, encoded: EncodedEntry) -> None:
+        # finsy leaves parameters in the order in which they are given.
+        expected = self.of_message(encode_entry(entry, self._schema))
+        same_bytes = (encoded.key, encoded.value) == (expected.key, expected.value)
+        if not same_bytes or self.decode(encoded.wire) != (expected, True):
+            raise ValueError("the P4Info asks for an unknown encoding")
 
     def _tail(self, priority: int) -> Tail:
         if priority < 0 or priority >> 31:
             raise ValueError(f"priority {priority} does not fit 31 bits")
         field = counted(4, priority) if priority else b""
-        tail = self._tails[priority] = (field, field + self._mark)
+        tail = (field, field + self._mark)
+        self._tails[priority] = tail
         return tail
 
     def decode(self, raw: bytes) -> tuple[EncodedEntry, bool] | None:
-        """Return an entry as a switch holds it, and whether it is ours. Entries that name no
-        service are.
+        """Return an entry as a switch holds it, and whether it is ours.
 
-        Return None for what belongs to the program: constant entries and default actions.
+        Entries that name no service are ours. Return None for what belongs to the program: constant
+        entries and default actions.
         """
         message = p4r.TableEntry.FromString(raw)
         if message.is_const or message.is_default_action:
@@ -193,25 +198,22 @@ class Codec:
         """Return key and actions of `message` in the canonical order; `wire` has nothing else."""
         table_id = message.table_id
         fields = sorted(message.match, key=_FIELD_ID)
-        head = counted(1, table_id) + b"".join([self._field(table_id, field) for field in fields])
-        if message.priority:
-            priority = counted(4, message.priority)
-        else:
-            priority = b""
+        match = [self._field(table_id, field) for field in fields]
+        head = counted(1, table_id) + b"".join(match)
+        priority = counted(4, message.priority) if message.priority else b""
+        value = b""
         if message.HasField("action"):
             value = delimited(3, _actions(message.action))
-        else:
-            value = b""
-        return EncodedEntry(
-            head + priority, value, head + value + priority, self._stages.get(table_id, 0)
-        )
+        stage = self._stages.get(table_id, 0)
+        return EncodedEntry(head + priority, value, head + value + priority, stage)
 
     def _field(self, table_id: int, field: p4r.FieldMatch) -> bytes:
         """Return the bytes of a match field; nothing if every value matches."""
         start = counted(1, field.field_id)
         match field.WhichOneof("field_match_type"):
             case "exact":
-                rest = delimited(2, delimited(1, _stripped(field.exact.value)))
+                value = _stripped(field.exact.value)
+                rest = delimited(2, delimited(1, value))
             case "lpm":
                 if not field.lpm.prefix_len:
                     return b""
@@ -230,7 +232,8 @@ class Codec:
                     return b""
                 rest = delimited(3, delimited(1, value) + delimited(2, mask))
             case "optional":
-                rest = delimited(7, delimited(1, _stripped(field.optional.value)))
+                value = _stripped(field.optional.value)
+                rest = delimited(7, delimited(1, value))
             case _:
                 rest = field.SerializeToString()
                 return delimited(2, rest)
@@ -245,10 +248,10 @@ class Codec:
         match = {}
         for part in sorted(message.match, key=_FIELD_ID):
             field = table.match_fields.get(part.field_id)
-            match[str(part.field_id) if field is None else field.alias] = _match_text(part, field)
-        return EntryText(
-            table.alias, match, _action_text(message.action, self._schema), message.priority
-        )
+            name = str(part.field_id) if field is None else field.alias
+            match[name] = _match_text(part, field)
+        action = _action_text(message.action, self._schema)
+        return EntryText(table.alias, match, action, message.priority)
 
 
 _FIELD_ID = attrgetter("field_id")
@@ -263,9 +266,11 @@ def _stripped(value: bytes) -> bytes:
 
 def _action(action: p4r.Action) -> bytes:
     params = sorted((param.param_id, _stripped(param.value)) for param in action.params)
-    return counted(1, action.action_id) + b"".join(
-        [delimited(4, counted(2, number) + delimited(3, value)) for number, value in params]
-    )
+    encoded = []
+    for number, value in params:
+        param = counted(2, number) + delimited(3, value)
+        encoded.append(delimited(4, param))
+    return counted(1, action.action_id) + b"".join(encoded)
 
 
 def _watch(member: p4r.ActionProfileAction) -> bytes:
@@ -283,15 +288,11 @@ def _actions(action: p4r.TableAction) -> bytes:
             chosen = action.action_profile_action_set
             if chosen.action_selection_mode or chosen.size_semantics:
                 return bytes(action.SerializeToString())  # a field that is not written here
-            members = [
-                delimited(
-                    1,
-                    delimited(1, _action(member.action))
-                    + counted(2, member.weight)
-                    + _watch(member),
-                )
-                for member in chosen.action_profile_actions
-            ]
+            members = []
+            for member in chosen.action_profile_actions:
+                call = delimited(1, _action(member.action))
+                weighted = call + counted(2, member.weight) + _watch(member)
+                members.append(delimited(1, weighted))
             return delimited(4, b"".join(sorted(members)))
         case _:
             return bytes(action.SerializeToString())
@@ -307,8 +308,9 @@ def schema_of(p4info: str, binary: bytes) -> P4Schema:
 
 @lru_cache(maxsize=16)
 def codec_of(schema: P4Schema, owner: bytes = OWNER) -> Codec:
-    """Return the codec that all sessions with one program and owner share, so that each template is
-    learnt once.
+    """Return the codec of a program and an owner.
+
+    All sessions share it, so that each template is learnt once.
     """
     return Codec(schema, owner)
 
@@ -321,20 +323,19 @@ def encode_entry(entry: TableEntry, schema: P4Schema) -> p4r.TableEntry:
     table = schema.tables[entry.table]
     action: P4TableAction | P4IndirectAction = _finsy_action(entry.actions[0])
     if table.action_profile is not None:
-        action = P4IndirectAction([(1, _finsy_action(call)) for call in entry.actions])
-    fields = table.match_fields
-    return P4TableEntry(
+        members = [(1, _finsy_action(call)) for call in entry.actions]
+        action = P4IndirectAction(members)
+    match = {}
+    for name, value in entry.match:
+        if not _is_any(value, table.match_fields[name].bitwidth):
+            match[name] = value_text(value)
+    finsy_entry = P4TableEntry(
         entry.table,
-        match=P4TableMatch(
-            {
-                name: value_text(value)
-                for name, value in entry.match
-                if not _is_any(value, fields[name].bitwidth)
-            }
-        ),
+        match=P4TableMatch(match),
         action=action,
         priority=entry.priority,
-    ).encode_entry(schema)
+    )
+    return finsy_entry.encode_entry(schema)
 
 
 def _finsy_action(call: ActionCall) -> P4TableAction:
@@ -375,7 +376,8 @@ def _number_text(value: bytes, bits: int) -> str:
 
 
 def _address(value: bytes) -> str:
-    return ".".join(map(str, int.from_bytes(value, "big").to_bytes(4, "big")))
+    number = int.from_bytes(value, "big")
+    return ".".join(map(str, number.to_bytes(4, "big")))
 
 
 def _match_text(part: p4r.FieldMatch, field: P4MatchField | None) -> str:
@@ -393,7 +395,8 @@ def _match_text(part: p4r.FieldMatch, field: P4MatchField | None) -> str:
         case "range":
             return f"{_number_text(part.range.low, bits)}...{_number_text(part.range.high, bits)}"
         case "ternary":
-            return f"{_number_text(part.ternary.value, bits)}&{int.from_bytes(part.ternary.mask, 'big'):#x}"
+            mask = int.from_bytes(part.ternary.mask, "big")
+            return f"{_number_text(part.ternary.value, bits)}&{mask:#x}"
         case "optional":
             return _number_text(part.optional.value, bits)
         case _:
@@ -405,15 +408,11 @@ def _action_text(action: p4r.TableAction, schema: P4Schema) -> str:
         case "action":
             return _call_text(action.action, schema)
         case "action_profile_action_set":
-            members = action.action_profile_action_set.action_profile_actions
-            return " + ".join(
-                (
-                    _call_text(member.action, schema)
-                    if member.weight == 1
-                    else f"{member.weight}*{_call_text(member.action, schema)}"
-                )
-                for member in members
-            )
+            members = []
+            for member in action.action_profile_action_set.action_profile_actions:
+                text = _call_text(member.action, schema)
+                members.append(text if member.weight == 1 else f"{member.weight}*{text}")
+            return " + ".join(members)
         case "action_profile_member_id":
             return f"member {action.action_profile_member_id}"
         case "action_profile_group_id":
@@ -423,14 +422,15 @@ def _action_text(action: p4r.TableAction, schema: P4Schema) -> str:
 
 
 def _call_text(action: p4r.Action, schema: P4Schema) -> str:
-    known = schema.actions.get(action.action_id)
-    if known is None:
+    declared = schema.actions.get(action.action_id)
+    if declared is None:
         return f"action {action.action_id:#x}"
     arguments = []
-    for given in sorted(action.params, key=lambda given: given.param_id):
-        param = known.params.get(given.param_id)
-        name = str(given.param_id) if param is None else param.name
-        arguments.append(
-            f"{name}={_number_text(given.value, 0 if param is None else param.bitwidth)}"
-        )
-    return f"{known.alias}({', '.join(arguments)})"
+    for argument in sorted(action.params, key=attrgetter("param_id")):
+        param = declared.params.get(argument.param_id)
+        if param is None:
+            text = f"{argument.param_id}={_number_text(argument.value, 0)}"
+        else:
+            text = f"{param.name}={_number_text(argument.value, param.bitwidth)}"
+        arguments.append(text)
+    return f"{declared.alias}({', '.join(arguments)})"

@@ -1,9 +1,9 @@
-"""A lasting connection with one switch: it survives restarts of the switch, lost sessions and
-changes of intent.
+"""A lasting connection with one switch.
 
-`echelon.switches.southbound.lifecycle` decides what to do when; this module does it. Everything
-runs on the event loop that runs `SwitchConnection.run`, and no call of one connection waits for
-another switch.
+It survives restarts of the switch, lost sessions and changes of intent.
+`echelon.switches.southbound.lifecycle` decides what to do when, and has the picture of states. This
+module does it, in the same order: open, write, listen, close. Everything runs on the event loop
+that runs `SwitchConnection.run`, and no call of one connection waits for another switch.
 """
 
 from __future__ import annotations
@@ -55,16 +55,17 @@ from echelon.switches.southbound.tls import TlsError, TlsFiles
 T = TypeVar("T")
 
 _REACH_S = 0.5
-"""How long to wait for a switch to accept a TCP connection. A lost SYN is sent again only after a
-second, which is more than a switch that has just started may take."""
+"""How long to wait for a switch to accept a TCP connection.
+
+A lost SYN is sent again only after a second, which is more than a switch that has just started may
+take.
+"""
 
 _RESOLVE_S = 5.0
 """How long to wait for a switch's name to resolve."""
 
 _OPEN_S = 30.0
-"""How long to wait for arbitration and, where needed, the pipeline once the switch accepts
-connections.
-"""
+"""How long arbitration and, where needed, the pipeline may take."""
 
 _CLOSE_S = 5.0
 
@@ -72,8 +73,9 @@ _MARKED_S = 5.0
 """How long to wait for the entries of a switch when the store is empty."""
 
 _STREAM_FIRST_S = 0.1
-"""How long to wait for the stream to fail after a call has failed: when a switch dies, the stream
-fails last.
+"""How long to wait for the stream to fail after a call has failed.
+
+When a switch dies, the stream fails last.
 """
 
 _log = logging.getLogger(__name__)
@@ -163,11 +165,13 @@ class SwitchConnection:
     block; exceptions that they raise are logged and otherwise ignored.
 
     Args:
-        endpoint: the switch. term: of its sessions (`echelon.switches.southbound.election`).
-        on_event: called with every event, in order, after `snapshot` shows it. rng: source of
-        jitter. timing: delays and periods. on_digests: awaited for each list of digests, in order
-        for each kind of digest; the list is acknowledged when it
-            returns. None: the connection does not listen to digests.
+        endpoint: the switch.
+        term: of its sessions (`echelon.switches.southbound.election`).
+        on_event: called with every event, in order, after `snapshot` shows it.
+        rng: source of jitter.
+        timing: delays and periods.
+        on_digests: awaited for each list of digests, in order for each kind of digest; the list is
+            acknowledged when it returns. None: the connection does not listen to digests.
         clock: seconds since 1970, for `snapshot`.
     """
 
@@ -189,36 +193,45 @@ class SwitchConnection:
         timing = timing or Timing()
         self._timing = timing
         self._lifecycle = Lifecycle(election_id(term), timing, rng)
-        self._since = clock()
-        self._told: tuple[State, str | None] = (self._lifecycle.state, None)
-        self._intents: dict[int, Intent] = {}
-        """Intents by version: the newest, and the one being written."""
+        self._running = False
         self._waiting: deque[lifecycle.Event] = deque()
+        """Events that came while the machine was at work on another one."""
         self._feeding = False
         self._alarm: asyncio.TimerHandle | None = None
+        self._since = clock()
+        self._reported: tuple[State, str | None] = (self._lifecycle.state, None)
+        """The state and the problem that the owner knows."""
+
         self._session: IntentSession | None = None
         self._session_number = 0
-        """Number of the session that is open or being opened; events of an earlier one are
-        dropped.
+        """Number of the session that is open or being opened.
+
+        Events of an earlier one are dropped.
+        """
+        self._operation: asyncio.Task[None] | None = None
+        """The task that opens, writes or closes."""
+        self._followers: set[asyncio.Task[Any]] = set()
+        """Tasks that run during operations and end with the session.
+
+        They watch it, ping, follow digests, and make the calls of others.
         """
         self._turn = asyncio.Lock()
         """Held by calls that read or write: a session takes one at a time."""
-        self._operation: asyncio.Task[None] | None = None
-        self._beside: set[asyncio.Task[Any]] = set()
-        """Tasks that run beside operations and end with the session: watch, ping, digests, calls of
-        others.
-        """
-        self._followed: set[str] = set()
-        self._watches_ports = False
-        self._ports_down: frozenset[int] = frozenset()
-        self._unwatched: str | None = None
         self._closed = asyncio.Event()
         self._closed.set()
-        self._running = False
+
+        self._intents: dict[int, Intent] = {}
+        """Intents by version: the newest, and the one being written."""
         self._installed: int | None = None
         self._refused: tuple[int, str] | None = None
         """Version and problem as last reported."""
         self._standing: frozenset[RefusedEntry] = frozenset()
+        """The entries that the switch refuses."""
+        self._followed: set[str] = set()
+        """The digests that are followed in this session."""
+        self._watches_ports = False
+        self._ports_down: frozenset[int] = frozenset()
+        self._unwatched: str | None = None
         self._entries = 0
         self._foreign = 0
         self._drift = 0
@@ -302,30 +315,30 @@ class SwitchConnection:
         return 0
 
     async def difference(self, intent: Intent) -> Comparison:
-        """Return what would have to be written now to bring the switch to `intent`. Reads; writes
-        nothing.
+        """Return what would have to be written now to bring the switch to `intent`.
 
-        Raise `SouthboundError` if there is no session.
+        Reads; writes nothing. Raise `SouthboundError` if there is no session.
         """
         return await self._call(lambda session: session.compare(intent))
 
     async def bytes_seen(self, entries: Iterable[TableEntry]) -> Mapping[TableEntry, int]:
-        """Return the bytes that matched each entry, by its direct counter; 0 for an entry that the
-        switch does not hold.
+        """Return the bytes that matched each entry, by its direct counter.
 
-        Raise `SouthboundError` if there is no session.
+        They are 0 for an entry that the switch does not hold. Raise `SouthboundError` if there is
+        no session.
         """
         return await self._call(lambda session: session.bytes_seen(entries))
 
     async def queue_counts(self) -> Mapping[tuple[int, int], QueueCount]:
-        """Return what has passed each queue, by (port, queue); empty if the switch's driver does
-        not count.
+        """Return what has passed each queue, by (port, queue).
 
-        Raise `SouthboundError` if there is no session.
+        It is empty if the switch's driver does not count. Raise `SouthboundError` if there is no
+        session.
         """
         return await self._call(lambda session: session.queue_counts())
 
     async def _call(self, work: Callable[[IntentSession], Coroutine[Any, Any, T]]) -> T:
+        """Return what a call of the session returns, when it is its turn."""
         session = self._session
         if session is None:
             machine = self._lifecycle
@@ -350,7 +363,7 @@ class SwitchConnection:
 
         # A task of its own: the end of the session ends the call, not its caller.
         task = self._task("call", in_turn())
-        self._keep(task)
+        self._add_follower(task)
         try:
             await asyncio.wait([task])
         finally:
@@ -364,9 +377,9 @@ class SwitchConnection:
     # -- the machine -------------------------------------------------------------------------------
 
     def _feed(self, event: lifecycle.Event, *tell: SwitchEvent) -> None:
-        """Feed the machine an event, carry out its instructions, tell the owner.
+        """Feed the machine an event, carry out its instructions, then tell the owner of `tell`.
 
-        Callbacks may call back.
+        Callbacks may call back; what they feed waits until the machine is ready.
         """
         self._waiting.append(event)
         if self._feeding:
@@ -378,26 +391,29 @@ class SwitchConnection:
                 self._step(self._waiting.popleft())
         finally:
             self._feeding = False
-        for one in tell:
-            self._tell(one)
+        for switch_event in tell:
+            self._tell(switch_event)
 
     def _step(self, event: lifecycle.Event) -> None:
         machine = self._lifecycle
         instructions = machine.handle(event, time.monotonic())
         if isinstance(event, lifecycle.IntentWanted):
             # Until now the one before could still be ordered.
-            self._intents = {v: intent for v, intent in self._intents.items() if v >= event.version}
+            for version in list(self._intents):
+                if version < event.version:
+                    del self._intents[version]
             if machine.attempted == event.version:
                 self._installed = event.version
                 self._tell(Acknowledged(self.name, event.version))
         for instruction in instructions:
             self._carry_out(instruction)
         self._set_alarm(machine.wake_at)
+
         current = (machine.state, machine.problem)
-        if current != self._told:
-            if machine.state != self._told[0]:
+        if current != self._reported:
+            if machine.state != self._reported[0]:
                 self._since = self._clock()
-            self._told = current
+            self._reported = current
             self._tell(SwitchChanged(self.name, *current, self._installed))
 
     def _set_alarm(self, wake_at: float | None) -> None:
@@ -405,10 +421,9 @@ class SwitchConnection:
             self._alarm.cancel()
             self._alarm = None
         if wake_at is not None and self._running:
+            loop = asyncio.get_running_loop()
             delay_s = max(0.0, wake_at - time.monotonic())
-            self._alarm = asyncio.get_running_loop().call_later(
-                delay_s, self._feed, lifecycle.Tick()
-            )
+            self._alarm = loop.call_later(delay_s, self._feed, lifecycle.Tick())
 
     def _tell(self, event: SwitchEvent) -> None:
         try:
@@ -425,94 +440,109 @@ class SwitchConnection:
             case lifecycle.Open(term):
                 self._closed.clear()
                 self._session_number += 1
-                self._operation = self._task("open", self._open(self._session_number, term))
+                work = self._open(self._session_number, term)
+                self._operation = self._task("open", work)
             case lifecycle.Write():
                 assert self._session is not None
                 intent = self._intents[instruction.version]
-                work = self._write(self._session_number, self._session, instruction, intent)
+                session = self._session
+                work = self._write(self._session_number, session, instruction, intent)
                 self._operation = self._task("write", work)
             case lifecycle.Ping():
                 assert self._session is not None
-                self._beside_session(self._ping(self._session_number, self._session))
+                work = self._ping(self._session_number, self._session)
+                self._follow_session(work)
             case lifecycle.Close():
                 self._session_number += 1
-                self._operation = self._task("close", self._close(self._operation))
+                work = self._close(self._operation)
+                self._operation = self._task("close", work)
             case lifecycle.ReportPrimary(primary_id):
                 self._tell(HigherPrimary(self.name, primary_id))
 
-    def _answer(self, number: int, event: lifecycle.Event, *tell: SwitchEvent) -> None:
+    def _answer(
+        self,
+        number: int,
+        event: lifecycle.Event,
+        *tell: SwitchEvent,
+    ) -> None:
         """Handle an event of session `number`, if that is still the current one."""
         if number == self._session_number:
             self._feed(event, *tell)
 
-    def _task(self, what: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        return asyncio.create_task(work, name=f"switch {self.name}: {what}")
+    def _task(self, action: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        return asyncio.create_task(work, name=f"switch {self.name}: {action}")
 
-    def _beside_session(self, work: Coroutine[Any, Any, None]) -> None:
+    def _follow_session(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` until it ends or the session does; its failure is the loss of the session."""
         number = self._session_number
         task = self._task("session", work)
-        self._keep(task)
+        self._add_follower(task)
 
         def ended(task: asyncio.Task[None]) -> None:
-            if task.cancelled() or (error := task.exception()) is None:
+            error = None if task.cancelled() else task.exception()
+            if error is None:
                 return
             if isinstance(error, SouthboundError):
                 self._answer(number, _loss(error))
             else:
                 _log.error("switch %s: following the session failed", self.name, exc_info=error)
-                problem = f"switch {self.name}: {type(error).__name__}: {error}"
-                self._answer(number, lifecycle.Lost(problem))
+                lost = lifecycle.Lost(self._unexpected(error))
+                self._answer(number, lost)
 
         task.add_done_callback(ended)
 
-    def _keep(self, task: asyncio.Task[Any]) -> None:
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+    def _add_follower(self, task: asyncio.Task[Any]) -> None:
+        self._followers.add(task)
+        task.add_done_callback(self._followers.discard)
 
-    # -- opening and closing -----------------------------------------------------------------------
+    def _unexpected(self, error: BaseException) -> str:
+        return f"switch {self.name}: {type(error).__name__}: {error}"
+
+    # -- opening -----------------------------------------------------------------------------------
 
     async def _open(self, number: int, term: int) -> None:
-        event: lifecycle.Event
         tell: list[SwitchEvent] = []
-        session: IntentSession | None = None
-        try:
-            await _reach(self.name, self._endpoint.address)
-            session = self._new_session(term)
-            async with asyncio.timeout(_OPEN_S):
-                await session.__aenter__()
-            event = lifecycle.Opened()
-        except _NobodyThereError as error:
-            event = lifecycle.OpenFailed(str(error), answered=False)
-        except NotPrimaryError as error:
-            event = lifecycle.Outranked(error.primary_id, str(error))
-        except SouthboundError as error:
-            event = lifecycle.OpenFailed(str(error), answered=True)
-        except TlsError as error:
-            event = lifecycle.OpenFailed(f"switch {self.name}: {error}", answered=True)
-        except TimeoutError:
-            text = (
-                f"switch {self.name}: no session at {self._endpoint.address} within {_OPEN_S:g} s;"
-                " it may be stuck"
-            )
-            event = lifecycle.OpenFailed(text, answered=True)
-        except Exception as error:
-            _log.exception("switch %s: opening a session failed", self.name)
-            event = lifecycle.OpenFailed(
-                f"switch {self.name}: {type(error).__name__}: {error}", answered=True
-            )
-        if isinstance(event, lifecycle.Opened):
-            assert session is not None
-            self._session = session
+        event = await self._try_to_open(term)
+        session = self._session
+        if session is not None:
             tell.append(SwitchConnected(self.name))
             self._followed.clear()
             self._watches_ports = False
-            self._beside_session(self._watch(number, session))
+            self._follow_session(self._watch(number, session))
             # Listen first: what the switch reports as soon as it is configured must not be missed.
             self._follow_digests(session, self._newest())
-        self._operation = None
-        if self._session is None:
+        else:
             self._closed.set()
+        self._operation = None
         self._answer(number, event, *tell)
+
+    async def _try_to_open(self, term: int) -> lifecycle.Event:
+        """Open a session, which is `_session` then; return what came of it."""
+        address = self._endpoint.address
+        try:
+            await _reach(self.name, address)
+            session = self._new_session(term)
+            async with asyncio.timeout(_OPEN_S):
+                await session.__aenter__()
+        except _NobodyThereError as error:
+            return lifecycle.OpenFailed(str(error), answered=False)
+        except NotPrimaryError as error:
+            return lifecycle.Outranked(error.primary_id, str(error))
+        except SouthboundError as error:
+            problem = str(error)
+        except TlsError as error:
+            problem = f"switch {self.name}: {error}"
+        except TimeoutError:
+            problem = (
+                f"switch {self.name}: no session at {address} within {_OPEN_S:g} s; it may be stuck"
+            )
+        except Exception as error:
+            _log.exception("switch %s: opening a session failed", self.name)
+            problem = self._unexpected(error)
+        else:
+            self._session = session
+            return lifecycle.Opened()
+        return lifecycle.OpenFailed(problem, answered=True)
 
     def _new_session(self, term: int) -> IntentSession:
         endpoint = self._endpoint
@@ -532,69 +562,8 @@ class SwitchConnection:
         return None if wanted is None else self._intents.get(wanted)
 
     async def _watch(self, number: int, session: IntentSession) -> None:
-        why = await session.wait_lost()
-        self._answer(number, _loss(why))
-
-    async def _ping(self, number: int, session: IntentSession) -> None:
-        event: lifecycle.Event = lifecycle.Answered()
-        try:
-            await self._guarded(session.ping(self._timing.answer_s))
-        except SouthboundError as error:
-            event = _loss(error)
-        self._answer(number, event)
-
-    async def _watch_ports(self, session: IntentSession) -> None:
-        try:
-            async with self._turn:
-                found = await session.ports_down()
-            if found is None:
-                return
-            async with aclosing(found) as news:
-                async for down in news:
-                    self._unwatched = None
-                    if down != self._ports_down:
-                        self._ports_down = down
-                        self._tell(PortsChanged(self.name, down))
-            found_out = SouthboundError(
-                f"switch {self.name}: it ended the subscription to its ports"
-            )
-        except SouthboundError as error:
-            found_out = error
-        except Exception as error:
-            # It answers nonsense.
-            found_out = SouthboundError(
-                f"switch {self.name}: watching ports: {type(error).__name__}: {error}"
-            )
-        # Others say so if the session has broken.
-        if isinstance(await self._why(session, found_out), lifecycle.WriteFailed):
-            # The next audit tries again.
-            self._watches_ports = False
-            known = self._unwatched
-            self._unwatched = str(found_out)
-            if known is None:
-                self._tell(PortsUnwatched(self.name, self._unwatched))
-
-    async def _close(self, operation: asyncio.Task[None] | None) -> None:
-        session = self._session
-        self._session = None
-        ending = [*self._beside, *([operation] if operation is not None else [])]
-        for task in ending:
-            task.cancel()
-        if ending:
-            await asyncio.wait(ending)
-        if session is not None:
-            try:
-                async with asyncio.timeout(_CLOSE_S):
-                    await session.__aexit__(None, None, None)
-            except TimeoutError:
-                _log.warning(
-                    "switch %s: closing the session took more than %g s", self.name, _CLOSE_S
-                )
-            except Exception:
-                _log.exception("switch %s: closing the session failed", self.name)
-        self._operation = None
-        self._closed.set()
-        self._feed(lifecycle.Closed())
+        error = await session.wait_lost()
+        self._answer(number, _loss(error))
 
     async def _guarded(self, work: Awaitable[T]) -> T:
         """Run a call of a session.
@@ -614,42 +583,43 @@ class SwitchConnection:
     # -- writing -----------------------------------------------------------------------------------
 
     async def _write(
-        self, number: int, session: IntentSession, order: lifecycle.Write, intent: Intent
+        self,
+        number: int,
+        session: IntentSession,
+        order: lifecycle.Write,
+        intent: Intent,
     ) -> None:
         self._follow_digests(session, intent)
         tell: list[SwitchEvent] = []
         event: lifecycle.Event
+        entry_count = intent.size + self._entries + self._foreign
+        limit_s = self._timing.write_s + self._timing.entry_s * entry_count
+        work = session.reconcile if order.afresh else session.update
         try:
-            limit_s = self._timing.write_s + self._timing.entry_s * (
-                intent.size + self._entries + self._foreign
-            )
             async with deadline(limit_s, self.name, "writing"), self._turn:
-                applied = await self._guarded(
-                    session.reconcile(intent) if order.afresh else session.update(intent)
-                )
+                applied = await self._guarded(work(intent))
         except NotPrimaryError as error:
             event = _loss(error)
         except SouthboundError as error:
-            event = await self._why(session, error)
+            event = await self._diagnose(session, error)
         except Exception as error:
             _log.exception("switch %s: writing failed", self.name)
-            event = lifecycle.WriteFailed(f"switch {self.name}: {type(error).__name__}: {error}")
+            event = lifecycle.WriteFailed(self._unexpected(error))
         else:
             event, tell = self._applied(session, order, applied)
             if order.afresh and not self._watches_ports:
                 self._watches_ports = True
-                self._beside_session(self._watch_ports(session))
+                self._follow_session(self._watch_ports(session))
         if isinstance(event, lifecycle.WriteFailed):
             tell = self._refusal(order.version, event.problem, 0)
         self._operation = None
         self._answer(number, event, *tell)
 
-    async def _why(self, session: IntentSession, error: SouthboundError) -> lifecycle.Event:
-        """Return whether a call failed because the switch refused it, or because the switch is
-        gone.
-        """
+    async def _diagnose(self, session: IntentSession, error: SouthboundError) -> lifecycle.Event:
+        """Return whether a call failed because the switch refused it, or is away."""
         with suppress(TimeoutError):
-            return _loss(await asyncio.wait_for(session.wait_lost(), _STREAM_FIRST_S))
+            lost = await asyncio.wait_for(session.wait_lost(), _STREAM_FIRST_S)
+            return _loss(lost)
         try:
             await self._guarded(session.ping(self._timing.answer_s))
         except SouthboundError:
@@ -657,7 +627,10 @@ class SwitchConnection:
         return lifecycle.WriteFailed(str(error))
 
     def _applied(
-        self, session: IntentSession, order: lifecycle.Write, applied: Applied
+        self,
+        session: IntentSession,
+        order: lifecycle.Write,
+        applied: Applied,
     ) -> tuple[lifecycle.Event, list[SwitchEvent]]:
         now = self._clock()
         self._entries, self._foreign = session.entries, applied.foreign
@@ -666,45 +639,84 @@ class SwitchConnection:
         if applied:
             self._last_written_at = now
         # An entry that was refused and is accepted now was never on the switch, so it is not drift.
-        taken = len(self._standing.difference(applied.refused))
+        accepted = len(self._standing.difference(applied.refused))
         self._standing = frozenset(applied.refused)
         tell: list[SwitchEvent] = []
-        drift = len(applied) + applied.queues + applied.digests + applied.groups - taken
+        settings = applied.queues + applied.digests + applied.groups
+        drift = len(applied) + settings - accepted
         if order.audit and drift > 0:
             self._drift += drift
             tell.append(DriftRepaired(self.name, drift))
-        if applied.refused:
-            if len(applied.refused) > 1:
-                more = f" (and {len(applied.refused) - 1} more)"
-            else:
-                more = ""
-            problem = f"{applied.refused[0]}{more}"
-            return lifecycle.Written(problem), tell + self._refusal(
-                order.version, problem, len(applied.refused)
-            )
+
+        problem = applied.problem
+        if problem is not None:
+            tell += self._refusal(order.version, problem, len(applied.refused))
+            return lifecycle.Written(problem), tell
         if self._installed != order.version or self._refused is not None:
-            tell.append(
-                Acknowledged(
-                    self.name,
-                    order.version,
-                    applied.encoding_s,
-                    applied.rpc_s,
-                    applied.inserts,
-                    applied.modifies,
-                    applied.deletes,
-                )
+            acknowledged = Acknowledged(
+                self.name,
+                order.version,
+                applied.encoding_s,
+                applied.rpc_s,
+                applied.inserts,
+                applied.modifies,
+                applied.deletes,
             )
+            tell.append(acknowledged)
         self._installed = order.version
         self._refused = None
         return lifecycle.Written(None), tell
 
-    def _refusal(self, version: int, problem: str, entries: int) -> list[SwitchEvent]:
+    def _refusal(
+        self,
+        version: int,
+        problem: str,
+        entries: int,
+    ) -> list[SwitchEvent]:
         if self._refused == (version, problem):
             return []
         self._refused = version, problem
         return [IntentRefused(self.name, problem, version, entries)]
 
-    # -- digests -----------------------------------------------------------------------------------
+    # -- listening ---------------------------------------------------------------------------------
+
+    async def _ping(self, number: int, session: IntentSession) -> None:
+        event: lifecycle.Event = lifecycle.Answered()
+        try:
+            await self._guarded(session.ping(self._timing.answer_s))
+        except SouthboundError as error:
+            event = _loss(error)
+        self._answer(number, event)
+
+    async def _watch_ports(self, session: IntentSession) -> None:
+        try:
+            async with self._turn:
+                subscription = await session.ports_down()
+            if subscription is None:
+                return
+            async with aclosing(subscription) as updates:
+                async for down in updates:
+                    self._unwatched = None
+                    if down != self._ports_down:
+                        self._ports_down = down
+                        self._tell(PortsChanged(self.name, down))
+            failure = SouthboundError(f"switch {self.name}: it ended the subscription to its ports")
+        except SouthboundError as error:
+            failure = error
+        except Exception as error:
+            # It answers nonsense.
+            failure = SouthboundError(
+                f"switch {self.name}: watching ports: {type(error).__name__}: {error}"
+            )
+        # If the session has broken, its own watch says so.
+        event = await self._diagnose(session, failure)
+        if isinstance(event, lifecycle.WriteFailed):
+            # The next audit tries once more.
+            self._watches_ports = False
+            was_watched = self._unwatched is None
+            self._unwatched = str(failure)
+            if was_watched:
+                self._tell(PortsUnwatched(self.name, self._unwatched))
 
     def _follow_digests(self, session: IntentSession, intent: Intent | None) -> None:
         if self._on_digests is None or intent is None:
@@ -712,12 +724,17 @@ class SwitchConnection:
         for setting in intent.digests:
             if setting.name not in self._followed:
                 self._followed.add(setting.name)
-                self._beside_session(self._follow(session, setting.name, self._on_digests))
+                work = self._follow(session, setting.name, self._on_digests)
+                self._follow_session(work)
 
-    async def _follow(self, session: IntentSession, digest: str, deliver: OnDigests) -> None:
-        async with aclosing(
-            cast(AsyncGenerator[DigestReport, None], session.digests(digest))
-        ) as reports:
+    async def _follow(
+        self,
+        session: IntentSession,
+        digest: str,
+        deliver: OnDigests,
+    ) -> None:
+        digests = cast(AsyncGenerator[DigestReport, None], session.digests(digest))
+        async with aclosing(digests) as reports:
             async for report in reports:
                 try:
                     await deliver(self.name, report)
@@ -727,39 +744,59 @@ class SwitchConnection:
                     )
                 await session.acknowledge(report)
 
+    # -- closing -----------------------------------------------------------------------------------
+
+    async def _close(self, operation: asyncio.Task[None] | None) -> None:
+        session = self._session
+        self._session = None
+        ending = set(self._followers)
+        if operation is not None:
+            ending.add(operation)
+        for task in ending:
+            task.cancel()
+        if ending:
+            await asyncio.wait(ending)
+        if session is not None:
+            await self._close_session(session)
+        self._operation = None
+        self._closed.set()
+        self._feed(lifecycle.Closed())
+
+    async def _close_session(self, session: IntentSession) -> None:
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await session.__aexit__(None, None, None)
+        except TimeoutError:
+            _log.warning("switch %s: closing the session took more than %g s", self.name, _CLOSE_S)
+        except Exception:
+            _log.exception("switch %s: closing the session failed", self.name)
+
 
 class _NobodyThereError(Exception):
     """The error for a switch's address at which nothing accepts connections."""
 
 
 async def _reach(name: str, address: str) -> None:
-    """Check that something accepts TCP connections there: cheaper than a session, and with an
-    answer in time.
+    """Check that something accepts TCP connections at an address.
 
-    Raise `_NobodyThereError`. An address of gRPC's own kind (`unix:PATH`, `dns:///...`) is left to
-    gRPC.
+    That is cheaper than a session, and answered in time. Raise `_NobodyThereError`. An address of
+    gRPC's own kind (`unix:PATH`, `dns:///...`) is left to gRPC.
     """
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or "/" in host or host == "unix":
+    is_tcp = colon and port.isdecimal()
+    if not is_tcp or "/" in host or host == "unix":
         return
     reason = "has no address"
     try:
         for numeric in await _resolve(host.strip("[]")):
             try:
-                async with asyncio.timeout(_REACH_S):
-                    _, writer = await asyncio.open_connection(numeric, int(port))
+                await _connect(numeric, int(port))
             except TimeoutError:
                 reason = f"no answer within {_REACH_S:g} s"
             except OSError as error:
                 # asyncio words its own text around the number.
-                if error.errno:
-                    reason = os.strerror(error.errno)
-                else:
-                    reason = str(error)
+                reason = os.strerror(error.errno) if error.errno else str(error)
             else:
-                writer.close()
-                with suppress(OSError):
-                    await writer.wait_closed()
                 return
     except TimeoutError:
         reason = f"its name was not resolved within {_RESOLVE_S:g} s"
@@ -770,16 +807,27 @@ async def _reach(name: str, address: str) -> None:
     )
 
 
+async def _connect(host: str, port: int) -> None:
+    async with asyncio.timeout(_REACH_S):
+        _, writer = await asyncio.open_connection(host, port)
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
 async def _resolve(host: str) -> list[str]:
     """Return numeric addresses. Raise OSError or TimeoutError."""
     with suppress(ValueError):
         return [str(ipaddress.ip_address(host))]
+    loop = asyncio.get_running_loop()
     async with asyncio.timeout(_RESOLVE_S):
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+        answers = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    # Each address comes once for each protocol.
+    addresses = [str(sockaddr[0]) for *_, sockaddr in answers]
+    return list(dict.fromkeys(addresses))
 
 
-def _loss(why: SouthboundError) -> lifecycle.Event:
-    if isinstance(why, NotPrimaryError):
-        return lifecycle.Outranked(why.primary_id, str(why))
-    return lifecycle.Lost(str(why))
+def _loss(error: SouthboundError) -> lifecycle.Event:
+    if isinstance(error, NotPrimaryError):
+        return lifecycle.Outranked(error.primary_id, str(error))
+    return lifecycle.Lost(str(error))

@@ -32,16 +32,20 @@ def within(timeout_s: float) -> float | None:
 
 
 @asynccontextmanager
-async def deadline(timeout_s: float, switch: str, what: str) -> AsyncIterator[None]:
+async def deadline(
+    timeout_s: float,
+    switch: str,
+    action: str,
+) -> AsyncIterator[None]:
     """Give the block `timeout_s` seconds.
 
-    Raise `SouthboundError`, which says that `what` had no answer in time.
+    Raise `SouthboundError`, which says that `action` had no answer in time.
     """
     try:
         async with asyncio.timeout(within(timeout_s)):
             yield
     except TimeoutError:
         raise SouthboundError(
-            f"switch {switch}: {what}: no answer within {timeout_s:g} s; the switch may be stuck"
+            f"switch {switch}: {action}: no answer within {timeout_s:g} s; the switch may be stuck"
             " (restart it)"
         ) from None

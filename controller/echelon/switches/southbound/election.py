@@ -51,7 +51,11 @@ def next_term(now_us: int, last: int = 0) -> int:
     return term
 
 
-def outranking(primary_id: int, now_us: int, last: int) -> int:
+def outranking(
+    primary_id: int,
+    now_us: int,
+    last: int,
+) -> int:
     """Return the term for a rightful leader whose switch obeys a controller of election id
     `primary_id`.
 

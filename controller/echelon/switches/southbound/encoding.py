@@ -82,12 +82,18 @@ def _number(value: Match, bits: int) -> bytes:
 class _Numbers(_Values):
     """Plain numbers inside a `frame` that depends on a number's length only."""
 
-    def __init__(self, place: str, bits: int, frame: Callable[[bytes], bytes]) -> None:
+    def __init__(
+        self,
+        place: str,
+        bits: int,
+        frame: Callable[[bytes], bytes],
+    ) -> None:
         super().__init__(place, lambda value: _number(value, bits))
         self._bits = bits
-        self._starts = [
-            frame(bytes(size))[:-size] if size else b"" for size in range((bits + 7) // 8 + 1)
-        ]
+        # No number has no bytes.
+        self._starts = [b""]
+        for size in range(1, (bits + 7) // 8 + 1):
+            self._starts.append(frame(bytes(size))[:-size])
 
     def __missing__(self, value: Any) -> bytes:
         # Most fields of most entries pass here once, so every call saved counts.
@@ -108,27 +114,33 @@ def _lpm(value: Match, bits: int) -> bytes:
     if not 0 <= prefix.length <= bits:
         raise ValueError(f"{value_text(prefix)}: the length is not in 0..{bits}")
     number = _number(prefix.value, bits)
-    if prefix.value & ((1 << bits) - 1) >> prefix.length:
+    rest_mask = ((1 << bits) - 1) >> prefix.length
+    if prefix.value & rest_mask:
         raise ValueError(f"{value_text(prefix)} has bits set behind the prefix")
-    return delimited(4, delimited(1, number) + counted(2, prefix.length)) if prefix.length else b""
+    if not prefix.length:
+        return b""
+    lpm = delimited(1, number) + counted(2, prefix.length)
+    return delimited(4, lpm)
 
 
 def _range(value: Match, bits: int) -> bytes:
     interval = Interval(value, value) if isinstance(value, int) else value
     if not isinstance(interval, Interval):
         raise ValueError(f"{value_text(value)} is not a range")
-    low, high = _number(interval.low, bits), _number(interval.high, bits)
+    low = _number(interval.low, bits)
+    high = _number(interval.high, bits)
     if interval.low > interval.high:
         raise ValueError(f"{value_text(interval)} is empty")
     if interval.low == 0 and interval.high == (1 << bits) - 1:
         return b""
-    return delimited(6, delimited(1, low) + delimited(2, high))
+    bounds = delimited(1, low) + delimited(2, high)
+    return delimited(6, bounds)
 
 
 def _ternary(value: Match, bits: int) -> bytes:
-    return delimited(
-        3, delimited(1, _number(value, bits)) + delimited(2, shortest((1 << bits) - 1))
-    )
+    mask = shortest((1 << bits) - 1)
+    number = _number(value, bits)
+    return delimited(3, delimited(1, number) + delimited(2, mask))
 
 
 def _optional(value: Match, bits: int) -> bytes:
@@ -145,27 +157,42 @@ _MATCHES: Mapping[Any, Callable[[Match, int], bytes]] = {
 empty if every value matches, because P4Runtime wants such a field left out."""
 
 
-def _match_values(place: str, field_id: int, bits: int, match_type: Any) -> _Values:
-    """Return the values of a match field: FieldMatch messages with their tag, or nothing if every
-    value matches.
+def _match_values(
+    place: str,
+    field_id: int,
+    bits: int,
+    match_type: Any,
+) -> _Values:
+    """Return the values of a match field: FieldMatch messages with their tag.
+
+    A value is empty if it matches every packet.
     """
     start = counted(1, field_id)
+
+    def frame(number: bytes) -> bytes:
+        exact = delimited(1, number)
+        return delimited(2, start + delimited(2, exact))
+
     if match_type is P4MatchType.EXACT:
-        return _Numbers(
-            place, bits, lambda number: delimited(2, start + delimited(2, delimited(1, number)))
-        )
+        return _Numbers(place, bits, frame)
     encode = _MATCHES.get(match_type)
 
     def make(value: Match) -> bytes:
         if encode is None:
             raise ValueError(f"its match type {match_type} is unknown")
         rest = encode(value, bits)
-        return delimited(2, start + rest) if rest else b""
+        if not rest:
+            return b""
+        return delimited(2, start + rest)
 
     return _Values(place, make)
 
 
-def _parameter_values(place: str, param_id: int, bits: int) -> _Values:
+def _parameter_values(
+    place: str,
+    param_id: int,
+    bits: int,
+) -> _Values:
     """Return the values of an action's parameter: Param messages with their tag."""
     start = counted(2, param_id)
     return _Numbers(place, bits, lambda number: delimited(4, start + delimited(3, number)))
@@ -178,8 +205,9 @@ class EncodedEntry(NamedTuple):
     """A table entry in P4Runtime's serialized form."""
 
     key: bytes
-    """A serialized TableEntry of table, match and priority, which identifies the entry and suffices
-    for a DELETE.
+    """A serialized TableEntry of table, match and priority.
+
+    It identifies the entry and suffices for a DELETE.
     """
     value: bytes
     """Its actions in canonical order, equal for entries that do the same."""
@@ -209,10 +237,12 @@ Shape = tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]
 
 def shape_of(entry: TableEntry) -> Shape:
     """Return the shape of `entry`."""
-    return (
-        tuple(name for name, _ in entry.match),
-        tuple((call.name, tuple(name for name, _ in call.arguments)) for call in entry.actions),
-    )
+    fields = tuple(name for name, _ in entry.match)
+    calls = []
+    for call in entry.actions:
+        parameters = tuple(name for name, _ in call.arguments)
+        calls.append((call.name, parameters))
+    return fields, tuple(calls)
 
 
 class _Field(NamedTuple):
@@ -224,11 +254,14 @@ class _Field(NamedTuple):
 class _Fields:
     """The match fields of a table, or the parameters of an action."""
 
-    def __init__(self, what: str, fields: Mapping[str, _Field]) -> None:
-        self._what = what
-        self._fields = fields
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._fields: dict[str, _Field] = {}
 
-    def given(self, names: Sequence[str]) -> tuple[list[_Values], list[int]]:
+    def add(self, name: str, field: _Field) -> None:
+        self._fields[name] = field
+
+    def select(self, names: Sequence[str]) -> tuple[list[_Values], list[int]]:
         """Return the fields of these names, and their places in the order of ids.
 
         Raise ValueError if a name is unknown or given twice, or a required field is missing.
@@ -236,15 +269,16 @@ class _Fields:
         for name in names:
             if name not in self._fields:
                 raise ValueError(
-                    f"no {self._what} {name!r}; there are: {', '.join(self._fields) or 'none'}"
+                    f"no {self._kind} {name!r}; there are: {', '.join(self._fields) or 'none'}"
                 )
             if names.count(name) > 1:
-                raise ValueError(f"{self._what} {name!r} is given twice")
+                raise ValueError(f"{self._kind} {name!r} is given twice")
         for name, field in self._fields.items():
             if field.required and name not in names:
-                raise ValueError(f"{self._what} {name!r} is missing")
-        order = sorted(range(len(names)), key=lambda place: self._fields[names[place]].id)
-        return [self._fields[name].values for name in names], order
+                raise ValueError(f"{self._kind} {name!r} is missing")
+        fields = [self._fields[name] for name in names]
+        order = sorted(range(len(names)), key=lambda place: fields[place].id)
+        return [field.values for field in fields], order
 
 
 class ActionForm:
@@ -253,19 +287,12 @@ class ActionForm:
     def __init__(self, action: P4Action) -> None:
         self.name = action.alias
         self.start = counted(1, action.id)
-        self.parameters = _Fields(
-            "parameter",
-            {
-                param.name: _Field(
-                    param.id,
-                    _parameter_values(
-                        f"action {action.alias}: parameter {param.name}", param.id, param.bitwidth
-                    ),
-                    True,
-                )
-                for param in action.params
-            },
-        )
+        self.parameters = _Fields("parameter")
+        for param in action.params:
+            place = f"action {action.alias}: parameter {param.name}"
+            values = _parameter_values(place, param.id, param.bitwidth)
+            field = _Field(param.id, values, required=True)
+            self.parameters.add(param.name, field)
 
 
 class TableForm:
@@ -276,55 +303,51 @@ class TableForm:
         actions: the actions that its entries may have, by name.
     """
 
-    def __init__(self, table: P4Table, stage: int, actions: Mapping[str, ActionForm]) -> None:
+    def __init__(
+        self,
+        table: P4Table,
+        stage: int,
+        actions: Mapping[str, ActionForm],
+    ) -> None:
         self._stage = stage
         self._start = counted(1, table.id)
         self._actions = actions
         self._one_shot = table.action_profile is not None
-        self._match = _Fields(
-            "match field",
-            {
-                field.alias: _Field(
-                    field.id,
-                    _match_values(
-                        f"field {field.alias}", field.id, field.bitwidth, field.match_type
-                    ),
-                    field.match_type is P4MatchType.EXACT,
-                )
-                for field in table.match_fields
-            },
-        )
-        self.needs_priority = any(
-            field.match_type in (P4MatchType.TERNARY, P4MatchType.RANGE, P4MatchType.OPTIONAL)
-            for field in table.match_fields
-        )
+        self._match = _Fields("match field")
+        self.needs_priority = False
+        for field in table.match_fields:
+            kind = field.match_type
+            values = _match_values(f"field {field.alias}", field.id, field.bitwidth, kind)
+            required = kind is P4MatchType.EXACT
+            self._match.add(field.alias, _Field(field.id, values, required))
+            if kind in (P4MatchType.TERNARY, P4MatchType.RANGE, P4MatchType.OPTIONAL):
+                self.needs_priority = True
         self.latest: dict[str, Template] = {}
         """The template used last, by the name of the first action."""
-        self.known: dict[Shape, Template] = {}
+        self.templates: dict[Shape, Template] = {}
 
     def template(self, shape: Shape) -> Template:
         """Return a new template. Raise ValueError for names that the table does not have."""
         names, calls = shape
         if not calls or (len(calls) > 1 and not self._one_shot):
-            raise ValueError(
-                f"{len(calls)} actions; {'at least one' if self._one_shot else 'exactly one'} is"
-                " needed"
-            )
+            count = "at least one" if self._one_shot else "exactly one"
+            raise ValueError(f"{len(calls)} actions; {count} is needed")
         code = _Code()
-        head = code.joined(self._start, "match", names, *self._match.given(names))
+        fields, order = self._match.select(names)
+        head = code.joined(self._start, "match", names, fields, order)
+
         code.refuse_if(f"len(calls) != {len(calls)}")
-        actions = []
+        members = []
         for place, (name, parameters) in enumerate(calls):
             code.refuse_if(f"calls[{place}].name != {name!r}")
             code.line(f"arguments{place} = calls[{place}].arguments")
-            form, fields, order = self._action(name, parameters)
-            code.line(
-                f"action{place} ="
-                f" {code.joined(form.start, f'arguments{place}', parameters, fields, order)}"
-            )
-            actions.append(f"action{place}")
+            start, fields, order = self._action(name, parameters)
+            action = code.joined(start, f"arguments{place}", parameters, fields, order)
+            code.line(f"action{place} = {action}")
+            members.append(f"member(action{place})")
+
         if self._one_shot:
-            code.line(f"members = [{', '.join(f'member({action})' for action in actions)}]")
+            code.line(f"members = [{', '.join(members)}]")
             code.line("written = action_set(members)")
             code.line("value = action_set(sorted(members))")
         else:
@@ -337,14 +360,16 @@ class TableForm:
 
     def _action(
         self, name: str, parameters: tuple[str, ...]
-    ) -> tuple[ActionForm, list[_Values], list[int]]:
+    ) -> tuple[bytes, list[_Values], list[int]]:
+        """Return the first bytes of an action, and its parameters as `_Fields.select` does."""
         action = self._actions.get(name)
         if action is None:
             raise ValueError(f"no action {name!r}; there are: {', '.join(self._actions)}")
         try:
-            return action, *action.parameters.given(parameters)
+            fields, order = action.parameters.select(parameters)
         except ValueError as error:
             raise ValueError(f"action {name}: {error}") from None
+        return action.start, fields, order
 
 
 class _Code:
@@ -375,19 +400,23 @@ class _Code:
         fields: Sequence[_Values],
         order: Sequence[int],
     ) -> str:
-        """Unpack `pairs`, which must have exactly these names; return the expression for their
-        bytes behind `start`.
+        """Unpack `pairs`, which must have exactly these names.
+
+        Return the expression for their bytes behind `start`.
         """
         self._count += 1
         prefix = f"_{self._count}"
         self.refuse_if(f"len({pairs}) != {len(names)}")
         if names:
-            numbers = range(len(names))
-            self.line("".join(f"(n{n}, v{prefix}_{n}), " for n in numbers) + f"= {pairs}")
-            self.refuse_if(" or ".join(f"n{n} != {name!r}" for n, name in enumerate(names)))
+            targets = [f"(n{place}, v{prefix}_{place}), " for place in range(len(names))]
+            self.line(f"{''.join(targets)}= {pairs}")
+            different = [f"n{place} != {name!r}" for place, name in enumerate(names)]
+            self.refuse_if(" or ".join(different))
         self._scope[f"start{prefix}"] = start
-        self._scope.update((f"f{prefix}_{n}", values) for n, values in enumerate(fields))
-        return " + ".join([f"start{prefix}", *(f"f{prefix}_{n}[v{prefix}_{n}]" for n in order)])
+        for place, values in enumerate(fields):
+            self._scope[f"f{prefix}_{place}"] = values
+        fields_in_order = [f"f{prefix}_{place}[v{prefix}_{place}]" for place in order]
+        return " + ".join([f"start{prefix}", *fields_in_order])
 
     def function(self) -> Template:
         source = f"def template(match, calls, tail):\n{''.join(self._lines)}"
@@ -397,13 +426,12 @@ class _Code:
 
 
 class _Frames(dict[int, bytes]):
-    """The bytes before an Action that is the only one of its entry, by the Action's size in
-    bytes.
-    """
+    """The bytes before an Action that is the only one of its entry, by the Action's size."""
 
     def __missing__(self, size: int) -> bytes:
         inner = delimiter(1, size)
-        frame = self[size] = delimiter(3, len(inner) + size) + inner
+        frame = delimiter(3, len(inner) + size) + inner
+        self[size] = frame
         return frame
 
 
@@ -438,32 +466,39 @@ def _frame(kind: UpdateKind, size: int) -> bytes:
 
 
 def update_size(entry: bytes) -> int:
-    """Return the number of bytes that an update of the serialized TableEntry `entry` takes in a
-    WriteRequest.
-    """
-    return len(_frame(UpdateKind.INSERT, len(entry))) + len(entry)
+    """Return the size in a WriteRequest of an update with this serialized TableEntry."""
+    frame = _frame(UpdateKind.INSERT, len(entry))
+    return len(frame) + len(entry)
 
 
 def write_header(device_id: int, election_id: int) -> bytes:
     """Return a serialized WriteRequest without updates."""
-    request = p4r.WriteRequest(device_id=device_id, election_id=U128.encode(election_id))
+    request = p4r.WriteRequest(
+        device_id=device_id,
+        election_id=U128.encode(election_id),
+    )
     header: bytes = request.SerializeToString()
     return header
 
 
-def write_request(header: bytes, kind: UpdateKind, entries: Iterable[bytes]) -> bytes:
-    """Return a serialized WriteRequest: `header`, and one update for each serialized TableEntry of
-    `entries`.
-    """
-    return header + b"".join(
-        [part for entry in entries for part in (_frame(kind, len(entry)), entry)]
-    )
+def write_request(
+    header: bytes,
+    kind: UpdateKind,
+    entries: Iterable[bytes],
+) -> bytes:
+    """Return a serialized WriteRequest: `header`, and an update for each serialized TableEntry."""
+    parts = [header]
+    for entry in entries:
+        parts.append(_frame(kind, len(entry)))
+        parts.append(entry)
+    return b"".join(parts)
 
 
 def read_request(device_id: int, entries: Iterable[bytes]) -> bytes:
     """Return a serialized ReadRequest of serialized TableEntry messages."""
     header: bytes = p4r.ReadRequest(device_id=device_id).SerializeToString()
-    return header + b"".join(delimited(2, delimited(2, entry)) for entry in entries)
+    entities = [delimited(2, delimited(2, entry)) for entry in entries]
+    return header + b"".join(entities)
 
 
 def table_entries(response: bytes) -> Iterator[bytes]:

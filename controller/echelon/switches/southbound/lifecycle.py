@@ -1,8 +1,37 @@
 """The life of one switch's connection as a pure state machine: events in, instructions out.
 
 No I/O, no clock, no task: `Lifecycle.handle(event, now)` returns what to do, and `wake_at` says
-when to call again with `Tick`. The shell around it is `echelon.switches.southbound.connection`. The
-shell promises:
+when to call again with `Tick`. The shell around it is `echelon.switches.southbound.connection`.
+
+A connection is in one of these phases. At each arrow is the event that takes it along, and in
+brackets the instruction that is given then::
+
+    idle
+     |  Start
+     v
+    closed  <-------------------------------------------+
+     |  [Open] when an attempt is due                   |
+     v                                                  |
+    opening  ---- OpenFailed, Outranked --------------->+
+     |                                                  |
+     |  Opened                                          |
+     v                                                  |
+    open  ---- Lost, Outranked, two WriteFailed ----> closing
+                in a row [Close]              Closed: closed, as above
+
+`Stop` takes the connection from opening and open to closing [Close], and from there to its last
+phase, stopped; from elsewhere it does so at once.
+
+While the connection is open, it writes and listens, one of each at a time::
+
+    [Write] when the newest intent has not been written, and when an audit or
+            another attempt is due; answered by Written or WriteFailed
+    [Ping]  when there was no sign of life for a while; answered by Answered
+
+`state` is what people see of this: connecting or away while no session is open, backup while the
+switch obeys another controller, and writing, ready or refused while one is open.
+
+The shell promises:
 
 - It carries out instructions in order, and answers each by exactly one event (`Open`: `Opened`,
   `OpenFailed` or `Outranked`; `Write`: `Written`, `WriteFailed`, `Lost` or `Outranked`; `Ping`:
@@ -224,7 +253,12 @@ Instruction: TypeAlias = Open | Write | Ping | Close | ReportPrimary
 class Backoff:
     """Delays with full jitter: uniform between 0 and a ceiling that doubles up to `cap_s`."""
 
-    def __init__(self, first_s: float, cap_s: float, rng: random.Random) -> None:
+    def __init__(
+        self,
+        first_s: float,
+        cap_s: float,
+        rng: random.Random,
+    ) -> None:
         self._first_s = min(first_s, cap_s)
         self._cap_s = cap_s
         self._rng = rng
@@ -247,8 +281,9 @@ _AUDIT_SPREAD = 0.8
 """Audits come after 0.8 to 1 times their period, so that those of many switches do not coincide."""
 
 _REOPEN_AFTER = 2
-"""Number of failed writes in a row after which the session is opened anew, which also repairs the
-pipeline.
+"""Number of failed writes in a row after which the session is closed and another one opened.
+
+That also repairs the pipeline.
 """
 
 
@@ -259,7 +294,12 @@ class Lifecycle:
     opened.
     """
 
-    def __init__(self, term: int, timing: Timing, rng: random.Random) -> None:
+    def __init__(
+        self,
+        term: int,
+        timing: Timing,
+        rng: random.Random,
+    ) -> None:
         self.state: State = "connecting"
         self.problem: str | None = None
         """The problem in one line; None if there is none."""
@@ -268,28 +308,35 @@ class Lifecycle:
         self.session_count = 0
         self._timing = timing
         self._rng = rng
-        self._term = term
         self._phase: _Phase = "idle"
-        self._pinging = False
         self._stopping = False
-        self._outranked_by: int | None = None
-        self._reported: int | None = None
+
+        # Opening a session.
+        self._term = term
+        self._open_at = 0.0
+        """Time of the next attempt to open a session."""
         self._unreachable = Backoff(timing.first_retry_s, timing.unreachable_retry_s, rng)
         self._failing = Backoff(timing.first_retry_s, timing.failed_retry_s, rng)
-        self._rewriting = Backoff(timing.first_retry_s, timing.audit_s, rng)
-        self._failures = 0
-        """Number of failed writes in a row."""
-        self._open_at = 0.0
+        self._outranked_by: int | None = None
+        """The election id to which we leave the switch until we are given a higher one."""
+        self._reported: int | None = None
+        """The last election id of a `ReportPrimary`."""
+
+        # While a session is open.
         self._wanted: int | None = None
         self._writing: Write | None = None
         self._attempted: int | None = None
         """The version of the last write of this session, whatever its outcome."""
-        self._known = False
+        self._holds_attempted = False
         """Whether it is known what the switch holds: this session has written, and the last write
         did not fail.
         """
+        self._failures = 0
+        """Number of failed writes in a row."""
+        self._rewriting = Backoff(timing.first_retry_s, timing.audit_s, rng)
         self._due_at = 0.0
-        """Time at which the attempted version is to be read and written again."""
+        """Time at which the attempted version is to be read and written once more."""
+        self._pinging = False
         self._ping_at = 0.0
 
     @property
@@ -314,33 +361,18 @@ class Lifecycle:
 
         Raise ValueError for an answer without a question.
         """
-        out = self._take(event, now)
-        out += self._decide(now)
+        instructions = self._take(event, now)
+        instructions += self._decide(now)
         self.wake_at = self._next_wake()
-        return out
-
-    # -- what has happened -------------------------------------------------------------------------
+        return instructions
 
     def _take(self, event: Event, now: float) -> list[Instruction]:
+        """Take note of an event; return what has to be done because of it."""
         match event:
             case Start():
-                self._expect(event, self._phase == "idle" or self._phase == "stopped")
+                self._expect(event, self._phase in ("idle", "stopped"))
                 self._phase = "stopped" if self._stopping else "closed"
                 self._open_at = now
-            case Stop():
-                return self._stop()
-            case Tick():
-                pass
-            case IntentWanted(version, same):
-                if self._wanted is None or version > self._wanted:
-                    holds_it = same and self.state == "ready" and self._writing is None
-                    self._wanted = version
-                    if holds_it:
-                        self._attempted = version
-                    elif self._phase == "open":
-                        self._become_writing()
-            case TermRaised(term):
-                self._raise_term(term, now)
             case Opened():
                 self._expect(event, self._phase == "opening")
                 self._opened(now)
@@ -349,6 +381,10 @@ class Lifecycle:
                 self._open_failed(problem, answered, now)
             case Outranked(primary_id, problem):
                 return self._outranked(primary_id, problem, now)
+            case TermRaised(term):
+                self._raise_term(term, now)
+            case IntentWanted(version, same):
+                self._want(version, same)
             case Written(refused):
                 self._expect(event, self._writing is not None)
                 self._written(refused, now)
@@ -363,10 +399,48 @@ class Lifecycle:
                 if self._phase == "open":
                     self._become("away", problem)
                     return self._close(now + self._unreachable.next_s())
+            case Stop():
+                return self._stop()
             case Closed():
                 self._expect(event, self._phase == "closing")
                 self._phase = "stopped" if self._stopping else "closed"
+            case Tick():
+                pass
         return []
+
+    def _decide(self, now: float) -> list[Instruction]:
+        """Return what is due."""
+        may_open = self._phase == "closed" and self._outranked_by is None
+        if may_open and now >= self._open_at:
+            self._phase = "opening"
+            return [Open(self._term)]
+        if self._phase != "open":
+            return []
+        instructions: list[Instruction] = []
+        if self._wanted is not None and self._writing is None:
+            is_attempted = self._wanted == self._attempted
+            if not is_attempted or now >= self._due_at:
+                afresh = is_attempted or not self._holds_attempted
+                audit = is_attempted and self._holds_attempted
+                self._writing = Write(self._wanted, afresh, audit)
+                instructions.append(self._writing)
+        if not self._pinging and now >= self._ping_at:
+            self._pinging = True
+            instructions.append(Ping())
+        return instructions
+
+    def _next_wake(self) -> float | None:
+        """Return the time at which something is due."""
+        if self._phase == "closed" and self._outranked_by is None:
+            return self._open_at
+        if self._phase != "open":
+            return None
+        due_times = []
+        if not self._pinging:
+            due_times.append(self._ping_at)
+        if self._writing is None and self._wanted is not None:
+            due_times.append(self._due_at)
+        return min(due_times, default=None)
 
     def _expect(self, event: Event, possible: bool) -> None:
         if not possible:
@@ -376,51 +450,40 @@ class Lifecycle:
         self.state = state
         self.problem = problem
 
-    def _become_writing(self) -> None:
-        # A failure of the write before is unresolved until one succeeds.
-        self._become("writing", self.problem if self._failures else None)
-
-    def _stop(self) -> list[Instruction]:
-        self._stopping = True
-        if self._phase in ("opening", "open"):
-            return self._close(0.0)
-        if self._phase != "closing":
-            self._phase = "stopped"
-        return []
-
-    def _raise_term(self, term: int, now: float) -> None:
-        if term <= self._term:
-            return
-        self._term = term
-        if self._reported is not None and term > self._reported:
-            self._reported = self._outranked_by = None
-            self._open_at = now
+    # -- closed and opening ------------------------------------------------------------------------
 
     def _opened(self, now: float) -> None:
         self._phase = "open"
         self.session_count += 1
         self._attempted = None
-        self._known = False
+        self._holds_attempted = False
         self._ping_at = now + self._timing.heartbeat_s
         self._become_writing()
 
-    def _open_failed(self, problem: str, answered: bool, now: float) -> None:
+    def _open_failed(
+        self,
+        problem: str,
+        answered: bool,
+        now: float,
+    ) -> None:
         self._phase = "closed"
-        if not answered:
+        if answered:
+            backoff = self._failing
+        else:
             self._failing.reset()
-        self._open_at = now + (self._failing if answered else self._unreachable).next_s()
-        self._become("away" if self.session_count else "connecting", problem)
+            backoff = self._unreachable
+        self._open_at = now + backoff.next_s()
+        self._become_unconnected(problem)
 
-    def _outranked(self, primary_id: int, problem: str, now: float) -> list[Instruction]:
+    def _outranked(
+        self,
+        primary_id: int,
+        problem: str,
+        now: float,
+    ) -> list[Instruction]:
         if self._phase not in ("opening", "open"):
             return []
-        out: list[Instruction] = []
-        # An answer to Open of our own id: the switch has not missed our last session yet, and may
-        # not for minutes.
-        if primary_id > self._term or (primary_id == self._term and self._phase == "opening"):
-            if self._reported != primary_id:
-                out.append(ReportPrimary(primary_id))
-            self._reported = primary_id
+        instructions = self._report(primary_id)
         if term_of(primary_id) >= LARGEST_TERM:
             # The switch may be restarted at any time, and then the next bid wins.
             advice = (
@@ -429,26 +492,67 @@ class Lifecycle:
             )
             self._become("backup", f"{problem} ({advice})")
         elif primary_id > self._term:
-            # To bid again would be a fight; who holds the lease is given a higher term.
+            # To bid once more would be a fight; who holds the lease is given a higher term.
             self._outranked_by = primary_id
             self._become("backup", problem)
         else:
-            self._become("away" if self.session_count else "connecting", problem)
+            self._become_unconnected(problem)
+
         open_at = now + self._failing.next_s()
         if self._phase == "open":
-            return [*out, *self._close(open_at)]
+            return [*instructions, *self._close(open_at)]
         self._phase = "closed"
         self._open_at = open_at
-        return out
+        return instructions
+
+    def _report(self, primary_id: int) -> list[Instruction]:
+        """Report a primary that we cannot outrank with this term, once for each id."""
+        # An answer to Open of our own id: the switch has not missed our last session yet, and may
+        # not for minutes.
+        is_ours = primary_id == self._term and self._phase == "opening"
+        if primary_id <= self._term and not is_ours:
+            return []
+        is_reported = primary_id == self._reported
+        self._reported = primary_id
+        return [] if is_reported else [ReportPrimary(primary_id)]
+
+    def _raise_term(self, term: int, now: float) -> None:
+        if term <= self._term:
+            return
+        self._term = term
+        if self._reported is not None and term > self._reported:
+            self._reported = None
+            self._outranked_by = None
+            self._open_at = now
+
+    def _become_unconnected(self, problem: str) -> None:
+        self._become("away" if self.session_count else "connecting", problem)
+
+    # -- open --------------------------------------------------------------------------------------
+
+    def _want(self, version: int, same: bool) -> None:
+        if self._wanted is not None and version <= self._wanted:
+            return
+        self._wanted = version
+        if same and self.state == "ready" and self._writing is None:
+            # The switch holds this intent already.
+            self._attempted = version
+        elif self._phase == "open":
+            self._become_writing()
+
+    def _become_writing(self) -> None:
+        # A failure of the write before is unresolved until one succeeds.
+        self._become("writing", self.problem if self._failures else None)
 
     def _written(self, refused: str | None, now: float) -> None:
         assert self._writing is not None
         self._attempted = self._writing.version
-        self._known = True
+        self._holds_attempted = True
         self._writing = None
         self._failures = 0
         self._rewriting.reset()
-        self._due_at = now + self._timing.audit_s * self._rng.uniform(_AUDIT_SPREAD, 1)
+        audit_s = self._timing.audit_s * self._rng.uniform(_AUDIT_SPREAD, 1)
+        self._due_at = now + audit_s
         self._alive(now)
         if self._attempted == self._wanted:
             self._become("ready" if refused is None else "refused", refused)
@@ -456,7 +560,7 @@ class Lifecycle:
     def _write_failed(self, problem: str, now: float) -> list[Instruction]:
         assert self._writing is not None
         self._attempted = self._writing.version
-        self._known = False
+        self._holds_attempted = False
         self._writing = None
         self._failures += 1
         self._due_at = now + self._rewriting.next_s()
@@ -471,6 +575,8 @@ class Lifecycle:
         self._unreachable.reset()
         self._failing.reset()
 
+    # -- closing -----------------------------------------------------------------------------------
+
     def _close(self, open_at: float) -> list[Instruction]:
         self._phase = "closing"
         self._writing = None
@@ -478,34 +584,10 @@ class Lifecycle:
         self._open_at = open_at
         return [Close()]
 
-    # -- what follows ------------------------------------------------------------------------------
-
-    def _decide(self, now: float) -> list[Instruction]:
-        if self._phase == "closed" and self._outranked_by is None and now >= self._open_at:
-            self._phase = "opening"
-            return [Open(self._term)]
-        if self._phase != "open":
-            return []
-        out: list[Instruction] = []
-        if self._wanted is not None and self._writing is None:
-            current = self._wanted == self._attempted
-            if not current or now >= self._due_at:
-                afresh = current or not self._known
-                self._writing = Write(self._wanted, afresh, audit=current and self._known)
-                out.append(self._writing)
-        if not self._pinging and now >= self._ping_at:
-            self._pinging = True
-            out.append(Ping())
-        return out
-
-    def _next_wake(self) -> float | None:
-        if self._phase == "closed" and self._outranked_by is None:
-            return self._open_at
-        if self._phase != "open":
-            return None
-        due = []
-        if not self._pinging:
-            due.append(self._ping_at)
-        if self._writing is None and self._wanted is not None:
-            due.append(self._due_at)
-        return min(due, default=None)
+    def _stop(self) -> list[Instruction]:
+        self._stopping = True
+        if self._phase in ("opening", "open"):
+            return self._close(0.0)
+        if self._phase != "closing":
+            self._phase = "stopped"
+        return []

@@ -34,10 +34,14 @@ class Chunk(NamedTuple):
 # Make before break: new entries come first, then changed ones, then those that go. What packets
 # look up last is written first and deleted last, so that no packet finds an entry before what that
 # entry leads to.
-_AGAIN, _NEW, _CHANGED, _GONE = range(4)
+_RETRIED, _NEW, _CHANGED, _REMOVED = range(4)
 
 
-def _staged(phase: int, kind: UpdateKind, entries: Iterable[EncodedEntry]) -> Iterator[Chunk]:
+def _staged(
+    phase: int,
+    kind: UpdateKind,
+    entries: Iterable[EncodedEntry],
+) -> Iterator[Chunk]:
     stages: dict[int, list[EncodedEntry]] = defaultdict(list)
     for entry in entries:
         stages[entry.stage].append(entry)
@@ -59,7 +63,7 @@ class Difference:
         """Yield chunks in the order in which they must be written."""
         yield from _staged(_NEW, UpdateKind.INSERT, self.inserts)
         yield from _staged(_CHANGED, UpdateKind.MODIFY, self.modifies)
-        yield from _staged(_GONE, UpdateKind.DELETE, self.deletes)
+        yield from _staged(_REMOVED, UpdateKind.DELETE, self.deletes)
 
 
 def difference(
@@ -67,19 +71,29 @@ def difference(
     wanted: Mapping[bytes, EncodedEntry],
     foreign: Collection[bytes] = (),
 ) -> Difference:
-    """Return what brings `held` (our entries on the switch, by key) to `wanted`, beside others'
-    entries with the keys `foreign`, in linear time."""
+    """Return what brings `held` (our entries on the switch, by key) to `wanted`, in linear time.
+
+    Others' entries, with the keys `foreign`, stay.
+    """
     inserts: list[EncodedEntry] = []
     modifies: list[EncodedEntry] = []
     blocked: list[EncodedEntry] = []
     for key, entry in wanted.items():
-        there = held.get(key)
-        if there is None:
-            (blocked if key in foreign else inserts).append(entry)
-        elif there.value != entry.value:
+        held_entry = held.get(key)
+        if held_entry is None:
+            if key in foreign:
+                blocked.append(entry)
+            else:
+                inserts.append(entry)
+        elif held_entry.value != entry.value:
             modifies.append(entry)
     deletes = [entry for key, entry in held.items() if key not in wanted]
-    return Difference(tuple(inserts), tuple(modifies), tuple(deletes), tuple(blocked))
+    return Difference(
+        inserts=tuple(inserts),
+        modifies=tuple(modifies),
+        deletes=tuple(deletes),
+        blocked=tuple(blocked),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +106,16 @@ class InvalidEntry:
 
 
 @dataclass(eq=False, slots=True)
-class _Known:
+class _EncodedPart:
     """A part of the intent, as far as it is encoded."""
 
     part: Part
     entries: list[EncodedEntry] = field(default_factory=list)
     """Its entries that can be installed, in the order in which they are encoded: by stage."""
-    encoded: Mapping[int, tuple[TableEntry, EncodedEntry]] = field(default_factory=dict)
-    """The entries of the part of the same owner before, by identity, and their encodings; until
-    this one is.
+    former: Mapping[int, tuple[TableEntry, EncodedEntry]] = field(default_factory=dict)
+    """The entries of the owner's part before this one, by identity, and their encodings.
+
+    It is empty once this part is encoded.
     """
     invalid: list[InvalidEntry] = field(default_factory=list)
 
@@ -120,7 +135,7 @@ class WantedEntries:
         self._encode = encode
         self._spread = spread
         self._stages = stages
-        self._parts: dict[int, _Known] = {}
+        self._parts: dict[int, _EncodedPart] = {}
         """Parts by identity; the reference keeps them alive."""
         self.by_key: dict[bytes, EncodedEntry] = {}
 
@@ -129,127 +144,147 @@ class WantedEntries:
 
         Their entries are known once the result has been iterated over.
         """
-        new = {id(part): part for part in parts}
-        # A part that was invalid may have been so because of a part that is gone.
-        stale = [
-            number for number, known in self._parts.items() if number not in new or known.invalid
-        ]
-        former = [self._parts.pop(number) for number in stale]
-        of_owner = {known.part.owner: known for known in former if not known.invalid}
-        gone = dict.fromkeys(entry.key for known in former for entry in known.entries).keys()
-        for key in gone:
-            del self.by_key[key]
-        coming = {number: _Known(part) for number, part in new.items() if number not in self._parts}
-        self._parts.update(coming)
-        for known in coming.values():
-            if (before := of_owner.get(known.part.owner)) is not None:
-                known.encoded = self._encodings(before)
-        return Turn(gone, self._encoded(list(coming.values())))
+        wanted = {id(part): part for part in parts}
+        former = self._drop_stale(wanted)
+        former_keys: dict[bytes, None] = {}
+        for part in former:
+            for entry in part.entries:
+                former_keys[entry.key] = None
+                del self.by_key[entry.key]
 
-    def _encodings(self, known: _Known) -> dict[int, tuple[TableEntry, EncodedEntry]]:
-        """Return the encoding of each entry of a part, by the entry's identity; the reference keeps
-        it alive.
+        by_owner = {part.part.owner: part for part in former if not part.invalid}
+        new = []
+        for identity, wanted_part in wanted.items():
+            if identity in self._parts:
+                continue
+            encoded = _EncodedPart(wanted_part)
+            before = by_owner.get(wanted_part.owner)
+            if before is not None:
+                encoded.former = self._encodings(before)
+            self._parts[identity] = encoded
+            new.append(encoded)
+        return Turn(former_keys.keys(), self._encode_parts(new))
+
+    def _drop_stale(self, wanted: Mapping[int, Part]) -> list[_EncodedPart]:
+        """Remove and return the parts that are not wanted as they are.
+
+        A part that was invalid may have been so because of a part that is no longer wanted.
         """
-        ordered = chain.from_iterable(
-            entries for _, entries in sorted(self._by_stage(known.part), key=itemgetter(0))
-        )
-        return {
-            id(entry): (entry, encoded)
-            for entry, encoded in zip(ordered, known.entries, strict=False)
-        }
+        stale = []
+        for identity, part in self._parts.items():
+            if identity not in wanted or part.invalid:
+                stale.append(identity)
+        return [self._parts.pop(identity) for identity in stale]
+
+    def _encodings(self, part: _EncodedPart) -> dict[int, tuple[TableEntry, EncodedEntry]]:
+        """Return the encoding of each entry of a part, by the entry's identity.
+
+        The reference to the entry keeps it alive.
+        """
+        tables = sorted(self._by_stage(part.part), key=itemgetter(0))
+        ordered = chain.from_iterable(entries for _, entries in tables)
+        pairs = zip(ordered, part.entries, strict=False)
+        return {id(entry): (entry, encoded) for entry, encoded in pairs}
 
     def _by_stage(self, part: Part) -> Iterator[tuple[int, list[TableEntry]]]:
-        """Yield the entries of a part that can be encoded, table by table, with the stage of the
-        table.
-        """
+        """Yield the entries of a part that can be encoded, by table, with the table's stage."""
         tables: dict[str, list[TableEntry]] = defaultdict(list)
         for entry in part.entries:
-            for one in self._spread(entry):
-                tables[one.table].append(one)
+            for spread in self._spread(entry):
+                tables[spread.table].append(spread)
         for table, entries in tables.items():
             yield self._stages.get(table, 0), entries
 
-    def _encoded(self, coming: Sequence[_Known]) -> Iterator[list[EncodedEntry]]:
-        stages: dict[int, list[tuple[_Known, list[TableEntry]]]] = defaultdict(list)
-        for known in coming:
-            for stage, entries in self._by_stage(known.part):
-                stages[stage].append((known, entries))
+    def _encode_parts(self, parts: Sequence[_EncodedPart]) -> Iterator[list[EncodedEntry]]:
+        """Encode new parts stage by stage, at most `_CHUNK` entries at a time."""
+        stages: dict[int, list[tuple[_EncodedPart, list[TableEntry]]]] = defaultdict(list)
+        for part in parts:
+            for stage, entries in self._by_stage(part.part):
+                stages[stage].append((part, entries))
         for stage in sorted(stages):
             chunk: list[EncodedEntry] = []
-            for known, entries in stages[stage]:
+            for part, entries in stages[stage]:
                 for start in range(0, len(entries), _CHUNK):
-                    chunk += self._take(known, entries[start : start + _CHUNK])
+                    chunk += self._take(part, entries[start : start + _CHUNK])
                     if len(chunk) >= _CHUNK:
                         yield chunk[:_CHUNK]
                         chunk = chunk[_CHUNK:]
             if chunk:
                 yield chunk
-        for known in coming:
-            known.encoded = {}
+        for part in parts:
+            part.former = {}
 
-    def _take(self, known: _Known, entries: Sequence[TableEntry]) -> list[EncodedEntry]:
+    def _take(self, part: _EncodedPart, entries: Sequence[TableEntry]) -> list[EncodedEntry]:
         """Encode the entries that can be installed and record them."""
         try:
-            if known.encoded:
-                found = zip(entries, map(known.encoded.get, map(id, entries)), strict=True)
-                encoded = [
-                    self._encode(entry) if again is None else again[1] for entry, again in found
-                ]
-            else:
-                encoded = list(map(self._encode, entries))
+            encoded = self._encode_all(part, entries)
         except ValueError:
-            return [good for entry in entries for good in self._take_one(known, entry)]
+            return self._take_singly(part, entries)
         by_key = {entry.key: entry for entry in encoded}
-        if len(by_key) < len(encoded) or not self.by_key.keys().isdisjoint(by_key):
-            return [good for entry in entries for good in self._take_one(known, entry)]
+        are_distinct = len(by_key) == len(encoded)
+        if not are_distinct or not self.by_key.keys().isdisjoint(by_key):
+            return self._take_singly(part, entries)
         self.by_key.update(by_key)
-        known.entries += encoded
+        part.entries += encoded
         return encoded
 
-    def _take_one(self, known: _Known, entry: TableEntry) -> Iterator[EncodedEntry]:
-        try:
-            encoded = self._encode(entry)
-            if encoded.key in self.by_key:
-                raise ValueError(self._twice(known, encoded.key))
-        except ValueError as error:
-            known.invalid.append(InvalidEntry(known.part.owner, entry, str(error)))
-        else:
-            self.by_key[encoded.key] = encoded
-            known.entries.append(encoded)
-            yield encoded
+    def _encode_all(self, part: _EncodedPart, entries: Sequence[TableEntry]) -> list[EncodedEntry]:
+        # This is the inner loop of every change: most of the time of an encoding passes here.
+        if not part.former:
+            return list(map(self._encode, entries))
+        former = map(part.former.get, map(id, entries))
+        pairs = zip(entries, former, strict=True)
+        return [self._encode(entry) if before is None else before[1] for entry, before in pairs]
 
-    def _twice(self, known: _Known, key: bytes) -> str:
-        first = next(
-            k.part.owner
-            for k in self._parts.values()
-            if any(entry.key == key for entry in k.entries)
-        )
-        return f"wanted twice, by {first} and {known.part.owner}"
+    def _take_singly(self, part: _EncodedPart, entries: Sequence[TableEntry]) -> list[EncodedEntry]:
+        """Encode entry by entry, and record those that cannot be installed as invalid."""
+        valid = []
+        for entry in entries:
+            try:
+                encoded = self._encode(entry)
+                if encoded.key in self.by_key:
+                    raise ValueError(self._twice(part, encoded.key))
+            except ValueError as error:
+                invalid = InvalidEntry(part.part.owner, entry, str(error))
+                part.invalid.append(invalid)
+                continue
+            self.by_key[encoded.key] = encoded
+            part.entries.append(encoded)
+            valid.append(encoded)
+        return valid
+
+    def _twice(self, part: _EncodedPart, key: bytes) -> str:
+        owners = list(self.owners({key}).values())
+        return f"wanted twice, by {owners[0]} and {part.part.owner}"
 
     @property
     def invalid(self) -> list[InvalidEntry]:
         """The invalid entries; collecting them takes time in proportion to the number of parts."""
-        return [entry for known in self._parts.values() if known.invalid for entry in known.invalid]
+        invalid: list[InvalidEntry] = []
+        for part in self._parts.values():
+            invalid += part.invalid
+        return invalid
 
     def owners(self, keys: Collection[bytes]) -> dict[bytes, str]:
-        """Return the parts that want the entries of these keys, in time that grows with the whole
-        intent.
+        """Return the parts that want the entries of these keys.
+
+        Takes time that grows with the whole intent.
         """
-        return {
-            entry.key: known.part.owner
-            for known in self._parts.values()
-            for entry in known.entries
-            if entry.key in keys
-        }
+        owners = {}
+        for part in self._parts.values():
+            for entry in part.entries:
+                if entry.key in keys:
+                    owners[entry.key] = part.part.owner
+        return owners
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The step from one intent to the next: only the parts that are not the same object in both."""
 
-    gone: AbstractSet[bytes]
+    former: AbstractSet[bytes]
     """The keys of entries of former parts, in a fixed order; new parts may want them too."""
-    come: Iterator[list[EncodedEntry]]
+    new: Iterator[list[EncodedEntry]]
     """Entries of new parts: each list of one stage, stages in ascending order.
 
     They are encoded on demand.
@@ -260,35 +295,37 @@ def turned(
     turn: Turn,
     wanted: Mapping[bytes, EncodedEntry],
     held: Mapping[bytes, EncodedEntry],
-    again: Collection[bytes] = (),
+    retried: Collection[bytes] = (),
 ) -> Iterator[Chunk]:
-    """Yield what brings a switch from the previous intent to that of `turn`, in the order in which
-    it must be written.
+    """Yield what brings a switch from the previous intent to that of `turn`.
+
+    Chunks come in the order in which they must be written.
 
     Args:
         wanted: by key; it holds what has been taken from `turn` so far.
         held: our entries on the switch, by key; changes while chunks are carried out.
-        again: further keys, of entries that are not as they should be.
+        retried: further keys, of entries that are not as they should be.
     """
-    known = [wanted[key] for key in again if key in wanted]
-    yield from _staged(
-        _AGAIN, UpdateKind.INSERT, [entry for entry in known if entry.key not in held]
-    )
-    modifies = [entry for entry in known if entry.key in held]
-    for entries in turn.come:
+    inserts: list[EncodedEntry] = []
+    modifies: list[EncodedEntry] = []
+    # Decided before the inserts are carried out, after which they are held too.
+    for key in retried:
+        if key in wanted:
+            (modifies if key in held else inserts).append(wanted[key])
+    yield from _staged(_RETRIED, UpdateKind.INSERT, inserts)
+
+    for entries in turn.new:
         inserts = []
         for entry in entries:
-            there = held.get(entry.key)
-            if there is None:
+            held_entry = held.get(entry.key)
+            if held_entry is None:
                 inserts.append(entry)
-            elif there.value != entry.value:
+            elif held_entry.value != entry.value:
                 modifies.append(entry)
         if inserts:
             yield Chunk((_NEW, inserts[0].stage), UpdateKind.INSERT, inserts)
     yield from _staged(_CHANGED, UpdateKind.MODIFY, modifies)
-    deletes = [
-        held[key]
-        for key in dict.fromkeys((*turn.gone, *again))
-        if key in held and key not in wanted
-    ]
-    yield from _staged(_GONE, UpdateKind.DELETE, deletes)
+
+    candidates = dict.fromkeys((*turn.former, *retried))
+    deletes = [held[key] for key in candidates if key in held and key not in wanted]
+    yield from _staged(_REMOVED, UpdateKind.DELETE, deletes)

@@ -63,7 +63,7 @@ from echelon.switches.southbound.reconcile import (
 )
 from echelon.switches.southbound.writer import (
     FOREIGN,
-    Found,
+    HeldEntry,
     LookUp,
     Refusal,
     Send,
@@ -110,9 +110,7 @@ class Applied:
     deletes: int
     """The numbers of entries that the switch inserted, modified and deleted."""
     refused: tuple[RefusedEntry, ...]
-    """Everything that is not on the switch as the intent wants it, from this change or an earlier
-    one.
-    """
+    """Everything that is not on the switch as the intent wants it, since whichever change."""
     foreign: int
     """Number of others' entries on the switch when it was last read."""
     queues: int
@@ -135,14 +133,19 @@ class Applied:
     def __bool__(self) -> bool:
         return bool(len(self) or self.queues or self.digests or self.groups)
 
+    @property
+    def problem(self) -> str | None:
+        """What was refused, in one line; None: nothing."""
+        if not self.refused:
+            return None
+        if len(self.refused) == 1:
+            return str(self.refused[0])
+        return f"{self.refused[0]} (and {len(self.refused) - 1} more)"
+
     def require(self) -> None:
         """Raise `SouthboundError` if anything was refused."""
-        if self.refused:
-            if len(self.refused) > 1:
-                more = f" (and {len(self.refused) - 1} more)"
-            else:
-                more = ""
-            raise SouthboundError(f"{self.refused[0]}{more}")
+        if self.problem is not None:
+            raise SouthboundError(self.problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,8 @@ class Comparison:
     """
 
     def __len__(self) -> int:
-        return len(self.inserts) + len(self.modifies) + len(self.deletes) + len(self.blocked)
+        changes = len(self.inserts) + len(self.modifies) + len(self.deletes)
+        return changes + len(self.blocked)
 
     def __bool__(self) -> bool:
         return bool(len(self) or self.queues or self.digests or self.groups)
@@ -198,9 +202,7 @@ class EntryCodec(Protocol):
         ...
 
     def spread(self, entry: TableEntry) -> Sequence[TableEntry]:
-        """Return the entries that the channel needs for one of an intent, each of which can be
-        encoded.
-        """
+        """Return the entries that the channel needs for one of an intent, ready to be encoded."""
         ...
 
     def encode(self, entry: TableEntry) -> EncodedEntry:
@@ -231,7 +233,7 @@ class _Seconds:
 
 async def _encoded(turn: Turn) -> None:
     """Encode all new parts piece by piece, so that other switches get the event loop in between."""
-    for _ in turn.come:
+    for _ in turn.new:
         await asyncio.sleep(0)
 
 
@@ -253,12 +255,18 @@ class IntentSession(ABC):
     must not overlap; `digests`, `acknowledge`, `wait_lost` and `ping` may run beside them.
 
     Args:
-        name: the switch's name, for messages. codec: translates entries. queues: the driver of the
-        switch's queues (`echelon.switches.targets.Target.queue_driver`). Without one, an
-            intent that configures queues is refused.
+        name: the switch's name, for messages.
+        codec: translates entries.
+        queues: the driver of the switch's queues (`echelon.switches.targets.Target.queue_driver`).
+            Without one, an intent that configures queues is refused.
     """
 
-    def __init__(self, name: str, codec: EntryCodec, queues: QueueDriver | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        codec: EntryCodec,
+        queues: QueueDriver | None,
+    ) -> None:
         self.name = name
         self._codec = codec
         self._queue_driver = queues
@@ -274,8 +282,9 @@ class IntentSession(ABC):
         self._groups: dict[int, MulticastGroup] = {}
 
     async def marked(self) -> int:
-        """Return how many entries with our mark the switch holds, before the session is opened; 0:
-        not known.
+        """Return how many entries with our mark the switch holds; 0 if that is not known.
+
+        Call it before the session is opened.
         """
         return 0
 
@@ -299,8 +308,9 @@ class IntentSession(ABC):
 
     @abstractmethod
     async def wait_lost(self) -> SouthboundError:
-        """Wait until the session is over, and return why: `NotPrimaryError` if another controller
-        took over.
+        """Wait until the session is over, and return why.
+
+        That is `NotPrimaryError` if another controller took over.
         """
 
     @abstractmethod
@@ -323,8 +333,8 @@ class IntentSession(ABC):
         """Acknowledge a list of digests. Raise `SouthboundError`."""
 
     @abstractmethod
-    def _errors(self, what: str) -> AbstractContextManager[None]:
-        """Turn whatever goes wrong between here and the switch into a `SouthboundError`."""
+    def _errors(self, action: str) -> AbstractContextManager[None]:
+        """Turn whatever goes wrong between us and the switch into a `SouthboundError`."""
 
     @abstractmethod
     def _check_up(self) -> None:
@@ -332,15 +342,17 @@ class IntentSession(ABC):
 
     @abstractmethod
     async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> Tables:
-        """Return every entry of every table except constant and default ones; cheapest for those
-        that are as `expected`."""
+        """Return every entry of every table except constant and default ones.
+
+        Entries that are as `expected` cost least.
+        """
 
     @abstractmethod
     async def _write(self, send: Send) -> None:
         """Write a batch. Raise `CallError`."""
 
     @abstractmethod
-    async def _look_up(self, lookup: LookUp) -> Mapping[bytes, Found]:
+    async def _look_up(self, lookup: LookUp) -> Mapping[bytes, HeldEntry]:
         """Return what the switch holds under those keys."""
 
     @abstractmethod
@@ -367,8 +379,9 @@ class IntentSession(ABC):
 
     @property
     def entries(self) -> int:
-        """The number of our table entries on the switch, by the last `reconcile` and what was
-        written since.
+        """The number of our table entries on the switch, as far as is known.
+
+        It counts those of the last `reconcile` and what was written since.
         """
         return len(self._held or ())
 
@@ -384,29 +397,31 @@ class IntentSession(ABC):
             await _encoded(self._wanted.turn_to(intent.parts))
             seconds = _Seconds(encoding=time.perf_counter() - started)
             tables = await self._read_all(self._wanted.by_key)
-            if intent.queues:
-                self._queues = await self._read_queues()
-            else:
-                self._queues = {}
-            self._digests = await self._read_digests(intent.digests)
-            if intent.groups is None:
-                self._groups = {}
-            else:
-                self._groups = await self._read_groups()
+            self._queues, self._digests, self._groups = await self._read_settings(intent)
             seconds.read = time.perf_counter() - started - seconds.encoding
+
             self._foreign = tables.foreign
             change = difference(tables.ours, self._wanted.by_key, tables.foreign)
-            blocked = [Refusal(UpdateKind.INSERT, entry, FOREIGN) for entry in change.blocked]
-            self._standing = {refusal.entry.key: self._refused(refusal) for refusal in blocked}
+            self._standing = {}
+            for entry in change.blocked:
+                refusal = Refusal(UpdateKind.INSERT, entry, FOREIGN)
+                self._standing[entry.key] = self._refused(refusal)
             writing = Writing(change.chunks(), tables.ours, deletes=bool(change.deletes))
             return await self._apply(intent, writing, tables.ours, seconds)
 
+    async def _read_settings(self, intent: Intent) -> _Settings:
+        """Read the queues, digests and groups that an intent has something to say about."""
+        queues = await self._read_queues() if intent.queues else {}
+        digests = await self._read_digests(intent.digests)
+        groups = {} if intent.groups is None else await self._read_groups()
+        return queues, digests, groups
+
     async def update(self, intent: Intent) -> Applied:
-        """Write what differs from the last `reconcile` or `update`, without reading. Raise
-        `SouthboundError`.
+        """Write what differs from the last `reconcile` or `update`, without reading.
 
         The cost is that of the parts that are not the same object as before. If nothing is known of
-        what the switch holds (at first, and after an error), this is `reconcile`.
+        what the switch holds (at first, and after an error), this is `reconcile`. Raise
+        `SouthboundError`.
         """
         if self._held is None:
             return await self.reconcile(intent)
@@ -414,16 +429,15 @@ class IntentSession(ABC):
         with self._changing():
             started = time.perf_counter()
             turn = self._wanted.turn_to(intent.parts)
+            for key in turn.former:
+                self._standing.pop(key, None)
             # A deletion may make room for an entry that was refused before.
-            self._standing = {
-                key: refused for key, refused in self._standing.items() if key not in turn.gone
-            }
-            again = list(self._standing) if turn.gone else []
+            retried = list(self._standing) if turn.former else []
             seconds = _Seconds(encoding=time.perf_counter() - started)
-            chunks = _timed(turned(turn, self._wanted.by_key, held, again), seconds)
-            return await self._apply(
-                intent, Writing(chunks, held, deletes=bool(turn.gone)), held, seconds
-            )
+
+            chunks = turned(turn, self._wanted.by_key, held, retried)
+            writing = Writing(_timed(chunks, seconds), held, deletes=bool(turn.former))
+            return await self._apply(intent, writing, held, seconds)
 
     async def compare(self, intent: Intent) -> Comparison:
         """Read what the switch holds; write nothing, and remember nothing of it.
@@ -433,22 +447,19 @@ class IntentSession(ABC):
         wanted = self._new_wanted()
         await _encoded(wanted.turn_to(intent.parts))
         tables = await self._read_all(wanted.by_key)
-        queues = await self._read_queues() if intent.queues else {}
-        digests = await self._read_digests(intent.digests)
-        if intent.groups is None:
-            groups = {}
-        else:
-            groups = await self._read_groups()
+        queues, digests, groups = await self._read_settings(intent)
+
         change = difference(tables.ours, wanted.by_key, tables.foreign)
-        owners = wanted.owners(
-            {entry.key for entry in (*change.inserts, *change.modifies, *change.blocked)}
-        )
+        missing = (*change.inserts, *change.modifies, *change.blocked)
+        owners = wanted.owners({entry.key for entry in missing})
 
         def texts(entries: Iterable[EncodedEntry]) -> tuple[EntryText, ...]:
-            return tuple(
-                replace(self._codec.describe(entry), owner=owners.get(entry.key, ""))
-                for entry in entries
-            )
+            described = []
+            for entry in entries:
+                text = self._codec.describe(entry)
+                owner = owners.get(entry.key, "")
+                described.append(replace(text, owner=owner))
+            return tuple(described)
 
         return Comparison(
             texts(change.inserts),
@@ -456,12 +467,8 @@ class IntentSession(ABC):
             texts(change.deletes),
             texts(change.blocked),
             len(tables.foreign),
-            tuple(
-                setting
-                for setting in intent.queues
-                if queues.get((setting.port, setting.queue)) != setting
-            ),
-            tuple(setting for setting in intent.digests if digests.get(setting.name) != setting),
+            tuple(_changed_queues(queues, intent.queues)),
+            tuple(_changed_digests(digests, intent.digests)),
             _changed_groups(groups, intent),
         )
 
@@ -479,21 +486,23 @@ class IntentSession(ABC):
         return WantedEntries(self._codec.encode, self._codec.stages, self._codec.spread)
 
     async def _apply(
-        self, intent: Intent, writing: Writing, held: dict[bytes, EncodedEntry], seconds: _Seconds
+        self,
+        intent: Intent,
+        writing: Writing,
+        held: dict[bytes, EncodedEntry],
+        seconds: _Seconds,
     ) -> Applied:
         started = time.perf_counter()
         # Queues before entries: a packet must not enter a queue that is not yet what its class
         # expects.
         queues = await self._write_queues(intent.queues)
         digests = await self._write_digests(intent.digests)
-        # A group is there before an entry names it, and goes when none does any more.
+        # A group exists before an entry names it, and goes when none does any more.
         groups = _changed_groups(self._groups, intent)
         for group in groups:
             if group.copies:
-                if group.number in self._groups:
-                    kind = UpdateKind.MODIFY
-                else:
-                    kind = UpdateKind.INSERT
+                exists = group.number in self._groups
+                kind = UpdateKind.MODIFY if exists else UpdateKind.INSERT
                 await self._write_group(kind, group)
                 self._groups[group.number] = group
         with self._errors("writing tables"):
@@ -503,12 +512,12 @@ class IntentSession(ABC):
                 await self._write_group(UpdateKind.DELETE, group)
                 del self._groups[group.number]
         seconds.rpc += time.perf_counter() - started
-        self._standing = {
-            key: refused for key, refused in self._standing.items() if not self._is_right(key, held)
-        }
-        self._standing.update(
-            (refusal.entry.key, self._refused(refusal)) for refusal in writing.refused
-        )
+
+        for key in list(self._standing):
+            if self._is_right(key, held):
+                del self._standing[key]
+        for refusal in writing.refused:
+            self._standing[refusal.entry.key] = self._refused(refusal)
         self._held = held
         return Applied(
             writing.done[UpdateKind.INSERT],
@@ -526,25 +535,24 @@ class IntentSession(ABC):
 
     def _is_right(self, key: bytes, held: Mapping[bytes, EncodedEntry]) -> bool:
         wanted = self._wanted.by_key.get(key)
-        there = held.get(key)
-        if wanted is None or there is None:
-            return wanted is there
-        return wanted.value == there.value
+        held_entry = held.get(key)
+        if wanted is None or held_entry is None:
+            return wanted is held_entry
+        return wanted.value == held_entry.value
 
     def _refused(self, refusal: Refusal) -> RefusedEntry:
         text = self._codec.describe(refusal.entry)
-        reason = (
-            refusal.status.message
-            or f"the switch refuses to {refusal.kind.name.lower()} it, without a reason"
-        )
-        return RefusedEntry(
-            self.name, text.table, text.key, reason, GRPCStatusCode(refusal.status.code).name
-        )
+        status = refusal.status
+        no_reason = f"the switch refuses to {refusal.kind.name.lower()} it, without a reason"
+        code = GRPCStatusCode(status.code).name
+        reason = status.message or no_reason
+        return RefusedEntry(self.name, text.table, text.key, reason, code)
 
     def _invalid(self, invalid: InvalidEntry) -> RefusedEntry:
-        match = ", ".join(f"{name}={value_text(value)}" for name, value in invalid.entry.match)
-        reason = invalid.reason.removeprefix(f"table {invalid.entry.table}: ")
-        return RefusedEntry(self.name, invalid.entry.table, match, reason, "INVALID_ARGUMENT")
+        fields = [f"{name}={value_text(value)}" for name, value in invalid.entry.match]
+        table = invalid.entry.table
+        reason = invalid.reason.removeprefix(f"table {table}: ")
+        return RefusedEntry(self.name, table, ", ".join(fields), reason, "INVALID_ARGUMENT")
 
     async def _read_queues(self) -> dict[tuple[int, int], QueueSetting]:
         driver = self._queue_driver
@@ -558,8 +566,9 @@ class IntentSession(ABC):
             return dict(await driver.read())
 
     async def queue_counts(self) -> Mapping[tuple[int, int], QueueCount]:
-        """Return what has passed each queue, by (port, queue); empty if the switch's driver does
-        not count.
+        """Return what has passed each queue, by (port, queue).
+
+        It is empty if the switch's driver does not count.
         """
         driver = self._queue_driver
         with self._errors("reading counters of queues"):
@@ -587,30 +596,52 @@ class IntentSession(ABC):
             self._queues_open = True
 
     async def _write_queues(self, settings: Sequence[QueueSetting]) -> int:
-        held = self._queues.get
-        changed = [
-            s for s in settings if (there := held((s.port, s.queue))) is not s and there != s
-        ]
+        changed = _changed_queues(self._queues, settings)
         if changed and self._queue_driver is not None:
             with self._errors("setting queues"):
                 await self._queue_driver.write(changed)
-            self._queues.update({(s.port, s.queue): s for s in changed})
+            for setting in changed:
+                self._queues[setting.port, setting.queue] = setting
         return len(changed)
+
+
+_Settings = tuple[
+    dict[tuple[int, int], QueueSetting], dict[str, DigestSetting], dict[int, MulticastGroup]
+]
+"""What a switch holds besides entries: queues by (port, queue), digests by name, and groups."""
+
+
+def _changed_queues(
+    held: Mapping[tuple[int, int], QueueSetting], wanted: Iterable[QueueSetting]
+) -> list[QueueSetting]:
+    changed = []
+    for setting in wanted:
+        held_setting = held.get((setting.port, setting.queue))
+        # Mostly it is the same object, which is told sooner.
+        if held_setting is not setting and held_setting != setting:
+            changed.append(setting)
+    return changed
+
+
+def _changed_digests(
+    held: Mapping[str, DigestSetting], wanted: Iterable[DigestSetting]
+) -> list[DigestSetting]:
+    return [setting for setting in wanted if held.get(setting.name) != setting]
 
 
 def _changed_groups(
     held: Mapping[int, MulticastGroup], intent: Intent
 ) -> tuple[MulticastGroup, ...]:
-    """Return the groups to write, each as it should be; one that should not be there has no
-    copies.
+    """Return the groups to write, each as it should be.
+
+    One that the switch should not have has no copies.
     """
-    wanted = {group.number: group for group in intent.groups or ()}
-    gone = (
-        ()
-        if intent.groups is None
-        else tuple(MulticastGroup(number, ()) for number in held if number not in wanted)
-    )
-    return (*(group for number, group in wanted.items() if held.get(number) != group), *gone)
+    if intent.groups is None:
+        return ()
+    wanted = {group.number: group for group in intent.groups}
+    changed = [group for number, group in wanted.items() if held.get(number) != group]
+    changed += [MulticastGroup(number, ()) for number in held if number not in wanted]
+    return tuple(changed)
 
 
 class SessionFactory(Protocol):
@@ -632,13 +663,17 @@ class SessionFactory(Protocol):
         """Return a session that connects to nothing yet.
 
         Args:
-            name: the switch's name, for messages. address: host:port of the service that holds its
-            tables. device_id: the number by which that service knows the switch. program: what the
-            switch is to run; it is pushed if the switch runs another program. election_id: the
-            leader's; every later leader has a higher one. None: there is only one controller.
-            credentials: TLS credentials; None means plain text. owner: marks our entries, where the
-            switch can hold a mark; entries with another mark are left alone. queues: the driver of
-            the switch's queues. connect: opens the connection; None: over sockets.
+            name: the switch's name, for messages.
+            address: host:port of the service that holds its tables.
+            device_id: the number by which that service knows the switch.
+            program: what the switch is to run; it is pushed if the switch runs another program.
+            election_id: the leader's; every later leader has a higher one. None: there is only one
+                controller.
+            credentials: TLS credentials; None means plain text.
+            owner: marks our entries, where the switch can hold a mark; entries with another mark
+                are left alone.
+            queues: the driver of the switch's queues.
+            connect: opens the connection; None: over sockets.
         """
         ...
 
@@ -678,16 +713,17 @@ class SwitchSession(IntentSession):
     """A primary controller's session with one switch over P4Runtime.
 
     Args:
-        name: the switch's name, for messages. address: host:port of its P4Runtime service.
-        device_id: the switch's number in that service. program: what the switch is to run; it is
-        pushed if the switch runs another program. election_id: bid once, so that the session is
-        primary with this id or fails. None: any id that wins while no
-            other controller is connected. Either way, the session is over once another controller
-            has a higher id.
-        credentials: TLS credentials; None means plain text. owner: metadata of our entries; entries
-        with another or none are not touched. queues: the driver of the switch's queues
-        (`echelon.switches.targets.Target.queue_driver`). Without one, an
-            intent that configures queues is refused.
+        name: the switch's name, for messages.
+        address: host:port of its P4Runtime service.
+        device_id: the switch's number in that service.
+        program: what the switch is to run; it is pushed if the switch runs another program.
+        election_id: bid once, so that the session is primary with this id or fails. None: any id
+            that wins while no other controller is connected. Either way, the session is over once
+            another controller has a higher id.
+        credentials: TLS credentials; None means plain text.
+        owner: metadata of our entries; entries with another or none are not touched.
+        queues: the driver of the switch's queues (`echelon.switches.targets.Target.queue_driver`).
+            Without one, an intent that configures queues is refused.
         connect: opens the connection; None: over sockets.
     """
 
@@ -711,13 +747,11 @@ class SwitchSession(IntentSession):
         self._address = address
         self._device_id = device_id
         self._exact_id = election_id
-        if election_id is None:
-            self._election_id = _FIRST_ID
-        else:
-            self._election_id = election_id
+        self._election_id = _FIRST_ID if election_id is None else election_id
         self._primary_id = 0
         self._credentials = credentials
-        self.schema = schema_of(program.p4info.read_text("utf-8"), program.binary.read_bytes())
+        p4info = program.p4info.read_text("utf-8")
+        self.schema = schema_of(p4info, program.binary.read_bytes())
         self.codec = codec_of(self.schema, owner)
         self._encode = lru_cache(_COUNTED)(self.codec.encode)
         self._follower: asyncio.Task[None] | None = None
@@ -756,9 +790,7 @@ class SwitchSession(IntentSession):
         await self._channel.close()
 
     def _end(self) -> None:
-        """End what goes through the stream: from here on nobody writes, bids, or waits for
-        digests.
-        """
+        """End what goes through the stream: nobody writes, bids, or waits for digests any more."""
         self._lost.set()
         # BMv2 makes a backup primary when its primary leaves.
         self._stream.cancel()
@@ -769,10 +801,14 @@ class SwitchSession(IntentSession):
         channel = P4RuntimeChannel(self._address, self._credentials, self._connect)
         count = 0
         try:
-            async with aclosing(channel.read(read_request(self._device_id, [b""]))) as responses:
+            request = read_request(self._device_id, [b""])
+            async with aclosing(channel.read(request)) as responses:
                 async for response in responses:
-                    found = (self.codec.decode(raw) for raw in table_entries(response))
-                    count += sum(1 for one in found if one is not None and one[1])
+                    for raw in table_entries(response):
+                        decoded = self.codec.decode(raw)
+                        if decoded is not None:
+                            _, ours = decoded
+                            count += ours
         except (CallError, *_UNREADABLE) as error:
             # It runs no program, or another one; a session will say what is wrong.
             _log.debug("switch %s: cannot be read: %s", self.name, error)
@@ -790,12 +826,12 @@ class SwitchSession(IntentSession):
                 async with asyncio.timeout(within(_TAKEOVER_S)):
                     # If the bid is fixed, being a backup is final.
                     while not self._learn_primary(update) and self._exact_id is None:
-                        # Where nobody is primary, whoever bids the highest id that the switch has
-                        # seen becomes it.
-                        vacant = update.status.code == GRPCStatusCode.NOT_FOUND
-                        update = await (
-                            self._bid(self._primary_id) if vacant else self._next_update()
-                        )
+                        if update.status.code == GRPCStatusCode.NOT_FOUND:
+                            # Where nobody is primary, whoever bids the highest id that the switch
+                            # has seen becomes it.
+                            update = await self._bid(self._primary_id)
+                        else:
+                            update = await self._next_update()
             if not self._learn_primary(update):
                 raise self._not_primary()
         except CallError as error:
@@ -807,10 +843,12 @@ class SwitchSession(IntentSession):
         """Bid for the role of primary; return the answer. Raise `CallError`."""
         self._election_id = election_id
         claim = p4r.MasterArbitrationUpdate(
-            device_id=self._device_id, election_id=U128.encode(election_id)
+            device_id=self._device_id,
+            election_id=U128.encode(election_id),
         )
         try:
-            await self._stream.send(p4r.StreamMessageRequest(arbitration=claim).SerializeToString())
+            request = p4r.StreamMessageRequest(arbitration=claim)
+            await self._stream.send(request.SerializeToString())
             return await self._next_update()
         except CallError as error:
             if self._exact_id is not None or not _is_in_use(error):
@@ -822,7 +860,8 @@ class SwitchSession(IntentSession):
     async def _next_update(self) -> p4r.MasterArbitrationUpdate:
         """Return what the switch says next of who is primary. Raise `CallError`."""
         while True:
-            message = p4r.StreamMessageResponse.FromString(await self._stream.receive())
+            received = await self._stream.receive()
+            message = p4r.StreamMessageResponse.FromString(received)
             if message.HasField("arbitration"):
                 update: p4r.MasterArbitrationUpdate = message.arbitration
                 return update
@@ -830,9 +869,10 @@ class SwitchSession(IntentSession):
     def _learn_primary(self, update: p4r.MasterArbitrationUpdate) -> bool:
         """Note who is primary; return whether it is this session."""
         self._primary_id = U128.decode(update.election_id)
-        # BMv2 answers OK to a backup whose primary has gone: it is still a backup, under its own
+        # BMv2 answers OK to a backup whose primary has left: it is still a backup, under its own
         # id.
-        return update.status.code == GRPCStatusCode.OK and self._primary_id == self._election_id
+        is_ok = update.status.code == GRPCStatusCode.OK
+        return is_ok and self._primary_id == self._election_id
 
     def _no_session(self, error: CallError) -> SouthboundError:
         where = f"switch {self.name}: no P4Runtime session at {self._address}"
@@ -894,9 +934,8 @@ class SwitchSession(IntentSession):
                 "GetForwardingPipelineConfig", request.SerializeToString(), _ANSWER_S
             )
         except CallError as error:
-            if error.whole.code == GRPCStatusCode.FAILED_PRECONDITION and _NO_PROGRAM.search(
-                str(error)
-            ):
+            is_refused = error.status.code == GRPCStatusCode.FAILED_PRECONDITION
+            if is_refused and _NO_PROGRAM.search(str(error)):
                 return None
             raise
         config = p4r.GetForwardingPipelineConfigResponse.FromString(answer).config
@@ -906,7 +945,8 @@ class SwitchSession(IntentSession):
         """Handle what comes by the stream until the session is over."""
         try:
             while self._deposed is None:
-                self._handle(p4r.StreamMessageResponse.FromString(await self._stream.receive()))
+                received = await self._stream.receive()
+                self._handle(p4r.StreamMessageResponse.FromString(received))
         except (CallError, *_UNREADABLE) as error:
             _log.debug("switch %s: the stream has ended: %s", self.name, error)
         finally:
@@ -930,9 +970,8 @@ class SwitchSession(IntentSession):
             return
         reports = self._reports.get(received.digest_id)
         if reports is not None and reports.qsize() < _DIGEST_QUEUE:
-            reports.put_nowait(
-                DigestReport(tuple(cast(Mapping[str, int], data) for data in received), received)
-            )
+            digests = tuple(cast(Mapping[str, int], data) for data in received)
+            reports.put_nowait(DigestReport(digests, received))
 
     async def wait_lost(self) -> SouthboundError:
         await self._lost.wait()
@@ -953,37 +992,42 @@ class SwitchSession(IntentSession):
             ) from None
 
     @contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
+    def _errors(self, action: str) -> Iterator[None]:
         self._check_up()
         try:
             yield
         except CallError as error:
-            raise self._failed(what, error.whole.code, error.whole.message) from None
+            raise self._failed(action, error.status.code, error.status.message) from None
         except GNMIClientError as error:
-            raise self._failed(what, error.code, error.message) from None
+            raise self._failed(action, error.code, error.message) from None
         except _UNREADABLE as error:
-            raise self._unreadable(what, error) from error
+            raise self._unreadable(action, error) from error
 
-    def _unreadable(self, what: str, error: Exception) -> SouthboundError:
+    def _unreadable(self, action: str, error: Exception) -> SouthboundError:
         return SouthboundError(
-            f"switch {self.name} at {self._address}: {what}: an answer cannot be read "
+            f"switch {self.name} at {self._address}: {action}: an answer cannot be read "
             f"({type(error).__name__}: {error}); check what is behind that address"
         )
 
     @asynccontextmanager
-    async def _calling(self, what: str) -> AsyncIterator[None]:
-        with self._errors(what):
-            async with deadline(_ANSWER_S, self.name, what):
+    async def _calling(self, action: str) -> AsyncIterator[None]:
+        with self._errors(action):
+            async with deadline(_ANSWER_S, self.name, action):
                 yield
 
-    def _failed(self, what: str, code: int, reason: str) -> SouthboundError:
+    def _failed(
+        self,
+        action: str,
+        code: int,
+        reason: str,
+    ) -> SouthboundError:
         if self._deposed is not None:
             return self._deposed
         if code == GRPCStatusCode.PERMISSION_DENIED:
-            text = f"switch {self.name}: {what} refused: {reason}; another controller is primary"
+            text = f"switch {self.name}: {action} refused: {reason}; another controller is primary"
             return NotPrimaryError(text, self._primary_id)
         return SouthboundError(
-            f"switch {self.name}: {what} refused: {reason} [{GRPCStatusCode(code).name}]"
+            f"switch {self.name}: {action} refused: {reason} [{GRPCStatusCode(code).name}]"
         )
 
     def _check_up(self) -> None:
@@ -999,20 +1043,22 @@ class SwitchSession(IntentSession):
             entry = by_wire.get(raw)
             if entry is not None:
                 tables.ours[entry.key] = entry
-            elif (decoded := self.codec.decode(raw)) is not None:
-                entry, ours = decoded
-                if ours:
-                    tables.ours[entry.key] = entry
-                else:
-                    tables.foreign.add(entry.key)
+                continue
+            decoded = self.codec.decode(raw)
+            if decoded is None:
+                continue
+            entry, ours = decoded
+            if ours:
+                tables.ours[entry.key] = entry
+            else:
+                tables.foreign.add(entry.key)
         return tables
 
     async def _read(self, queries: Iterable[bytes]) -> AsyncIterator[bytes]:
         """Yield the serialized entries that serialized TableEntry messages select."""
+        request = read_request(self._device_id, queries)
         with self._errors("reading tables"):
-            async with aclosing(
-                self._channel.read(read_request(self._device_id, queries))
-            ) as responses:
+            async with aclosing(self._channel.read(request)) as responses:
                 async for response in responses:
                     # BMv2 sends all in one response, which must not keep other switches waiting.
                     for number, raw in enumerate(table_entries(response), start=1):
@@ -1029,27 +1075,31 @@ class SwitchSession(IntentSession):
         else:
             raw = [entry.wire for entry in entries]
         header = write_header(self._device_id, self._election_id)
-        await self._channel.write(write_request(header, kind, raw), len(raw))
+        request = write_request(header, kind, raw)
+        await self._channel.write(request, len(raw))
 
-    async def _look_up(self, lookup: LookUp) -> Mapping[bytes, Found]:
-        found = {}
+    async def _look_up(self, lookup: LookUp) -> Mapping[bytes, HeldEntry]:
+        held = {}
         async for raw in self._read([entry.key for entry in lookup.entries]):
-            if (decoded := self.codec.decode(raw)) is not None:
+            decoded = self.codec.decode(raw)
+            if decoded is not None:
                 entry, ours = decoded
-                found[entry.key] = Found(entry, ours)
-        return found
+                held[entry.key] = HeldEntry(entry, ours)
+        return held
 
     async def bytes_seen(self, entries: Iterable[TableEntry]) -> dict[TableEntry, int]:
-        wanted = {self._encode(entry).key: entry for entry in entries}
-        out = dict.fromkeys(wanted.values(), 0)
+        by_key = {self._encode(entry).key: entry for entry in entries}
+        seen = dict.fromkeys(by_key.values(), 0)
         self._check_up()
-        if wanted:
-            async for raw in self._read([key + _WITH_COUNTER for key in wanted]):
-                message = p4r.TableEntry.FromString(raw)
-                entry = wanted.get(self.codec.of_message(message).key)
-                if entry is not None:
-                    out[entry] = message.counter_data.byte_count
-        return out
+        if not by_key:
+            return seen
+        async for raw in self._read([key + _WITH_COUNTER for key in by_key]):
+            message = p4r.TableEntry.FromString(raw)
+            key = self.codec.of_message(message).key
+            entry = by_key.get(key)
+            if entry is not None:
+                seen[entry] = message.counter_data.byte_count
+        return seen
 
     # -- queues and digests ------------------------------------------------------------------------
 
@@ -1067,74 +1117,75 @@ class SwitchSession(IntentSession):
                 await driver.open(gnmi)
 
     async def _read_digests(self, settings: Sequence[DigestSetting]) -> dict[str, DigestSetting]:
-        read: dict[str, DigestSetting] = {}
+        held: dict[str, DigestSetting] = {}
         for setting in settings:
-            query = p4r.ReadRequest(
-                device_id=self._device_id,
-                entities=[P4DigestEntry(setting.name).encode(self.schema)],
-            )
+            query = P4DigestEntry(setting.name).encode(self.schema)
             async with self._calling("reading digests"):
                 try:
-                    async with aclosing(self._channel.read(query.SerializeToString())) as responses:
-                        async for response in responses:
-                            for entity in p4r.ReadResponse.FromString(response).entities:
-                                found = decode_entity(entity, self.schema)
-                                read[found.digest_id] = DigestSetting(
-                                    found.digest_id,
-                                    found.max_list_size,
-                                    found.max_timeout_ns,
-                                    found.ack_timeout_ns,
-                                )
+                    entities = await self._read_entities(query)
                 except CallError as error:
                     # PI answers so for a digest that was not configured; the specification says to
                     # answer with nothing.
                     if "not configured" not in str(error):
                         raise
-        return read
+                    continue
+                for entity in entities:
+                    entry = decode_entity(entity, self.schema)
+                    held[entry.digest_id] = DigestSetting(
+                        entry.digest_id,
+                        entry.max_list_size,
+                        entry.max_timeout_ns,
+                        entry.ack_timeout_ns,
+                    )
+        return held
 
     async def _write_digests(self, settings: Sequence[DigestSetting]) -> int:
-        changed = [setting for setting in settings if self._digests.get(setting.name) != setting]
+        changed = _changed_digests(self._digests, settings)
         for setting in changed:
-            if setting.name in self._digests:
-                kind = UpdateKind.MODIFY
-            else:
-                kind = UpdateKind.INSERT
-            request = p4r.WriteRequest.FromString(write_header(self._device_id, self._election_id))
-            request.updates.add(type=kind, entity=encode_digest(setting, self.schema))
+            exists = setting.name in self._digests
+            kind = UpdateKind.MODIFY if exists else UpdateKind.INSERT
             async with self._calling(f"digest {setting.name}"):
-                await self._channel.write(request.SerializeToString(), 1)
+                await self._write_entity(kind, encode_digest(setting, self.schema))
             self._digests[setting.name] = setting
         return len(changed)
 
     async def _read_groups(self) -> dict[int, MulticastGroup]:
-        query = p4r.ReadRequest(
-            device_id=self._device_id, entities=[P4MulticastGroupEntry().encode(self.schema)]
-        )
         groups = {}
-        async with (
-            self._calling("reading multicast groups"),
-            aclosing(self._channel.read(query.SerializeToString())) as responses,
-        ):
-            async for response in responses:
-                for entity in p4r.ReadResponse.FromString(response).entities:
-                    entry = entity.packet_replication_engine_entry.multicast_group_entry
-                    if entry.multicast_group_id >= FIRST_GROUP:
-                        copies = tuple(
-                            sorted(
-                                (_port_of(replica), replica.instance) for replica in entry.replicas
-                            )
-                        )
-                        groups[entry.multicast_group_id] = MulticastGroup(
-                            entry.multicast_group_id, copies
-                        )
+        async with self._calling("reading multicast groups"):
+            query = P4MulticastGroupEntry().encode(self.schema)
+            for entity in await self._read_entities(query):
+                entry = entity.packet_replication_engine_entry.multicast_group_entry
+                number = entry.multicast_group_id
+                if number >= FIRST_GROUP:
+                    copies = [(_port_of(replica), replica.instance) for replica in entry.replicas]
+                    groups[number] = MulticastGroup(number, tuple(sorted(copies)))
         return groups
 
     async def _write_group(self, kind: UpdateKind, group: MulticastGroup) -> None:
-        request = p4r.WriteRequest.FromString(write_header(self._device_id, self._election_id))
         entry = P4MulticastGroupEntry(group.number, replicas=group.copies)
-        request.updates.add(type=int(kind), entity=entry.encode(self.schema))
         async with self._calling(f"multicast group {group.number}"):
-            await self._channel.write(request.SerializeToString(), 1)
+            await self._write_entity(kind, entry.encode(self.schema))
+
+    async def _read_entities(self, query: p4r.Entity) -> list[p4r.Entity]:
+        """Return the entities, other than table entries, that `query` selects."""
+        request = p4r.ReadRequest(
+            device_id=self._device_id,
+            entities=[query],
+        )
+        entities: list[p4r.Entity] = []
+        async with aclosing(self._channel.read(request.SerializeToString())) as responses:
+            async for response in responses:
+                entities += p4r.ReadResponse.FromString(response).entities
+        return entities
+
+    async def _write_entity(self, kind: UpdateKind, entity: p4r.Entity) -> None:
+        header = write_header(self._device_id, self._election_id)
+        request = p4r.WriteRequest.FromString(header)
+        request.updates.add(
+            type=int(kind),
+            entity=entity,
+        )
+        await self._channel.write(request.SerializeToString(), 1)
 
     async def digests(self, name: str) -> AsyncIterator[DigestReport]:
         self._check_up()
@@ -1149,19 +1200,17 @@ class SwitchSession(IntentSession):
     async def acknowledge(self, report: DigestReport) -> None:
         received = cast(P4DigestList, report.received)
         async with self._calling("acknowledgement of digests"):
-            await self._stream.send(received.ack().encode_update(self.schema).SerializeToString())
+            acknowledgement = received.ack().encode_update(self.schema)
+            await self._stream.send(acknowledgement.SerializeToString())
 
 
 def _port_of(replica: p4r.Replica) -> int:
-    """Return the port of a replica, which older switches give as a number and newer ones as
-    bytes.
-    """
+    """Return a replica's port: older switches give it as a number, newer ones as bytes."""
     return replica.egress_port or int.from_bytes(replica.port, "big")
 
 
 def _is_in_use(error: CallError) -> bool:
     """Return whether a switch refused an election id because another stream has it."""
-    return (
-        error.whole.code == GRPCStatusCode.INVALID_ARGUMENT
-        and _ID_IN_USE.search(str(error)) is not None
-    )
+    if error.status.code != GRPCStatusCode.INVALID_ARGUMENT:
+        return False
+    return _ID_IN_USE.search(str(error)) is not None

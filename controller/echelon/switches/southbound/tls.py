@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 class TlsError(CodedError):
-    """The error for a file that is missing or not what it should be; the text names it in one
-    line.
-    """
+    """The error for a file that is missing or not what it should be; the text names it."""
 
     code: Code = "tls"
 
@@ -39,23 +37,25 @@ class TlsFiles:
         """
         from finsy import GRPCCredentialsTLS
 
-        if (self.certificate is None) != (self.key is None):
-            if self.key is None:
-                given = "certificate"
-                missing = "key"
-            else:
-                given = "key"
-                missing = "certificate"
-            raise TlsError(
-                f"TLS {given} {self.certificate or self.key} is given without a {missing}; give"
-                " both or neither"
-            )
-        contents = [_read(what, path) for what, path in self._named()]
+        self._check_pair()
+        authority = _read("authority", self.ca)
+        certificate = _read("certificate", self.certificate)
+        key = _read("key", self.key)
         self._check()
-        return GRPCCredentialsTLS(cacert=contents[0], cert=contents[1], private_key=contents[2])
+        return GRPCCredentialsTLS(
+            cacert=authority,
+            cert=certificate,
+            private_key=key,
+        )
 
-    def _named(self) -> tuple[tuple[str, Path | None], ...]:
-        return (("authority", self.ca), ("certificate", self.certificate), ("key", self.key))
+    def _check_pair(self) -> None:
+        if self.certificate is not None and self.key is None:
+            lone = f"certificate {self.certificate} is given without a key"
+        elif self.key is not None and self.certificate is None:
+            lone = f"key {self.key} is given without a certificate"
+        else:
+            return
+        raise TlsError(f"TLS {lone}; give both or neither")
 
     def _check(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -95,12 +95,12 @@ def _no_password() -> str:
     raise _EncryptedKeyError
 
 
-def _read(what: str, path: Path | None) -> bytes | None:
+def _read(role: str, path: Path | None) -> bytes | None:
     if path is None:
         return None
     try:
         return path.read_bytes()
     except OSError as error:
         raise TlsError(
-            f"TLS {what} {path}: {error.strerror}; check the path and its permissions"
+            f"TLS {role} {path}: {error.strerror}; check the path and its permissions"
         ) from None

@@ -29,8 +29,10 @@ WINDOW = 4
 """Number of Writes under way at a time where their order is free."""
 
 _TURNS = 4
-"""Number of turns to yield the event loop before more is encoded: a request needs three to leave,
-and answers come in."""
+"""Number of turns to yield the event loop before more is encoded.
+
+A request needs three to leave, and answers come in.
+"""
 _LARGEST_FRAME = 32
 """Most bytes that a Write has around an entry."""
 _MOST_TRIES = 3
@@ -76,8 +78,8 @@ class LookUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An entry that was looked up."""
+class HeldEntry:
+    """An entry that a switch holds."""
 
     entry: EncodedEntry
     ours: bool
@@ -92,8 +94,10 @@ class Writing:
 
     Args:
         chunks: what to write, in its order; taken when it can be sent, or ahead of that by
-        `prepare`. held: our entries on the switch, by key. deletes: whether there may be deletes
-        among `chunks`: what finds no room is then kept until they are done.
+            `prepare`.
+        held: our entries on the switch, by key.
+        deletes: whether there may be deletes among `chunks`: what finds no room is then kept until
+            they are done.
     """
 
     def __init__(
@@ -117,7 +121,8 @@ class Writing:
         """The updates that the present stage still has to send."""
         self._ahead: Chunk | None = None
         """The chunk taken from `chunks`; of the present stage or another."""
-        self._out = 0
+        self._under_way = 0
+        """The number of instructions that were taken and have no outcome yet."""
         self._postponed: list[EncodedEntry] = []
         """Entries that found no room and wait until the deletes are done."""
         self.refused: list[Refusal] = []
@@ -125,48 +130,50 @@ class Writing:
         """Numbers of entries inserted, modified and deleted."""
 
     def take(self) -> Send | LookUp | None:
-        """Return what may be sent now, beside what is under way; None if nothing may. With nothing
-        under way, None is the end."""
-        if self._out >= self._window:
+        """Return what may be sent now, beside what is under way; None if nothing may.
+
+        With nothing under way, None is the end.
+        """
+        if self._under_way >= self._window:
             return None
         if not self._ready:
             self._advance()
         if not self._ready:
             return None
-        self._out += 1
+        self._under_way += 1
         return self._ready.popleft()
 
     def prepare(self) -> bool:
-        """Take the next chunk while the switch is at work on others; return whether there was
-        one.
-        """
-        if self._ahead is None:
-            self._ahead = next(self._chunks, None)
-            return self._ahead is not None
-        return False
+        """Take the next chunk while the switch is at work; return whether there was one."""
+        if self._ahead is not None:
+            return False
+        self._ahead = next(self._chunks, None)
+        return self._ahead is not None
 
     def _advance(self) -> None:
         """Advance to the next chunk, if it may be written concurrently with those under way."""
         self.prepare()
-        if self._ahead is None and not self._out and self._postponed:
-            again = self._postponed
-            self._postponed = []
+        if self._ahead is None and not self._under_way and self._postponed:
+            # The deletes are done, so there may be room.
             self._deletes = False
-            self._chunks = _by_stage(again)
+            self._chunks = _by_stage(self._postponed)
+            self._postponed = []
             self.prepare()
         chunk = self._ahead
-        if chunk is not None and (chunk.stage == self._stage or not self._out):
+        if chunk is None:
+            return
+        if chunk.stage == self._stage or not self._under_way:
             self._stage = chunk.stage
             self._ahead = None
-            self._ready.extend(Send(chunk.kind, batch) for batch in self._batches(chunk.entries))
+            for batch in self._batches(chunk.entries):
+                self._ready.append(Send(chunk.kind, batch))
 
     def _batches(self, entries: Sequence[EncodedEntry]) -> Iterator[Sequence[EncodedEntry]]:
         for start in range(0, len(entries), self._batch_updates):
             batch = entries[start : start + self._batch_updates]
-            if (
-                sum(len(entry.wire) for entry in batch) + _LARGEST_FRAME * len(batch)
-                <= self._batch_bytes
-            ):
+            entry_bytes = sum(len(entry.wire) for entry in batch)
+            most_bytes = entry_bytes + _LARGEST_FRAME * len(batch)
+            if most_bytes <= self._batch_bytes:
                 yield batch
             else:
                 yield from self._smaller(batch)
@@ -175,13 +182,13 @@ class Writing:
         batch: list[EncodedEntry] = []
         size = 0
         for entry in entries:
-            more = update_size(entry.wire)
-            if batch and size + more > self._batch_bytes:
+            entry_size = update_size(entry.wire)
+            if batch and size + entry_size > self._batch_bytes:
                 yield batch
                 batch = []
                 size = 0
             batch.append(entry)
-            size += more
+            size += entry_size
         if batch:
             yield batch
 
@@ -189,59 +196,61 @@ class Writing:
 
     def succeeded(self, send: Send) -> None:
         """Record that the whole batch was carried out."""
-        self._out -= 1
+        self._under_way -= 1
         self._carried_out(send.kind, send.entries)
 
-    def failed_in_part(self, send: Send, statuses: Sequence[UpdateStatus]) -> None:
-        """Record a status for each update."""
-        self._out -= 1
-        self._settle(send, statuses)
-
     def failed(self, send: Send, status: UpdateStatus) -> None:
-        """Record a failure that says nothing of single updates. Smaller batches may fare better, or
-        show which update is at fault."""
-        self._out -= 1
+        """Record a failure that says nothing of single updates.
+
+        Smaller batches may fare better, or show which update is at fault.
+        """
         entries = send.entries
         if len(entries) == 1:
-            self._settle(send, (status,))
-        else:
-            middle = len(entries) // 2
-            self._ready.appendleft(Send(send.kind, entries[middle:], send.tries))
-            self._ready.appendleft(Send(send.kind, entries[:middle], send.tries))
+            self.failed_in_part(send, (status,))
+            return
+        self._under_way -= 1
+        middle = len(entries) // 2
+        second_half = Send(send.kind, entries[middle:], send.tries)
+        first_half = Send(send.kind, entries[:middle], send.tries)
+        self._ready.appendleft(second_half)
+        self._ready.appendleft(first_half)
 
-    def looked_up(self, lookup: LookUp, found: Mapping[bytes, Found]) -> None:
+    def looked_up(self, lookup: LookUp, held: Mapping[bytes, HeldEntry]) -> None:
         """Record what the switch holds under those keys."""
-        self._out -= 1
+        self._under_way -= 1
         missing: list[EncodedEntry] = []
         different: list[EncodedEntry] = []
         for entry in lookup.entries:
-            there = found.get(entry.key)
-            if there is None:
+            held_entry = held.get(entry.key)
+            if held_entry is None:
                 missing.append(entry)
-            elif not there.ours:
-                self.refused.append(Refusal(UpdateKind.INSERT, entry, FOREIGN))
-            elif there.entry.value == entry.value:
+            elif not held_entry.ours:
+                refusal = Refusal(UpdateKind.INSERT, entry, FOREIGN)
+                self.refused.append(refusal)
+            elif held_entry.entry.value == entry.value:
                 self._carried_out(UpdateKind.INSERT, (entry,))
             else:
                 different.append(entry)
-        self._again(UpdateKind.INSERT, missing, lookup.tries)
-        self._again(UpdateKind.MODIFY, different, lookup.tries)
+        self._retry(UpdateKind.INSERT, missing, lookup.tries)
+        self._retry(UpdateKind.MODIFY, different, lookup.tries)
 
-    def _settle(self, send: Send, statuses: Sequence[UpdateStatus]) -> None:
+    def failed_in_part(self, send: Send, statuses: Sequence[UpdateStatus]) -> None:
+        """Record a status for each update."""
+        self._under_way -= 1
         kind = send.kind
         tries = send.tries
         done: list[EncodedEntry] = []
-        there: list[EncodedEntry] = []
-        gone: list[EncodedEntry] = []
+        existing: list[EncodedEntry] = []
+        missing: list[EncodedEntry] = []
         for entry, status in zip(send.entries, statuses, strict=True):
             match kind, status.code:
                 case (_, GRPCStatusCode.OK) | (UpdateKind.DELETE, GRPCStatusCode.NOT_FOUND):
                     done.append(entry)
                 case UpdateKind.INSERT, GRPCStatusCode.ALREADY_EXISTS:
-                    there.append(entry)
+                    existing.append(entry)
                 case UpdateKind.MODIFY, GRPCStatusCode.NOT_FOUND:
                     self._held.pop(entry.key, None)
-                    gone.append(entry)
+                    missing.append(entry)
                 case (
                     UpdateKind.INSERT,
                     GRPCStatusCode.RESOURCE_EXHAUSTED | GRPCStatusCode.UNKNOWN,
@@ -251,15 +260,23 @@ class Writing:
                 case _:
                     self.refused.append(Refusal(kind, entry, status))
         self._carried_out(kind, done)
-        if there:
-            self._ready.appendleft(LookUp(there, tries + 1))
-        self._again(UpdateKind.INSERT, gone, tries + 1)
+        if existing:
+            self._ready.appendleft(LookUp(existing, tries + 1))
+        self._retry(UpdateKind.INSERT, missing, tries + 1)
 
-    def _again(self, kind: UpdateKind, entries: Sequence[EncodedEntry], tries: int) -> None:
-        """Send entries again within this stage, since what follows may depend on them. A switch
-        that keeps contradicting itself is given up on."""
+    def _retry(
+        self,
+        kind: UpdateKind,
+        entries: Sequence[EncodedEntry],
+        tries: int,
+    ) -> None:
+        """Send entries once more within this stage, since what follows may depend on them.
+
+        A switch that keeps contradicting itself is given up on.
+        """
         if tries < _MOST_TRIES:
-            self._ready.extend(Send(kind, batch, tries) for batch in self._batches(entries))
+            for batch in self._batches(entries):
+                self._ready.append(Send(kind, batch, tries))
         else:
             self.refused += [Refusal(kind, entry, _CONTRADICTION) for entry in entries]
 
@@ -276,7 +293,8 @@ def _by_stage(entries: Iterable[EncodedEntry]) -> Iterator[Chunk]:
     stages: dict[int, list[EncodedEntry]] = defaultdict(list)
     for entry in entries:
         stages[entry.stage].append(entry)
-    return (Chunk((-1, stage), UpdateKind.INSERT, stages[stage]) for stage in sorted(stages))
+    for stage in sorted(stages):
+        yield Chunk((-1, stage), UpdateKind.INSERT, stages[stage])
 
 
 FOREIGN = UpdateStatus(
@@ -290,10 +308,14 @@ _CONTRADICTION = UpdateStatus(
 )
 
 Write = Callable[[Send], Awaitable[None]]
-Read = Callable[[LookUp], Awaitable[Mapping[bytes, Found]]]
+Read = Callable[[LookUp], Awaitable[Mapping[bytes, HeldEntry]]]
 
 
-async def carry_out(writing: Writing, write: Write, read: Read) -> None:
+async def carry_out(
+    writing: Writing,
+    write: Write,
+    read: Read,
+) -> None:
     """Do what `writing` says until it is done.
 
     `write` and `read` raise `CallError`. An error that concerns no update (the switch is away, or
@@ -305,7 +327,8 @@ async def carry_out(writing: Writing, write: Write, read: Read) -> None:
         while True:
             instruction = writing.take()
             if instruction is not None:
-                tasks.add(asyncio.ensure_future(_do(instruction, writing, write, read)))
+                work = _do(instruction, writing, write, read)
+                tasks.add(asyncio.ensure_future(work))
             elif not tasks:
                 return
             # Prepare the next entries while the switch is at work.
@@ -322,8 +345,9 @@ async def carry_out(writing: Writing, write: Write, read: Read) -> None:
 async def _ended(
     tasks: set[asyncio.Task[None]], *, wait: bool
 ) -> tuple[set[asyncio.Task[None]], set[asyncio.Task[None]]]:
-    """Return the calls that have ended and those that have not; with `wait`, wait until one has
-    ended.
+    """Return the calls that have ended and those that have not.
+
+    With `wait`, wait until one has ended.
     """
     if wait:
         return await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -333,7 +357,12 @@ async def _ended(
     return done, tasks - done
 
 
-async def _do(instruction: Send | LookUp, writing: Writing, write: Write, read: Read) -> None:
+async def _do(
+    instruction: Send | LookUp,
+    writing: Writing,
+    write: Write,
+    read: Read,
+) -> None:
     if isinstance(instruction, LookUp):
         writing.looked_up(instruction, await read(instruction))
         return
@@ -342,8 +371,8 @@ async def _do(instruction: Send | LookUp, writing: Writing, write: Write, read: 
     except CallError as error:
         if len(error.updates) == len(instruction.entries):
             writing.failed_in_part(instruction, error.updates)
-        elif error.whole.code in _OF_THE_CONTENT:
-            writing.failed(instruction, error.whole)
+        elif error.status.code in _OF_THE_CONTENT:
+            writing.failed(instruction, error.status)
         else:
             raise
     else:

@@ -5,8 +5,6 @@ sessions, the driver of its queues, and launchers for test beds. Begin with `tar
 outside a target's package asks for its name.
 """
 
-from __future__ import annotations
-
 from echelon.switches.targets.target import (
     DEFAULT_TARGET,
     TARGETS,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from echelon.model.errors import RunError
-from echelon.switches.processes import free_port, said, start
+from echelon.switches.processes import free_port, last_words, start
 
 QUEUES = 8
 CPU_PORT = 510
@@ -96,7 +96,12 @@ class SwitchLauncher(Protocol):
         """Return the path of the executable. Raise `RunError` that says what to install."""
         ...
 
-    def launch(self, place: Place, directory: Path, before: Sequence[str] = ()) -> SwitchProcess:
+    def launch(
+        self,
+        place: Place,
+        directory: Path,
+        before: Sequence[str] = (),
+    ) -> SwitchProcess:
         """Start a switch; it writes what it prints to NAME.log in `directory`.
 
         `before` are words to put before the command. Returns before the switch is ready
@@ -125,13 +130,15 @@ class ExecutableLauncher(ABC):
     unix_ports: bool = False
 
     def find(self) -> str:
-        beside = Path(sys.executable).with_name(self.executable)
-        found = str(beside) if beside.exists() else shutil.which(self.executable)
-        if found is None:
+        in_environment = Path(sys.executable).with_name(self.executable)
+        if in_environment.exists():
+            return str(in_environment)
+        on_path = shutil.which(self.executable)
+        if on_path is None:
             raise RunError(
                 f"target {self.target}: {self.executable} is not installed ({self.remedy})"
             )
-        return found
+        return on_path
 
     @abstractmethod
     def arguments(self, place: Place, ports: Ports) -> Sequence[str]:
@@ -146,44 +153,42 @@ class ExecutableLauncher(ABC):
         return (ports.grpc,)
 
     def completion(self, entry: Mapping[str, object]) -> Callable[[int], None]:
-        """Return what is to be done with the process, once it answers, for it to be what its
-        `entry` says. It may raise `OSError`."""
+        """Return what makes the process, once it answers, what its `entry` says.
+
+        It may raise `OSError`.
+        """
         return lambda _process: None
 
-    def launch(self, place: Place, directory: Path, before: Sequence[str] = ()) -> SwitchProcess:
+    def launch(
+        self,
+        place: Place,
+        directory: Path,
+        before: Sequence[str] = (),
+    ) -> SwitchProcess:
         path = self.find()
         ports = Ports(free_port(), free_port())
         address = f"127.0.0.1:{ports.grpc}"
         entry = {"address": address, "target": self.target, **self.entry(place, ports)}
-        command = [
-            *before,
-            path,
-            *("--no-p4", "--device-id", str(place.device_id)),
-            *(
-                word
-                for port, interface in place.interfaces.items()
-                for word in ("-i", f"{port}@{interface}")
-            ),
-            *self.arguments(place, ports),
-            *(
-                "--",
-                "--grpc-server-addr",
-                address,
-                "--cpu-port",
-                str(CPU_PORT),
-                "--priority-queues",
-                str(QUEUES),
-            ),
-        ]
+        command = [*before, path, "--no-p4", "--device-id", str(place.device_id)]
+        for port, interface in place.interfaces.items():
+            command += ["-i", f"{port}@{interface}"]
+        command += self.arguments(place, ports)
+        command += ["--", "--grpc-server-addr", address]
+        command += ["--cpu-port", str(CPU_PORT), "--priority-queues", str(QUEUES)]
         log = directory / f"{place.name}.log"
         try:
             process = start(command, log)
         except OSError as error:
             raise RunError(f"switch {place.name}: {error.filename}: {error.strerror}") from None
-        what = f"switch {place.name}"
-        complete = self.completion(entry)
         return _Process(
-            what, self.executable, self.serves_at(ports), process, log, address, entry, complete
+            title=f"switch {place.name}",
+            executable=self.executable,
+            ports=self.serves_at(ports),
+            process=process,
+            log=log,
+            address=address,
+            entry=entry,
+            complete=self.completion(entry),
         )
 
 
@@ -197,7 +202,11 @@ def accepts(path: str, option: str) -> bool:
 def _help(path: str) -> str:
     try:
         done = subprocess.run(
-            [path, "--help"], capture_output=True, text=True, check=False, timeout=_START_S
+            [path, "--help"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_START_S,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -208,9 +217,11 @@ def _help(path: str) -> str:
 class _Process:
     """A `SwitchProcess`."""
 
-    what: str
+    title: str
+    """What messages call it."""
     executable: str
     ports: Sequence[int]
+    """The TCP ports at which it answers when it is ready."""
     process: subprocess.Popen[bytes]
     log: Path
     address: str
@@ -228,24 +239,26 @@ class _Process:
                 self.check()
                 if time.monotonic() > give_up_at:
                     raise RunError(
-                        f"{self.what}: does not answer after {_START_S:g} s: {said(self.log)}"
+                        f"{self.title}: does not answer after {_START_S:g} s:"
+                        f" {last_words(self.log)}"
                     )
                 time.sleep(_POLL_S)
         try:
             self.complete(self.pid)
         except OSError as error:
             raise RunError(
-                f"{self.what}: {error.filename or 'its sockets'}: {error.strerror}"
+                f"{self.title}: {error.filename or 'its sockets'}: {error.strerror}"
             ) from None
 
     def check(self) -> None:
         status = self.process.poll()
-        if status is not None:
-            if status >= 0:
-                how = f"with status {status}"
-            else:
-                how = f"by {signal.Signals(-status).name}"
-            raise RunError(f"{self.what}: {self.executable} ended {how}: {said(self.log)}")
+        if status is None:
+            return
+        if status >= 0:
+            end = f"ended with status {status}"
+        else:
+            end = f"ended by {signal.Signals(-status).name}"
+        raise RunError(f"{self.title}: {self.executable} {end}: {last_words(self.log)}")
 
     def stop(self) -> int:
         self.process.terminate()
@@ -262,8 +275,7 @@ class _Process:
 
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) != 0:
+            return False
         # A probe may be given the port itself, and then reaches itself.
-        return (
-            probe.connect_ex(("127.0.0.1", port)) == 0
-            and probe.getsockname() != probe.getpeername()
-        )
+        return bool(probe.getsockname() != probe.getpeername())

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from echelon.model.documents import Section
+from echelon.switches.targets.programs import RANKING, known_program
 
 
 class V1modelOptions(Section):
-    """The choice of the program that a switch runs, of those that come with Echelon."""
+    """The choice of the program that a switch runs."""
 
     program: Annotated[
-        Literal["ranking", "aggregation"],
+        str,
+        AfterValidator(known_program),
         Field(
             description=(
-                "aggregation: the program that also adds up what workers send (docs/aggregation.md)"
+                "ranking, or a program of a plug-in, such as aggregation, which also adds up what"
+                " workers send (docs/aggregation.md)"
             )
         ),
-    ] = "ranking"
+    ] = RANKING

@@ -41,13 +41,24 @@ class QueueRates(Protocol):
         """The reason why the switch lacks what it cannot do."""
         ...
 
-    def limit_queue(self, port: int, queue: int, packets_per_s: int, frame_bytes: int) -> None:
+    def limit_queue(
+        self,
+        port: int,
+        queue: int,
+        packets_per_s: int,
+        frame_bytes: int,
+    ) -> None:
         """Let at most `packets_per_s` frames of `frame_bytes` leave the queue; 0 removes the
         limit.
         """
         ...
 
-    def limit_port(self, port: int, packets_per_s: int, frame_bytes: int) -> None:
+    def limit_port(
+        self,
+        port: int,
+        packets_per_s: int,
+        frame_bytes: int,
+    ) -> None:
         """Limit a port in the same way; its queues then share the port by priority."""
         ...
 
@@ -59,8 +70,19 @@ class NoRates:
     can_limit_ports = False
     reason = "the target has no channel that sets queue rates"
 
-    def limit_queue(self, port: int, queue: int, packets_per_s: int, frame_bytes: int) -> None:
+    def limit_queue(
+        self,
+        port: int,
+        queue: int,
+        packets_per_s: int,
+        frame_bytes: int,
+    ) -> None:
         raise RatesError(self.reason)
 
-    def limit_port(self, port: int, packets_per_s: int, frame_bytes: int) -> None:
+    def limit_port(
+        self,
+        port: int,
+        packets_per_s: int,
+        frame_bytes: int,
+    ) -> None:
         raise RatesError(self.reason)

@@ -90,11 +90,13 @@ class Target(ABC, Generic[O]):
 
         Raise FileNotFoundError if it was not compiled.
         """
-        from echelon.model.p4program import program, variant
+        from echelon.model.p4program import program
+        from echelon.switches.targets.programs import RANKING, find_program
 
-        return program(
-            self.architecture, variant(self.architecture, getattr(options, "program", "ranking"))
-        )
+        extended = find_program(getattr(options, "program", RANKING))
+        if extended is None:
+            return program(self.architecture)
+        return program(self.architecture, extended.builds / self.architecture)
 
     def aggregating(self) -> O | None:
         """Return the options of a switch in virtual time whose program adds up what flows bring;
@@ -102,7 +104,13 @@ class Target(ABC, Generic[O]):
         """
         if "program" not in self.options.model_fields:
             return None
-        return self.options.model_validate({"program": "aggregation"})
+        from echelon.switches.targets.programs import program_names
+
+        for name in program_names():
+            options = self.options.model_validate({"program": name})
+            if self.capabilities(options).trees is not None:
+                return options
+        return None
 
     def launcher(self) -> SwitchLauncher | None:
         """Return what starts a switch as a process on interfaces, or None if this target cannot run
@@ -159,17 +167,17 @@ class Registry(Mapping[str, Target[Any]]):
         # Imported here because it takes longer than the rest of `echelon --help`.
         from importlib.metadata import entry_points
 
-        found: dict[str, EntryPoint] = {}
+        by_name: dict[str, EntryPoint] = {}
         for entry in sorted(entry_points(group=GROUP)):
-            other = found.setdefault(entry.name, entry)
-            if other.value != entry.value:
+            first = by_name.setdefault(entry.name, entry)
+            if first.value != entry.value:
                 from echelon.model.documents import DocumentError
 
                 reason = (
-                    f"two distributions register it: {other.value} and {entry.value} (remove one)"
+                    f"two distributions register it: {first.value} and {entry.value} (remove one)"
                 )
                 raise DocumentError(f"target {entry.name}", "", reason)
-        return found
+        return by_name
 
 
 def _load(entry: EntryPoint) -> Target[Any]:
@@ -198,7 +206,10 @@ TARGETS = Registry()
 
 
 def find_target(
-    name: object, file: str, path: str = "", targets: Mapping[str, Target[Any]] = TARGETS
+    name: object,
+    file: str,
+    path: str = "",
+    targets: Mapping[str, Target[Any]] = TARGETS,
 ) -> Target[Any]:
     """Return the target `name` that `file` asks for at the key `path`.
 
@@ -206,7 +217,7 @@ def find_target(
     """
     from echelon.model.documents import DocumentError, suggestion
     from echelon.model.extras import plug_in
-    from echelon.model.quantities import shown
+    from echelon.model.quantities import excerpt
 
     if isinstance(name, str) and name in targets:
         return targets[name]
@@ -217,6 +228,6 @@ def find_target(
         raise DocumentError(file, path, reason)
     reason = (
         plug_in(GROUP, str(name))
-        or f"unknown target {shown(name)} ({suggestion(str(name), targets)})"
+        or f"unknown target {excerpt(name)} ({suggestion(str(name), targets)})"
     )
     raise DocumentError(file, path, reason, code="unknown-target")

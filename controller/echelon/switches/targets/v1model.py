@@ -6,20 +6,24 @@ from __future__ import annotations
 
 from echelon.model.p4program import constants
 from echelon.planning.rankings.in_switches import Units
-from echelon.switches.lowering.capabilities import Capabilities, EcnMarks, OuterQueues, TreeMemory
+from echelon.switches.lowering.capabilities import Capabilities, EcnMarks, OuterQueues
+from echelon.switches.targets.programs import RANKING, find_program
 
 MARK_PACKETS = 64
 """The depth of a queue from which packets are marked for ECN."""
 
 
 def v1model_capabilities(
-    target: str, ecn: EcnMarks, outer_queues: OuterQueues | None = None, program: str = "ranking"
+    target: str,
+    ecn: EcnMarks,
+    outer_queues: OuterQueues | None = None,
+    program: str = RANKING,
 ) -> Capabilities:
     """Return the capabilities of a target whose eight queues a port have levels, weights and
     rates.
     """
     numbers = constants()
-    return Capabilities(
+    ranking = Capabilities(
         target=target,
         queues=numbers["QUEUES"],
         weights=True,
@@ -40,7 +44,8 @@ def v1model_capabilities(
         ),
         ecn=ecn,
         outer_queues=outer_queues,
-        trees=TreeMemory(numbers["PLACES"], numbers["AGGREGATION_TREES"])
-        if program == "aggregation"
-        else None,
     )
+    extended = find_program(program)
+    if extended is None:
+        return ranking
+    return extended.extend(ranking)

@@ -32,7 +32,13 @@ class Clock(Protocol):
 
     @property
     def now_ns(self) -> int: ...
-    def at(self, time_ns: int, callback: Callable[..., object], /, *args: object) -> object: ...
+    def call_at(
+        self,
+        time_ns: int,
+        callback: Callable[..., object],
+        /,
+        *args: object,
+    ) -> object: ...
 
 
 CONNECTION = slice(26, 38)
@@ -118,7 +124,13 @@ class NetworkInC(Protocol):
         """Return the address of a host's interface."""
         ...
 
-    def receive_in_c(self, host: str, receive: int, choose: int, receiver: int) -> None:
+    def receive_in_c(
+        self,
+        host: str,
+        receive: int,
+        choose: int,
+        receiver: int,
+    ) -> None:
         """Give frames that arrive at a host to a function `int receive(receiver, int64_t now_ns,
         const uint8_t *data, uint32_t length)`. Where it returns 0, Python's receiver gets them.
 

@@ -15,11 +15,12 @@ As for the switches, any other epoch is newer.
 """
 
 
-def ahead(epoch: int, of: int) -> int:
-    """Return the number of iterations by which `epoch` is ahead of the epoch `of`; negative if it
-    is behind.
+def ahead(epoch: int, reference: int) -> int:
+    """Return the number of iterations by which `epoch` is ahead of another epoch.
+
+    It is negative if `epoch` is behind.
     """
-    forward = (epoch - of) % EPOCHS
+    forward = (epoch - reference) % EPOCHS
     if forward < EPOCHS - BEHIND:
         return forward
     return forward - EPOCHS
@@ -44,10 +45,8 @@ class Counting:
         self.newest = max(self.newest, number)
         return number
 
-    def begin_anew(self) -> None:
-        """Begin another run of the job, whose iterations get numbers that no earlier iteration
-        has.
-        """
+    def restart(self) -> None:
+        """Begin another run of the job, whose iterations get numbers that none has had."""
         if self.newest is not None:
             self._floor = self.newest + BEHIND
             self.newest = None
@@ -89,11 +88,11 @@ class IterationClock:
             self._miss()
             return None, False
         duration_s = time_s - self._time_s
-        known = distance == 1 and duration_s > 0 and not self._middle
-        # A clock that went back is that of a switch which was started anew.
+        is_iteration = distance == 1 and duration_s > 0 and not self._middle
+        # A clock that went back is that of a switch which was restarted.
         self._middle = duration_s <= 0
         self._begin(epoch, time_s)
-        return duration_s if known else None, distance < 0
+        return duration_s if is_iteration else None, distance < 0
 
     def finish(self, epoch: int, time_s: Fraction) -> None:
         """Take the head flow's last packet, which comes once in an iteration.

@@ -12,8 +12,11 @@ from echelon.model.p4program import constants
 from echelon.switches.lowering.intent import Intent
 
 SETTLING_S = 2.0
-"""How long reports of a number are ambiguous after it was given to another flow: a switch holds a
-list of digests for up to 0.1 s, and then the list has to arrive."""
+"""How long reports of a number are ambiguous after it was given to another flow.
+
+A switch holds a list of digests for up to 0.1 s, and then the list has to arrive.
+"""
+_US_PER_S = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +41,27 @@ class FlowEvent:
 
 
 def decode_event(
-    switch: str, flows: Mapping[int, tuple[str, str]], data: Mapping[str, int]
+    switch: str,
+    flows: Mapping[int, tuple[str, str]],
+    data: Mapping[str, int],
 ) -> FlowEvent:
-    """Return the event of the fields of `flow_event_t`; `flows` are those of the intent that the
-    switch runs.
+    """Return the event of the fields of `flow_event_t`.
 
-    Raise `KeyError` if the flow is none of them.
+    `flows` are those of the intent that the switch runs. Raise `KeyError` if the flow is none of
+    them.
     """
     numbers = constants()
     job, flow = flows[data["flow"]]
+    kinds = data["event"]
     return FlowEvent(
-        switch,
-        job,
-        flow,
-        data["epoch"],
-        Fraction(data["time_us"], 1_000_000),
-        Fraction(numbers["SLACK_BIAS"] - data["slack_key"], 1_000_000),
-        bool(data["event"] & numbers["EVENT_START"]),
-        bool(data["event"] & numbers["EVENT_FINISH"]),
+        switch=switch,
+        job=job,
+        flow=flow,
+        epoch=data["epoch"],
+        time_s=Fraction(data["time_us"], _US_PER_S),
+        tardiness_s=Fraction(numbers["SLACK_BIAS"] - data["slack_key"], _US_PER_S),
+        started=bool(kinds & numbers["EVENT_START"]),
+        finished=bool(kinds & numbers["EVENT_FINISH"]),
     )
 
 
@@ -98,33 +104,42 @@ class Decoder:
         that are new.
         """
         numbers = self._switches.setdefault(intent.switch, _Numbers())
-        for number in [one for one, until_s in numbers.unsettled_until.items() if until_s <= now_s]:
-            del numbers.unsettled_until[number]
+        for number, until_s in list(numbers.unsettled_until.items()):
+            if until_s <= now_s:
+                del numbers.unsettled_until[number]
         if intent is numbers.intent:
             return
         for part in intent.parts:
             if id(part) in numbers.parts:
                 continue
-            for known in part.known:
-                meaning = (known.job, known.flow)
-                if numbers.flows.setdefault(known.number, meaning) != meaning:
-                    numbers.flows[known.number] = meaning
-                    numbers.unsettled_until[known.number] = now_s + SETTLING_S
+            for numbered in part.flows:
+                meaning = (numbered.job, numbered.flow)
+                if numbers.flows.setdefault(numbered.number, meaning) != meaning:
+                    numbers.flows[numbered.number] = meaning
+                    numbers.unsettled_until[numbered.number] = now_s + SETTLING_S
         # The intent is kept so that its parts live, and no other object can have the id of one.
-        numbers.intent, numbers.parts = intent, frozenset(map(id, intent.parts))
+        numbers.intent = intent
+        numbers.parts = frozenset(map(id, intent.parts))
 
     def forget(self, switch: str) -> None:
         """Forget all numbers of a switch."""
         self._switches.pop(switch, None)
 
-    def decode(self, switch: str, reports: Sequence[Mapping[str, int]], now_s: float) -> Decoded:
-        """Return the events of reports, which are the fields of `flow_event_t`, in the switch's
-        order.
+    def decode(
+        self,
+        switch: str,
+        reports: Sequence[Mapping[str, int]],
+        now_s: float,
+    ) -> Decoded:
+        """Return the events of reports, in the switch's order.
+
+        Reports are the fields of `flow_event_t`.
         """
         numbers = self._switches.get(switch, _Numbers())
         events: list[FlowEvent] = []
         for report in reports:
             number = report["flow"]
-            if number in numbers.flows and numbers.unsettled_until.get(number, now_s) <= now_s:
+            is_settled = numbers.unsettled_until.get(number, now_s) <= now_s
+            if number in numbers.flows and is_settled:
                 events.append(decode_event(switch, numbers.flows, report))
         return Decoded(tuple(events), len(reports) - len(events))

@@ -52,9 +52,7 @@ class FlowLog:
         self._count = 0
         self._started: dict[tuple[str, str, int], float] = {}
         self._behind: dict[str, tuple[float, float]] = {}
-        """By switch, the controller's clock minus the switch's in seconds, and when that was
-        found.
-        """
+        """By switch, the controller's clock minus the switch's, and when that was measured."""
 
     @property
     def count(self) -> int:
@@ -62,54 +60,65 @@ class FlowLog:
         return self._count
 
     def observe(
-        self, event: FlowEvent, path: Sequence[str], at: float, *, has_deadline: bool
+        self,
+        event: FlowEvent,
+        path: Sequence[str],
+        arrived_s: float,
+        *,
+        has_deadline: bool,
     ) -> None:
-        """Take note of an event of a flow on `path`, of which a report arrived at the time `at`."""
-        time_s = float(event.time_s)
-        behind_s, found_at = self._behind.get(event.switch, (at - time_s, at))
-        behind_s = min(at - time_s, behind_s + APART * max(0.0, at - found_at))
-        self._behind[event.switch] = behind_s, at
-        key = event.job, event.flow, event.epoch
+        """Take note of an event of a flow on `path`, whose report arrived at `arrived_s`."""
+        time_s = float(event.time_s) + self._measure_clock(event, arrived_s)
+        key = (event.job, event.flow, event.epoch)
         if event.started and event.switch == path[1]:
             # After a flow whose last packet was lost comes the same flow with the same epoch: it
-            # begins anew.
+            # moves to the end.
             self._started.pop(key, None)
-            self._started[key] = time_s + behind_s
+            self._started[key] = time_s
             if len(self._started) > UNFINISHED:
                 del self._started[next(iter(self._started))]
         if event.finished and event.switch == path[-2]:
             start_s = self._started.pop(key, None)
-            if start_s is not None:
-                self._count += 1
-                finish_s = max(start_s, time_s + behind_s)
-                if has_deadline:
-                    tardiness_s = float(event.tardiness_s)
-                else:
-                    tardiness_s = None
-                self._seen.append(
-                    SeenFlow(
-                        self._count,
-                        event.job,
-                        event.flow,
-                        event.epoch,
-                        start_s,
-                        finish_s,
-                        tardiness_s,
-                    )
-                )
+            if start_s is None:
+                return
+            self._count += 1
+            flow = SeenFlow(
+                self._count,
+                event.job,
+                event.flow,
+                event.epoch,
+                start_s,
+                finish_s=max(start_s, time_s),
+                tardiness_s=float(event.tardiness_s) if has_deadline else None,
+            )
+            self._seen.append(flow)
+
+    def _measure_clock(self, event: FlowEvent, arrived_s: float) -> float:
+        """Return by how much the switch's clock is behind, by all reports so far."""
+        latest_s = arrived_s - float(event.time_s)
+        behind_s, measured_s = self._behind.get(event.switch, (latest_s, arrived_s))
+        # What was measured before may have grown by the drift of the clocks.
+        drift_s = APART * max(0.0, arrived_s - measured_s)
+        behind_s = min(latest_s, behind_s + drift_s)
+        self._behind[event.switch] = (behind_s, arrived_s)
+        return behind_s
 
     def reconnected(self, switch: str) -> None:
         """Note a new session with the switch, whose clock may be another one."""
         self._behind.pop(switch, None)
 
-    def at(self, switch: str, time_s: float) -> float | None:
-        """Return a time of a switch's clock in seconds since 1970; None: the switch has not
-        reported since it was connected."""
-        if switch in self._behind:
-            return time_s + self._behind[switch][0]
-        return None
+    def since_1970(self, switch: str, time_s: float) -> float | None:
+        """Return a time of a switch's clock in seconds since 1970.
+
+        It is None if the switch has not reported since it was connected.
+        """
+        if switch not in self._behind:
+            return None
+        behind_s, _ = self._behind[switch]
+        return time_s + behind_s
 
     def after(self, number: int) -> Iterator[SeenFlow]:
         """Return the flows that are remembered with a higher number, oldest first."""
-        skipped = max(0, number - (self._count - len(self._seen)))
+        forgotten = self._count - len(self._seen)
+        skipped = max(0, number - forgotten)
         return islice(iter(tuple(self._seen)), skipped, None)

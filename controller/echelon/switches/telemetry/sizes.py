@@ -1,27 +1,27 @@
-"""The check of a job's flow sizes against what its hosts measure, and the sizes that its flows
-should have.
+"""The check of a job's flow sizes against what its hosts measure.
 
 A host knows how many bytes it has sent to each other host in an iteration, whatever the network did
 meanwhile. It does not know which flow they belonged to. So one factor is looked for in each
 direction between two hosts, measured over profiled bytes, and the sizes of all flows of that
 direction are multiplied by it.
 
-The rules are those of `echelon.switches.telemetry.corrections`, with a smaller tolerance, because
-switches tell flows apart by their sizes: `AGREEING` iterations in a row must agree, and factors
-beyond `MAX_FACTOR` are of another job. A job whose hosts send where its file has no flow has
-another structure, so nothing of it is corrected.
+`AGREEING` iterations in a row must agree, and factors beyond `MAX_FACTOR` are of another job. A job
+whose hosts send where its file has no flow has another structure, so nothing of it is corrected.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from echelon.model.jobs.graph import Job
-from echelon.switches.telemetry.corrections import AGREEING, MAX_FACTOR, agreed
 
+AGREEING = 8
+"""The number of iterations in a row whose factors must be within `SIZE_TOLERANCE` of each other."""
+MAX_FACTOR = 16
+"""The largest credible factor, and one over it the smallest."""
 SIZE_TOLERANCE = Fraction(1, 50)
 """An iteration that has brought 95 % of its bytes may end, so a right size must be well within
 that.
@@ -51,55 +51,84 @@ Measured = Mapping[str, Sequence[HostIteration]]
 
 def profiled_bytes(job: Job) -> dict[Direction, int]:
     """Return the bytes of an iteration by direction."""
-    found: dict[Direction, int] = defaultdict(int)
+    sizes: dict[Direction, int] = defaultdict(int)
     for flow in job.flows:
-        found[flow.src, flow.dst] += flow.size_bytes
-    return dict(found)
+        sizes[flow.src, flow.dst] += flow.size_bytes
+    return dict(sizes)
 
 
 def size_factors(
-    job: Job, measured: Measured, before: Mapping[Direction, Fraction]
+    job: Job,
+    measured: Measured,
+    before: Mapping[Direction, Fraction],
 ) -> Mapping[Direction, Fraction]:
-    """Return the factors by which the sizes of the `job`'s flows should be multiplied, where these
-    are not 1.
+    """Return the factors by which the sizes of the job's flows should be multiplied.
 
-    `before` has those in force. They stay where iterations do not agree, or agree on them within
-    the tolerance.
+    Factors of 1 are left out. `before` has those in force. They stay where iterations do not agree,
+    or agree on them within the tolerance.
     """
     profile = profiled_bytes(job)
-    found: dict[Direction, Fraction] = {}
+    measured_factors: dict[Direction, Fraction] = {}
     for host, iterations in measured.items():
         latest = iterations[-AGREEING:]
         if len(latest) < AGREEING:
             continue
-        whole = sum(size for (src, _), size in profile.items() if src == host)
-        for other in {one for iteration in latest for one in iteration.sent_bytes}:
-            sent = [iteration.sent_bytes.get(other, 0) for iteration in latest]
-            if (host, other) not in profile:
-                if min(sent) > SIZE_TOLERANCE * whole:
+        profiled = sum(size for (src, _), size in profile.items() if src == host)
+        for direction, sent in _sent_bytes(host, latest).items():
+            if direction not in profile:
+                if min(sent) > SIZE_TOLERANCE * profiled:
+                    # The job has another structure.
                     return {}
                 continue
-            factor = agreed([Fraction(size, profile[host, other]) for size in sent], SIZE_TOLERANCE)
+            latest_factors = [Fraction(size, profile[direction]) for size in sent]
+            factor = agreed(latest_factors, SIZE_TOLERANCE)
             if factor is not None and Fraction(1, MAX_FACTOR) <= factor <= MAX_FACTOR:
-                found[host, other] = factor
-    kept = {at: factor for at, factor in before.items() if at in profile}
-    for at, factor in found.items():
-        if abs(factor - kept.get(at, 1)) > SIZE_TOLERANCE * kept.get(at, 1):
-            # A profile that is right after all is not to be made a little wrong.
-            kept[at] = Fraction(1) if abs(factor - 1) <= SIZE_TOLERANCE else factor
-    return {at: factor for at, factor in kept.items() if factor != 1}
+                measured_factors[direction] = factor
+
+    factors = {direction: factor for direction, factor in before.items() if direction in profile}
+    for direction, factor in measured_factors.items():
+        in_force = factors.get(direction, 1)
+        if abs(factor - in_force) <= SIZE_TOLERANCE * in_force:
+            continue
+        # A profile that is right after all is not to be made a little wrong.
+        is_right = abs(factor - 1) <= SIZE_TOLERANCE
+        factors[direction] = Fraction(1) if is_right else factor
+    return {direction: factor for direction, factor in factors.items() if factor != 1}
+
+
+def _sent_bytes(host: str, iterations: Sequence[HostIteration]) -> dict[Direction, list[int]]:
+    """Return what a host has sent in each direction, iteration by iteration."""
+    destinations: set[str] = set()
+    for iteration in iterations:
+        destinations.update(iteration.sent_bytes)
+    sent = {}
+    for destination in destinations:
+        sizes = [iteration.sent_bytes.get(destination, 0) for iteration in iterations]
+        sent[host, destination] = sizes
+    return sent
+
+
+def agreed(factors: Collection[Fraction], tolerance: Fraction) -> Fraction | None:
+    """Return the median of the factors if all are within `tolerance` of it.
+
+    Of an even number of factors it is the upper of the two in the middle.
+    """
+    ordered = sorted(factors)
+    median = ordered[len(ordered) // 2]
+    if all(abs(factor - median) <= tolerance * median for factor in factors):
+        return median
+    return None
 
 
 def with_sizes(job: Job, factors: Mapping[Direction, Fraction]) -> Job:
     """Return the job with the sizes of its flows multiplied by the factors of their directions."""
     if not factors:
         return job
-    return replace(
-        job,
-        flows=tuple(
-            replace(flow, size_bytes=max(1, round(flow.size_bytes * factors[flow.src, flow.dst])))
-            if (flow.src, flow.dst) in factors
-            else flow
-            for flow in job.flows
-        ),
-    )
+    flows = []
+    for flow in job.flows:
+        factor = factors.get((flow.src, flow.dst))
+        if factor is not None:
+            size_bytes = max(1, round(flow.size_bytes * factor))
+            flow = replace(flow, size_bytes=size_bytes)
+        flows.append(flow)
+    return replace(job, flows=tuple(flows))

@@ -1,5 +1,4 @@
-"""The tracker: flow events become iteration times, tardiness, observed distances and corrected
-arrangement functions.
+"""The tracker: flow events become iteration times, tardiness and observed distances.
 
 It works while jobs come and go and plans change, in memory that does not grow with time. No I/O;
 for one thread.
@@ -16,11 +15,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from echelon.model.jobs.graph import EchelonFlow, Job
 from echelon.planning.plan import FlowPlan
-from echelon.switches.telemetry.corrections import Corrections, FlowStart
 from echelon.switches.telemetry.epochs import BEHIND, Counting, IterationClock
 from echelon.switches.telemetry.events import FlowEvent
 
@@ -75,48 +73,52 @@ class Observation:
     """Duration of the iteration of the job that ended."""
     tardiness_s: Fraction | None = None
     """The job's largest tardiness in an iteration that is newer than those reported before."""
-    corrected: bool = False
-    """Whether `Tracker.corrections` of the job changed."""
 
 
 NOTHING = Observation()
 
 
 class Tracker:
-    """The record of what switches saw of jobs. It takes the events of each switch in their order,
-    and those of several switches in any order."""
+    """The record of what switches saw of jobs.
+
+    It takes the events of each switch in their order, and those of several switches in any order.
+    """
 
     def __init__(self) -> None:
         self._jobs: dict[str, _TrackedJob] = {}
 
-    def add(self, job: Job, paths: Paths, *, numbered_by_sender: bool = True) -> None:
+    def add(
+        self,
+        job: Job,
+        paths: Paths,
+        *,
+        numbered_by_sender: bool = True,
+    ) -> None:
         """Follow the job.
 
         A job that is followed already keeps what was seen of it, but only its iteration times where
         its EchelonFlows or computing changed, and nothing where its flows changed. Flows that moved
         to another path are followed from their next iteration on.
 
-        `job` is what its spec implies, without `corrections`. `numbered_by_sender`: the epochs of
-        all switches mean the same iteration (shim); otherwise each switch counts for itself, and an
-        EchelonFlow whose flows end at several switches has no tardiness. Raise KeyError for a flow
-        without a path.
+        `numbered_by_sender`: the epochs of all switches mean the same iteration (shim). Otherwise
+        each switch counts for itself, and an EchelonFlow whose flows end at several switches has no
+        tardiness. Raise KeyError for a flow without a path.
         """
-        known = self._jobs.get(job.name)
-        if known is not None and known.same(job, numbered_by_sender):
-            known.reroute(paths)
-        else:
-            self._jobs[job.name] = anew = _TrackedJob(job, paths, numbered_by_sender)
-            if known is not None:
-                anew.inherit(known)
+        former = self._jobs.get(job.name)
+        if former is not None and former.is_same(job, numbered_by_sender):
+            former.reroute(paths)
+            return
+        tracked = _TrackedJob(job, paths, numbered_by_sender)
+        self._jobs[job.name] = tracked
+        if former is not None:
+            tracked.inherit(former)
 
     def remove(self, job: str) -> None:
         """Forget the job, if it is followed. Later reports of it are ignored."""
         self._jobs.pop(job, None)
 
     def reconnected(self, switch: str) -> None:
-        """Note a new session with the switch: events were missed, and its clock may be another
-        one.
-        """
+        """Note a new session with the switch: events were missed, its clock may be another one."""
         for job in self._jobs.values():
             job.lose(switch)
 
@@ -142,14 +144,6 @@ class Tracker:
         """Return what was seen of a job. Raise KeyError for a job that is not followed."""
         return self._jobs[job].view()
 
-    def corrections(self, job: str) -> Mapping[str, tuple[Fraction, ...]]:
-        """Return the offsets (seconds) by EchelonFlow that should replace those of the job's spec.
-
-        Empty: the profile agrees with what switches saw. Raise KeyError for a job that is not
-        followed.
-        """
-        return self._jobs[job].corrections.offsets_s
-
 
 def head_flow(job: Job) -> str | None:
     """Return the flow by whose starts iterations are timed; None: the job has no flows."""
@@ -160,45 +154,50 @@ def head_flow(job: Job) -> str | None:
 
 def paths_of(flows: Iterable[FlowPlan]) -> dict[str, Paths]:
     """Return the paths of a plan's flows, by job."""
-    out: dict[str, dict[str, Sequence[str]]] = {}
+    by_job: dict[str, dict[str, Sequence[str]]] = {}
     for flow in flows:
-        out.setdefault(flow.job, {})[flow.flow] = flow.path
-    return dict(out)
+        paths = by_job.setdefault(flow.job, {})
+        paths[flow.flow] = flow.path
+    return dict(by_job)
 
 
 class _TrackedJob:
     """A followed job: its flows, where they are seen, and what was seen."""
 
-    def __init__(self, job: Job, paths: Paths, numbered_by_sender: bool) -> None:
+    def __init__(
+        self,
+        job: Job,
+        paths: Paths,
+        numbered_by_sender: bool,
+    ) -> None:
         self._job = job
         self._numbered_by_sender = numbered_by_sender
-        self.paths: dict[str, tuple[str, ...]] = {
-            flow.name: tuple(paths[flow.name]) for flow in job.flows
-        }
-        self._connection = {flow.name: (flow.src, flow.dst) for flow in job.flows}
+        self.paths = {flow.name: tuple(paths[flow.name]) for flow in job.flows}
         self._head = head_flow(job)
         self._clock = IterationClock()
         self._counting: dict[str, Counting] = {}
-        self._formations = {one.name: _Formation(one) for one in job.echelonflows}
-        self._formation = {
-            flow: self._formations[one.name] for one in job.echelonflows for flow in one.flows
-        }
-        self._finished_before: dict[tuple[str, str], tuple[int, Fraction]] = {}
-        self._whole: dict[int, list[Fraction]] = {}
+        """The numbers of iterations by switch, or for all together where senders number them."""
+        self._formations: dict[str, _Formation] = {}
+        self._formation_by_flow: dict[str, _Formation] = {}
+        for echelonflow in job.echelonflows:
+            formation = _Formation(echelonflow)
+            self._formations[echelonflow.name] = formation
+            for flow in echelonflow.flows:
+                self._formation_by_flow[flow] = formation
+        self._complete: dict[int, list[Fraction]] = {}
+        """The tardiness of the EchelonFlows that are complete, by iteration."""
         self._tardiness: tuple[int, Fraction] | None = None
         self._iteration_times_s: deque[Fraction] = deque(maxlen=HISTORY)
-        self.corrections = Corrections(job)
         for formation in self._formations.values():
             formation.place(self.paths, numbered_by_sender)
 
-    def same(self, job: Job, numbered_by_sender: bool) -> bool:
+    def is_same(self, job: Job, numbered_by_sender: bool) -> bool:
         mine = self._job
-        return mine is job or (
-            self._numbered_by_sender == numbered_by_sender
-            and mine.computes == job.computes
-            and mine.flows == job.flows
-            and mine.echelonflows == job.echelonflows
-        )
+        if mine is job:
+            return True
+        if self._numbered_by_sender != numbered_by_sender or mine.computes != job.computes:
+            return False
+        return mine.flows == job.flows and mine.echelonflows == job.echelonflows
 
     def inherit(self, other: _TrackedJob) -> None:
         """Take over what a former job of the same name knows of the same flows."""
@@ -209,23 +208,21 @@ class _TrackedJob:
             self._clock = other._clock
 
     def reroute(self, paths: Paths) -> None:
+        """Follow flows on other paths."""
         moved = {flow for flow, path in self.paths.items() if tuple(paths[flow]) != path}
-        if not moved:
-            return
-        self.paths |= {flow: tuple(paths[flow]) for flow in moved}
+        for flow in moved:
+            self.paths[flow] = tuple(paths[flow])
         if self._head in moved:
             self._clock.lose()
-        for formation in {
-            id(one): one for flow, one in self._formation.items() if flow in moved
-        }.values():
-            formation.place(self.paths, self._numbered_by_sender)
+        for formation in self._formations.values():
+            if not moved.isdisjoint(formation.flows):
+                formation.place(self.paths, self._numbered_by_sender)
 
     def lose(self, switch: str) -> None:
         if self._head is not None and self.paths[self._head][1] == switch:
             self._clock.lose()
         for formation in self._formations.values():
             formation.lose(switch)
-        self._finished_before.clear()
         self._counting.pop(switch, None)
 
     def observe(self, event: FlowEvent) -> Observation:
@@ -236,19 +233,17 @@ class _TrackedJob:
             return NOTHING
         iteration_s = self._time(event) if at_first else None
         domain = "" if self._numbered_by_sender else event.switch
-        iteration = self._counting.setdefault(domain, Counting()).number(event.epoch)
-        formation = self._formation.get(event.flow)
-        corrected = False
+        counting = self._counting.setdefault(domain, Counting())
+        iteration = counting.number(event.epoch)
+        formation = self._formation_by_flow.get(event.flow)
         tardiness_s = None
         if formation is not None and at_first and event.started:
-            corrected = self._started(formation, event, iteration)
-        if at_first and event.finished:
-            self._finished_before[self._connection[event.flow]] = (iteration, event.time_s)
+            formation.start(iteration, event.flow, event.time_s)
         if formation is not None and at_last and event.finished:
             tardiness_s = self._finished(formation, event, iteration)
-        if iteration_s is None and tardiness_s is None and not corrected:
+        if iteration_s is None and tardiness_s is None:
             return NOTHING
-        return Observation(iteration_s, tardiness_s, corrected)
+        return Observation(iteration_s, tardiness_s)
 
     def _time(self, event: FlowEvent) -> Fraction | None:
         """Return the duration of the iteration that ends with the event, if one does."""
@@ -259,48 +254,49 @@ class _TrackedJob:
             return None
         iteration_s = None
         if event.started:
-            iteration_s, anew = self._clock.start(event.epoch, event.time_s)
-            if anew:
+            iteration_s, restarted = self._clock.start(event.epoch, event.time_s)
+            if restarted:
                 for counting in self._counting.values():
-                    counting.begin_anew()
+                    counting.restart()
             if iteration_s is not None:
                 self._iteration_times_s.append(iteration_s)
         if event.finished:
             self._clock.finish(event.epoch, event.time_s)
         return iteration_s
 
-    def _started(self, formation: _Formation, event: FlowEvent, iteration: int) -> bool:
-        before = self._finished_before.get(self._connection[event.flow])
-        if before is not None and before[0] == iteration:
-            before_s = before[1]
-        else:
-            before_s = None
-        starts = formation.start(iteration, event.flow, FlowStart(event.time_s, before_s))
-        return starts is not None and self.corrections.observe(formation.name, starts)
-
-    def _finished(self, formation: _Formation, event: FlowEvent, iteration: int) -> Fraction | None:
+    def _finished(
+        self,
+        formation: _Formation,
+        event: FlowEvent,
+        iteration: int,
+    ) -> Fraction | None:
         """Return the job's largest tardiness, if this was the last flow of the newest iteration."""
         late_s = formation.finish(iteration, event.flow, event.tardiness_s)
         if late_s is None:
             return None
-        for old in [one for one in self._whole if one <= iteration - BEHIND]:
-            del self._whole[old]
-        seen = self._whole.setdefault(iteration, [])
+        _drop_up_to(iteration - BEHIND, self._complete)
+        seen = self._complete.setdefault(iteration, [])
         seen.append(late_s)
         if len(seen) < len(self._formations):
             return None
-        del self._whole[iteration]
+        del self._complete[iteration]
         if self._tardiness is not None and self._tardiness[0] >= iteration:
             return None
-        self._tardiness = (iteration, max(seen))
-        return self._tardiness[1]
+        tardiness_s = max(seen)
+        self._tardiness = (iteration, tardiness_s)
+        return tardiness_s
 
     def view(self) -> JobView:
-        return JobView(
-            tuple(self._iteration_times_s),
-            None if self._tardiness is None else self._tardiness[1],
-            {name: formation.view() for name, formation in self._formations.items()},
-        )
+        tardiness_s = None if self._tardiness is None else self._tardiness[1]
+        echelonflows = {name: formation.view() for name, formation in self._formations.items()}
+        return JobView(tuple(self._iteration_times_s), tardiness_s, echelonflows)
+
+
+def _drop_up_to(last: int, by_iteration: dict[int, Any]) -> None:
+    """Remove what belongs to iterations up to `last`."""
+    for iteration in list(by_iteration):
+        if iteration <= last:
+            del by_iteration[iteration]
 
 
 class _Formation:
@@ -308,11 +304,12 @@ class _Formation:
 
     def __init__(self, echelonflow: EchelonFlow) -> None:
         self.name = echelonflow.name
-        self._flows = echelonflow.flows
+        self.flows = echelonflow.flows
         self._tardiness_s: list[tuple[int, Fraction]] = []
+        """By iteration, in their order."""
         self._distances_s: tuple[Fraction, ...] | None = None
-        self._starts: Gathering[FlowStart] = Gathering(self._flows)
-        self._finishes: Gathering[Fraction] = Gathering(self._flows)
+        self._starts: Gathering[Fraction] = Gathering(self.flows)
+        self._finishes: Gathering[Fraction] = Gathering(self.flows)
         self._switches: frozenset[str] = frozenset()
         self._has_distances = False
         self._has_tardiness = False
@@ -320,8 +317,8 @@ class _Formation:
 
     def place(self, paths: Mapping[str, Sequence[str]], numbered_by_sender: bool) -> None:
         """Note where its flows are seen from now on."""
-        first = {paths[flow][1] for flow in self._flows}
-        last = {paths[flow][-2] for flow in self._flows}
+        first = {paths[flow][1] for flow in self.flows}
+        last = {paths[flow][-2] for flow in self.flows}
         self._switches = frozenset(first | last)
         self._has_distances = len(first) == 1
         self._has_tardiness = numbered_by_sender or len(last) == 1
@@ -336,31 +333,40 @@ class _Formation:
         self._finishes.clear()
         self._begun_in = None
 
-    def start(self, iteration: int, flow: str, start: FlowStart) -> Mapping[str, FlowStart] | None:
-        """Return the starts of all flows, if this was the last."""
+    def start(
+        self,
+        iteration: int,
+        flow: str,
+        start_s: Fraction,
+    ) -> None:
+        """Note the start of a flow, and the distances if this was the last of its flows."""
         if not self._has_distances:
-            return None
+            return
         if self._begun_in is None:
             # If the switch began to follow a flow that was under way, its "first" packet is from
             # the middle.
             self._begun_in = iteration
         if iteration <= self._begun_in:
-            return None
-        starts = self._starts.put(iteration, flow, start)
-        if starts is None:
-            return None
-        head_s = starts[self._flows[0]].time_s
-        observed = tuple(starts[one].time_s - head_s for one in self._flows)
+            return
+        starts_s = self._starts.put(iteration, flow, start_s)
+        if starts_s is None:
+            return
+        head_s = starts_s[self.flows[0]]
+        observed_s = tuple(starts_s[name] - head_s for name in self.flows)
         if self._distances_s is None:
-            before = observed
-        else:
-            before = self._distances_s
-        self._distances_s = tuple(
-            b + SMOOTHING * (o - b) for b, o in zip(before, observed, strict=True)
-        )
-        return starts
+            self._distances_s = observed_s
+            return
+        smoothed_s = []
+        for before_s, latest_s in zip(self._distances_s, observed_s, strict=True):
+            smoothed_s.append(before_s + SMOOTHING * (latest_s - before_s))
+        self._distances_s = tuple(smoothed_s)
 
-    def finish(self, iteration: int, flow: str, tardiness_s: Fraction) -> Fraction | None:
+    def finish(
+        self,
+        iteration: int,
+        flow: str,
+        tardiness_s: Fraction,
+    ) -> Fraction | None:
         """Return the EchelonFlow's tardiness, if this was the last of its flows."""
         if not self._has_tardiness:
             return None
@@ -373,7 +379,8 @@ class _Formation:
         return late_s
 
     def view(self) -> EchelonFlowView:
-        return EchelonFlowView(tuple(late_s for _, late_s in self._tardiness_s), self._distances_s)
+        tardiness_s = tuple(late_s for _, late_s in self._tardiness_s)
+        return EchelonFlowView(tardiness_s, self._distances_s)
 
 
 class Gathering(Generic[T]):
@@ -385,12 +392,18 @@ class Gathering(Generic[T]):
 
     def __init__(self, flows: Sequence[str]) -> None:
         self._flows = tuple(flows)
-        self._kept = max(2, min(BEHIND, MAX_VALUES // len(self._flows)))
+        most_iterations = MAX_VALUES // len(self._flows)
+        self._kept = max(2, min(BEHIND, most_iterations))
         self._values: dict[int, dict[str, T] | None] = {}
         """The values by iteration; None for an iteration that was complete."""
         self._newest = -1
 
-    def put(self, iteration: int, flow: str, value: T) -> Mapping[str, T] | None:
+    def put(
+        self,
+        iteration: int,
+        flow: str,
+        value: T,
+    ) -> Mapping[str, T] | None:
         """Take a value, and return the values by flow if this was the last that was missing.
 
         The first of two values of a flow counts. A value that is too old, or belongs to an
@@ -400,8 +413,7 @@ class Gathering(Generic[T]):
             return None
         if iteration > self._newest:
             self._newest = iteration
-            for old in [one for one in self._values if one <= iteration - self._kept]:
-                del self._values[old]
+            _drop_up_to(iteration - self._kept, self._values)
         values = self._values.setdefault(iteration, {})
         if values is None or flow in values:
             return None
@@ -412,9 +424,7 @@ class Gathering(Generic[T]):
         return values
 
     def clear(self) -> None:
-        """Forget incomplete iterations: they would stay incomplete, or be mixed with values of
-        others.
-        """
+        """Forget incomplete iterations, which would stay so, or be mixed with values of others."""
         for iteration, values in self._values.items():
             if values is not None:
                 self._values[iteration] = None

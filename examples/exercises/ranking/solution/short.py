@@ -38,10 +38,10 @@ class Short:
     def queues(self) -> range:
         return range(self.lower, self.upper + 1)
 
-    def action(self, at: SwitchNumbers) -> RankingAction:
+    def action(self, switch: SwitchNumbers) -> RankingAction:
         content = ("short", self.limit_bytes, self.lower, self.upper)
         return RankingAction(
-            "short", {"profile": at.profile(content, lambda: self._profile(at.units))}
+            "short", {"profile": switch.profile(content, lambda: self._profile(switch.units))}
         )
 
     def _profile(self, units: Units) -> LevelProfile:

@@ -118,7 +118,13 @@ class PairFrames:
         self._before = _mac(address.dst_mac) + _mac(address.src_mac) + b"\x08\x00"
 
     def write(
-        self, opcode: int, psn: int, payload_bytes: int, message_bytes: int, *, asks: bool
+        self,
+        opcode: int,
+        psn: int,
+        payload_bytes: int,
+        message_bytes: int,
+        *,
+        asks: bool,
     ) -> bytes:
         """Return a packet of RDMA WRITE, whose first packet tells the length of the message.
 
@@ -133,12 +139,23 @@ class PairFrames:
             opcode, psn, target + bytes(payload_bytes + pad_bytes), pad_bytes, asks=asks
         )
 
-    def acknowledge(self, psn: int, syndrome: int, messages: int) -> bytes:
+    def acknowledge(
+        self,
+        psn: int,
+        syndrome: int,
+        messages: int,
+    ) -> bytes:
         """Return an acknowledgement, which also tells how many messages have arrived."""
         return self._frame(ACKNOWLEDGE, psn, _AETH.pack(syndrome << 24 | messages % NUMBERS))
 
     def _frame(
-        self, opcode: int, psn: int, rest: bytes, pad_bytes: int = 0, *, asks: bool = False
+        self,
+        opcode: int,
+        psn: int,
+        rest: bytes,
+        pad_bytes: int = 0,
+        *,
+        asks: bool = False,
     ) -> bytes:
         address = self.address
         number = self._identification

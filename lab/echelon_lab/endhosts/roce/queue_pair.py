@@ -53,7 +53,14 @@ class _Sent:
 
     __slots__ = ("asks", "message_bytes", "opcode", "payload_bytes")
 
-    def __init__(self, opcode: int, payload_bytes: int, message_bytes: int, *, asks: bool) -> None:
+    def __init__(
+        self,
+        opcode: int,
+        payload_bytes: int,
+        message_bytes: int,
+        *,
+        asks: bool,
+    ) -> None:
         self.opcode = opcode
         self.payload_bytes = payload_bytes
         self.message_bytes = message_bytes
@@ -112,8 +119,10 @@ class Requester:
 
     def write(self, now_ns: int, length_bytes: int) -> Sequence[bytes]:
         """Send `length_bytes` more, as messages of their own."""
-        whole, rest = divmod(length_bytes, self._settings.message_bytes)
-        self._to_write += [self._settings.message_bytes] * whole + [rest] * (rest > 0)
+        full, rest = divmod(length_bytes, self._settings.message_bytes)
+        self._to_write += [self._settings.message_bytes] * full
+        if rest:
+            self._to_write.append(rest)
         return self._send(now_ns)
 
     def on_packet(self, now_ns: int, packet: Packet) -> Sequence[bytes]:
@@ -121,7 +130,11 @@ class Requester:
         is_nak = packet.syndrome == NAK_SEQUENCE
         if not is_nak and packet.syndrome >> 5:
             return ()
-        acked = (packet.psn + (not is_nak) - self._first_psn - self._acked) % NUMBERS
+        # A negative acknowledgement names the first packet that is missing.
+        next_psn = packet.psn
+        if not is_nak:
+            next_psn = packet.psn + 1
+        acked = (next_psn - self._first_psn - self._acked) % NUMBERS
         if acked > len(self._unacked) or not (acked or is_nak):
             return ()
         for _ in range(acked):
@@ -133,8 +146,10 @@ class Requester:
             self.deadline_ns = now_ns + self._settings.timeout_ns
         else:
             self.deadline_ns = None
-        again = self._go_back() if is_nak else []
-        return again + self._send(now_ns)
+        resent = []
+        if is_nak:
+            resent = self._go_back()
+        return resent + self._send(now_ns)
 
     def on_deadline(self, now_ns: int) -> Sequence[bytes]:
         """Act on the deadline. Nothing happens before `deadline_ns`."""
@@ -206,7 +221,10 @@ class Responder:
     )
 
     def __init__(
-        self, address: QueuePairAddress, tally: PacketTally | None = None, first_psn: int = 0
+        self,
+        address: QueuePairAddress,
+        tally: PacketTally | None = None,
+        first_psn: int = 0,
     ) -> None:
         self._frames = PairFrames(address.reversed())
         self._tally = PacketTally() if tally is None else tally
@@ -240,5 +258,6 @@ class Responder:
             self._messages += packet.opcode in (WRITE_LAST, WRITE_ONLY)
             self.received_bytes += packet.payload_bytes
         if packet.asks:
-            return self._frames.acknowledge((self._expected - 1) % NUMBERS, ACK, self._messages)
+            last = (self._expected - 1) % NUMBERS
+            return self._frames.acknowledge(last, ACK, self._messages)
         return None

@@ -33,7 +33,10 @@ class RoceStack:
         packet = parse(frame)
         if packet is None:
             return False
-        end = (self.answered if packet.opcode == ACKNOWLEDGE else self.asked).get(packet.dst_pair)
+        ends = self.asked
+        if packet.opcode == ACKNOWLEDGE:
+            ends = self.answered
+        end = ends.get(packet.dst_pair)
         if end is None:
             return False
         end(now_ns, packet)

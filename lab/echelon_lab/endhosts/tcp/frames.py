@@ -91,11 +91,8 @@ class TcpAddress:
     @property
     def key(self) -> bytes:
         """The bytes that `KEY` cuts out of the frames of this direction."""
-        return (
-            _ipv4(self.src_ip)
-            + _ipv4(self.dst_ip)
-            + (self.src_port << 16 | self.dst_port).to_bytes(4, "big")
-        )
+        ports = self.src_port << 16 | self.dst_port
+        return _ipv4(self.src_ip) + _ipv4(self.dst_ip) + ports.to_bytes(4, "big")
 
 
 class Segment(NamedTuple):
@@ -162,7 +159,13 @@ class SegmentFrames:
 
     __slots__ = ("_ethernet", "_ports", "_stamped", "_sums", "address", "identification", "window")
 
-    def __init__(self, address: TcpAddress, window: int = 0xFFFF, *, stamped: bool = False) -> None:
+    def __init__(
+        self,
+        address: TcpAddress,
+        window: int = 0xFFFF,
+        *,
+        stamped: bool = False,
+    ) -> None:
         self.address = address
         self.window = window
         """The window field of all frames but SYNs, already scaled."""
@@ -195,22 +198,26 @@ class SegmentFrames:
     ) -> bytes:
         """Return a segment with `length_bytes` of payload. Numbers are modulo 2^32. Stamps that are
         not agreed on are left out."""
+        options = b""
+        option_sum = 0
         if self._stamped:
             options = _STAMPS.pack(_STAMP_OPTION, stamp, echo)
-        else:
-            options = b""
-        if self._stamped:
             option_sum = _STAMP_OPTION + stamp + echo
-        else:
-            option_sum = 0
         return self._build(seq, ack, flags, self.window, options, option_sum, length_bytes, ecn)
 
-    def build_syn(self, seq: int, ack: int, flags: int, options: Options, window: int) -> bytes:
+    def build_syn(
+        self,
+        seq: int,
+        ack: int,
+        flags: int,
+        options: Options,
+        window: int,
+    ) -> bytes:
         """Return a segment without payload but with options. `window` is never scaled here."""
         packed = options.pack()
-        option_sum = sum(
-            int.from_bytes(packed[at : at + 2], "big") for at in range(0, len(packed), 2)
-        )
+        option_sum = 0
+        for start in range(0, len(packed), 2):
+            option_sum += int.from_bytes(packed[start : start + 2], "big")
         return self._build(seq, ack, flags, window, packed, option_sum)
 
     def _build(
@@ -229,17 +236,10 @@ class SegmentFrames:
         header_bytes = 20 + len(options)
         total = 20 + header_bytes + length_bytes
         offset_and_flags = header_bytes // 4 << 12 | flags
-        ip_sum = self._sums[0] + ecn + total + number
-        tcp_sum = (
-            self._sums[1]
-            + header_bytes
-            + length_bytes
-            + seq
-            + ack
-            + offset_and_flags
-            + window
-            + option_sum
-        )
+        ip_sum, tcp_sum = self._sums
+        ip_sum += ecn + total + number
+        tcp_sum += header_bytes + length_bytes
+        tcp_sum += seq + ack + offset_and_flags + window + option_sum
         numbers = _AFTER_LENGTH.pack(
             number,
             _DO_NOT_FRAGMENT,
@@ -253,14 +253,8 @@ class SegmentFrames:
             -tcp_sum % 0xFFFF,
             0,
         )
-        frame = (
-            self._ethernet
-            + bytes([0x45, ecn])
-            + total.to_bytes(2, "big")
-            + numbers
-            + options
-            + bytes(length_bytes)
-        )
+        begin = self._ethernet + bytes([0x45, ecn]) + total.to_bytes(2, "big")
+        frame = begin + numbers + options + bytes(length_bytes)
         return frame.ljust(MIN_FRAME_BYTES, b"\0")
 
 
@@ -280,7 +274,7 @@ def parse_options(frame: bytes) -> Options:
     everything after it.
     """
     options = frame[HEADER_BYTES : ETHERNET_BYTES + 20 + (frame[46] >> 4) * 4]
-    found: dict[int, bytes] = {}
+    by_kind: dict[int, bytes] = {}
     while options:
         kind = options[0]
         if kind == 1:
@@ -288,15 +282,24 @@ def parse_options(frame: bytes) -> Options:
             continue
         if kind == 0 or len(options) < 2 or not 2 <= options[1] <= len(options):
             break
-        found[kind] = options[2 : options[1]]
+        by_kind[kind] = options[2 : options[1]]
         options = options[options[1] :]
-    mss = found.get(2, b"")
-    scale = found.get(3, b"")
-    stamps = found.get(8, b"")
+    mss = by_kind.get(2, b"")
+    scale = by_kind.get(3, b"")
+    stamps = by_kind.get(8, b"")
+    mss_bytes = None
+    if len(mss) == 2:
+        mss_bytes = int.from_bytes(mss, "big")
+    window_shift = None
+    if len(scale) == 1:
+        window_shift = min(scale[0], MAX_WINDOW_SCALE)
+    read_stamps = None
+    if len(stamps) == 8:
+        read_stamps = _READ_STAMPS.unpack(stamps)
     return Options(
-        int.from_bytes(mss, "big") if len(mss) == 2 else None,
-        min(scale[0], MAX_WINDOW_SCALE) if len(scale) == 1 else None,
-        _READ_STAMPS.unpack(stamps) if len(stamps) == 8 else None,
+        mss_bytes=mss_bytes,
+        window_scale=window_shift,
+        stamps=read_stamps,
     )
 
 

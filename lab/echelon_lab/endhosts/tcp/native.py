@@ -38,10 +38,10 @@ class NativeTcp:
         self._ffi, self.library, _ = _library()
         ffi = self._ffi
         network = ends.network
-        made = self.library.tcp_new(
+        run = self.library.tcp_new(
             network_in_c(ffi, network.clock), network.when_told(self._on_told, once=False)
         )
-        self.run = ffi.gc(not_null(made), self.library.tcp_free)
+        self.run = ffi.gc(not_null(run), self.library.tcp_free)
         """The structure in C."""
         self._notice = self.library.tcp_told(self.run)
         self._connections: dict[int, NativeConnection] = {}
@@ -52,13 +52,14 @@ class NativeTcp:
             nic = ffi.cast("void *", network.nic(name))
             mac = bytes.fromhex(host.mac.replace(":", ""))
             ipv4 = IPv4Address(host.ipv4).packed
-            self._hosts[name] = not_null(self.library.tcp_add_host(self.run, nic, mac, ipv4))
-            ends.pass_on(name, deliver, self._address(self._hosts[name]))
+            in_c = not_null(self.library.tcp_add_host(self.run, nic, mac, ipv4))
+            self._hosts[name] = in_c
+            ends.pass_on(name, deliver, self._address(in_c))
 
     def has(self, between: tuple[str, str], ports: tuple[int, int]) -> bool:
         """Return whether there is a connection between these ports of two hosts."""
-        src, dst = between
-        return bool(self.library.tcp_is_taken(self._hosts[src], self._hosts[dst], *ports))
+        src, dst = (self._hosts[host] for host in between)
+        return bool(self.library.tcp_is_taken(src, dst, *ports))
 
     def connect(
         self,
@@ -73,12 +74,12 @@ class NativeTcp:
         (`echelon_lab.endhosts.tcp.stack.Connection`).
         """
         src, dst = between
+        # Kept here, because connections in C point to them.
         in_c = self._settings.get(settings)
         if in_c is None:
             in_c = self._settings[settings] = self._new_settings(settings)
-        number = self.library.tcp_connect(
-            self._hosts[src], self._hosts[dst], *ports, in_c, counters
-        )
+        source = self._hosts[src]
+        number = self.library.tcp_connect(source, self._hosts[dst], *ports, in_c, counters)
         if not number:
             raise MemoryError
         connection = self._connections[number] = NativeConnection(self, number, on_lost, on_gone)
@@ -90,7 +91,7 @@ class NativeTcp:
 
     def _new_settings(self, settings: TcpSettings) -> Any:
         factor = settings.aggressiveness
-        made: dict[str, float] = {
+        fields: dict[str, float] = {
             "mss_bytes": settings.mss_bytes,
             "min_rto_ns": settings.min_rto_ns,
             "receive_window_bytes": settings.receive_window_bytes,
@@ -100,12 +101,12 @@ class NativeTcp:
             "is_mltcp": factor is not None,
         }
         if factor is not None:
-            made |= {
+            fields |= {
                 "iteration_bytes": factor.iteration_bytes,
                 "slope": factor.slope,
                 "intercept": factor.intercept,
             }
-        return self._ffi.new("tcp_settings *", made)
+        return self._ffi.new("tcp_settings *", fields)
 
     def new_counters(self) -> TcpCounters:
         """Return counters, for `tally_of`."""
@@ -128,11 +129,12 @@ class NativeConnection:
 
     __slots__ = (
         "_awaited",
+        "_library",
         "_number",
         "_on_gone",
         "_on_lost",
         "_received_bytes",
-        "_tcp",
+        "_run",
         "_written",
     )
 
@@ -143,28 +145,30 @@ class NativeConnection:
         on_lost: Callable[[], None],
         on_gone: Callable[[], None] | None,
     ) -> None:
-        self._tcp = tcp
+        self._library = tcp.library
+        self._run = tcp.run
         self._number = number
         self._on_lost = on_lost
         self._on_gone = on_gone
         self._awaited: deque[tuple[int, Callable[[], None]]] = deque()
         """Pairs of (bytes, what to call when they have been received), ascending."""
         self._written = 0
-        self._received_bytes: int | None = None  # in the end
+        # Only in the end: until then C knows it.
+        self._received_bytes: int | None = None
 
     @property
     def received_bytes(self) -> int:
         if self._received_bytes is not None:
             return self._received_bytes
-        return int(self._tcp.library.tcp_received(self._tcp.run, self._number))
+        return int(self._library.tcp_received(self._run, self._number))
 
     def open(self) -> None:
         """Begin with a handshake."""
-        self._tcp.library.tcp_open(self._tcp.run, self._number)
+        self._library.tcp_open(self._run, self._number)
 
     def establish(self) -> None:
         """Begin as if the handshake had been before time began."""
-        self._tcp.library.tcp_establish(self._tcp.run, self._number)
+        self._library.tcp_establish(self._run, self._number)
 
     def write(self, length_bytes: int, on_received: Callable[[], None] | None = None) -> None:
         """Write `length_bytes` more; call `on_received` when they and all bytes before them have
@@ -173,16 +177,17 @@ class NativeConnection:
         self._written += length_bytes
         if on_received is not None:
             self._awaited.append((self._written, on_received))
+            # C tells of one position at a time, the next.
             if len(self._awaited) == 1:
                 self._await()
-        self._tcp.library.tcp_write(self._tcp.run, self._number, length_bytes, False)
+        self._library.tcp_write(self._run, self._number, length_bytes, False)
 
     def close(self) -> None:
         """Close: nothing more will be written.
 
         When all is acknowledged, the connection is gone at both ends.
         """
-        self._tcp.library.tcp_write(self._tcp.run, self._number, 0, True)
+        self._library.tcp_write(self._run, self._number, 0, True)
 
     def receive(self, received_bytes: int) -> None:
         """Take note that so many bytes have arrived, and that some were waited for."""
@@ -201,7 +206,8 @@ class NativeConnection:
             self._on_lost()
 
     def _await(self) -> None:
-        self._tcp.library.tcp_await(self._tcp.run, self._number, self._awaited[0][0])
+        position, _ = self._awaited[0]
+        self._library.tcp_await(self._run, self._number, position)
 
 
 def tally_of(counters: TcpCounters) -> TcpTally:

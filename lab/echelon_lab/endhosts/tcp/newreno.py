@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Above any window: slow start lasts until the first sign of congestion.
 _NO_THRESHOLD = 1 << 62
 
 
@@ -29,10 +30,10 @@ class NewReno:
             self.initial = initial_bytes
         self.cwnd = self.initial
         self.ssthresh = _NO_THRESHOLD
-        self._counted = (
-            0  # bytes acknowledged towards the next segment of growth, in congestion avoidance
-        )
-        self._before = 0  # the threshold to restore if a loss turns out to be none
+        # Bytes acknowledged towards the next segment of growth, in congestion avoidance.
+        self._counted = 0
+        # The threshold to restore if a loss turns out to be none.
+        self._before = 0
 
     def grow(self, acked_bytes: int, total_bytes: int) -> None:
         """Grow: new data was acknowledged while the window was what held the sender back.
@@ -66,6 +67,7 @@ class NewReno:
 
     def deflate(self, acked_bytes: int) -> None:
         """Deflate the window after a partial acknowledgement."""
+        # RFC 6582, 3.2: one segment is added back for the one that has left the network.
         self.cwnd = max(self.cwnd - acked_bytes, self._mss)
         if acked_bytes >= self._mss:
             self.cwnd += self._mss
@@ -74,15 +76,18 @@ class NewReno:
         """Leave fast recovery after the full acknowledgement, without a burst if little is in
         flight.
         """
-        self.cwnd = min(self.ssthresh, max(flight_bytes, self._mss) + self._mss)
+        flight_bytes = max(flight_bytes, self._mss)
+        self.cwnd = min(self.ssthresh, flight_bytes + self._mss)
 
-    def time_out(self, flight_bytes: int, again: bool) -> None:
+    def time_out(self, flight_bytes: int, is_repeated: bool) -> None:
         """React to a time-out.
 
-        `again` marks the same segment once more, which says nothing new about the path.
+        `is_repeated` says that the same segment timed out before, which is nothing new about the
+        path.
         """
-        if not again:
+        if not is_repeated:
             self._shrink(flight_bytes)
+        # The loss window of RFC 5681, 3.1.
         self.cwnd = self._mss
 
     def undo(self, flight_bytes: int) -> None:
@@ -100,6 +105,7 @@ class NewReno:
         self.cwnd = min(self.cwnd, self.initial)
 
     def _shrink(self, flight_bytes: int) -> None:
+        # RFC 4015 restores this, and equation 4 of RFC 5681 halves what is in flight.
         self._before = max(flight_bytes, self.ssthresh)
         self.ssthresh = max(flight_bytes // 2, 2 * self._mss)
         self._counted = 0
@@ -120,7 +126,7 @@ class Aggressiveness:
     slope: float = 1.75
     intercept: float = 0.25
 
-    def at(self, acked_bytes: int) -> float:
+    def growth(self, acked_bytes: int) -> float:
         """Return F when `acked_bytes` have been acknowledged since the connection began."""
         if self.iteration_bytes:
             done = acked_bytes % self.iteration_bytes
@@ -137,7 +143,10 @@ class MltcpWindow(NewReno):
     __slots__ = ("_aggressiveness",)
 
     def __init__(
-        self, aggressiveness: Aggressiveness, mss_bytes: int, initial_bytes: int | None = None
+        self,
+        aggressiveness: Aggressiveness,
+        mss_bytes: int,
+        initial_bytes: int | None = None,
     ) -> None:
         super().__init__(mss_bytes, initial_bytes)
         self._aggressiveness = aggressiveness
@@ -145,10 +154,11 @@ class MltcpWindow(NewReno):
     def grow(self, acked_bytes: int, total_bytes: int) -> None:
         """Grow by F times what NewReno would in congestion avoidance."""
         if self.cwnd >= self.ssthresh:
-            acked_bytes = round(acked_bytes * self._aggressiveness.at(total_bytes))
+            acked_bytes = round(acked_bytes * self._aggressiveness.growth(total_bytes))
         super().grow(acked_bytes, total_bytes)
 
 
+# RFC 6298: a second before the first measurement (2.1), and never more than a minute (2.5).
 INITIAL_NS = 1_000_000_000
 MAX_NS = 60_000_000_000
 
@@ -168,7 +178,9 @@ class RetransmissionTimer:
     @property
     def srtt_ns(self) -> int | None:
         """The smoothed round-trip time; None before the first measurement."""
-        return None if self._srtt_ns < 0 else self._srtt_ns
+        if self._srtt_ns < 0:
+            return None
+        return self._srtt_ns
 
     def measure(self, rtt_ns: int) -> None:
         """Take the round trip of a segment that was sent once (Karn's rule)."""
@@ -177,6 +189,7 @@ class RetransmissionTimer:
             self._srtt_ns = rtt_ns
             self._rttvar_ns = rtt_ns // 2
         else:
+            # The gains of RFC 6298, 2.3. The deviation is from the mean before this measurement.
             self._rttvar_ns = (3 * self._rttvar_ns + abs(srtt_ns - rtt_ns)) // 4
             self._srtt_ns = (7 * srtt_ns + rtt_ns) // 8
         self.settle()
@@ -184,7 +197,8 @@ class RetransmissionTimer:
     def settle(self) -> None:
         """Forget earlier time-outs: what was sent is acknowledged."""
         if self._srtt_ns >= 0:
-            self.rto_ns = min(max(self._srtt_ns + 4 * self._rttvar_ns, self._min_ns), MAX_NS)
+            rto_ns = self._srtt_ns + 4 * self._rttvar_ns
+            self.rto_ns = min(max(rto_ns, self._min_ns), MAX_NS)
 
     def back_off(self) -> None:
         """Double the time-out after it has expired."""

@@ -226,7 +226,10 @@ class TcpSender:
         return self._on_written(now_ns)
 
     def on_segment(
-        self, now_ns: int, segment: Segment, options: Options | None = None
+        self,
+        now_ns: int,
+        segment: Segment,
+        options: Options | None = None,
     ) -> Sequence[bytes]:
         """Take a segment of the peer. `options` are given if it is a SYN."""
         flags = segment.flags
@@ -268,7 +271,7 @@ class TcpSender:
             return [self._syn(now_ns)]
         if self._highest == self._una:
             return [self._probe(now_ns)]
-        self._congestion.time_out(self._highest - self._una, again=self._lossy)
+        self._congestion.time_out(self._highest - self._una, is_repeated=self._lossy)
         if not self._lossy:
             self._lossy = True
             self._doubted = stamp_of(now_ns)
@@ -284,13 +287,20 @@ class TcpSender:
 
     def _syn(self, now_ns: int) -> bytes:
         window = self._settings.receive_window_bytes
-        flags = SYN | ECE | CWR if self._settings.ecn else SYN
+        flags = SYN
+        if self._settings.ecn:
+            flags = SYN | ECE | CWR
         # The announced size is without options, as RFC 6691 has it.
         mss = self._settings.mss_bytes + STAMP_BYTES
         options = Options(mss, window_scale(window), (stamp_of(now_ns), 0))
         return self._frames.build_syn(self._isn, 0, flags, options, min(window, 0xFFFF))
 
-    def _on_syn_ack(self, now_ns: int, segment: Segment, options: Options) -> Sequence[bytes]:
+    def _on_syn_ack(
+        self,
+        now_ns: int,
+        segment: Segment,
+        options: Options,
+    ) -> Sequence[bytes]:
         if segment.ack != self._isn + 1 & _WRAP:
             return ()
         if segment.flags & RST:
@@ -313,11 +323,19 @@ class TcpSender:
         self._peer_scale = options.window_scale or 0
         self._peer_window = segment.window
         ecn = self._settings.ecn and segment.flags & (ECE | CWR) == ECE
-        self._establish(now_ns, segment.seq + 1 & _WRAP, ecn, stamped=options.stamps is not None)
+        stamped = options.stamps is not None
+        self._establish(now_ns, segment.seq + 1 & _WRAP, ecn, stamped=stamped)
         frames = self._send(now_ns)
         return frames or [self._ack(now_ns)]
 
-    def _establish(self, now_ns: int, acked_of_peer: int, ecn: bool, *, stamped: bool) -> None:
+    def _establish(
+        self,
+        now_ns: int,
+        acked_of_peer: int,
+        ecn: bool,
+        *,
+        stamped: bool,
+    ) -> None:
         self._state = _State.ESTABLISHED
         self._frames.agree(stamped=stamped)
         self._acked_of_peer = acked_of_peer
@@ -358,18 +376,20 @@ class TcpSender:
         ack = self._acked_of_peer
         stamp = stamp_of(now_ns)
         echo = self._peer_stamp
-        at = start
-        while at < last:
-            length = min(mss, end - at)
-            if at + length > limit:
-                break  # a whole segment or nothing: no silly windows
+        position = start
+        while position < last:
+            length = min(mss, end - position)
+            if position + length > limit:
+                # A whole segment or nothing: no silly windows.
+                break
             flags = ACK
-            if at + length == end:
-                flags |= PSH if length else 0
+            if position + length == end:
+                if length:
+                    flags |= PSH
                 if self._closing:
                     flags |= FIN
             ecn = NOT_ECT
-            if at < highest:
+            if position < highest:
                 self._tally.retransmitted += 1
             elif self._ecn and length:
                 # Retransmissions do not carry it (RFC 3168, 6.1.5).
@@ -377,49 +397,63 @@ class TcpSender:
                 if self._cwr:
                     self._cwr = False
                     flags |= CWR
-            out.append(frames.build(base + at & _WRAP, ack, flags, length, ecn, stamp, echo))
-            at += length + (flags & FIN)
+            out.append(frames.build(base + position & _WRAP, ack, flags, length, ecn, stamp, echo))
+            position += length + (flags & FIN)
         if not out:
-            if at == una and self.deadline_ns is None:
-                self.deadline_ns = (
-                    now_ns + self._timer.rto_ns
-                )  # the peer's window is closed: ask it
+            if position == una and self.deadline_ns is None:
+                # The peer's window is closed: ask it.
+                self.deadline_ns = now_ns + self._timer.rto_ns
             return out
-        self._next = at
-        if at > highest:
-            self._highest = at
+        self._next = position
+        if position > highest:
+            self._highest = position
             if self._timed_to < 0 and start >= highest:
-                self._timed_to = min(at, start + mss)
+                self._timed_to = min(position, start + mss)
                 self._timed_at_ns = now_ns
         if self.deadline_ns is None:
             self.deadline_ns = now_ns + self._timer.rto_ns
         self._last_sent_ns = now_ns
         return out
 
-    def _segment(self, now_ns: int, at: int) -> bytes:
-        """Return the bytes at `at` once more, up to a whole segment."""
-        length = max(0, min(self._mss, self._end - at))
+    def _segment(self, now_ns: int, position: int) -> bytes:
+        """Return the bytes from `position` on once more, up to a whole segment."""
+        length = max(0, min(self._mss, self._end - position))
         flags = ACK
-        if at + length == self._end:
-            flags |= PSH if length else 0
+        if position + length == self._end:
+            if length:
+                flags |= PSH
             if self._closing and self._highest > self._end:
                 flags |= FIN
-        return self._build(now_ns, at, flags, length)
+        return self._build(now_ns, position, flags, length)
 
     def _probe(self, now_ns: int) -> bytes:
         """Return a byte into a closed window (RFC 9293, 3.8.6.1)."""
         self._next = self._una + 1
         self._highest = max(self._highest, self._next)
         length = min(1, self._end - self._una)
-        return self._build(now_ns, self._una, ACK if length else ACK | FIN, length)
+        flags = ACK
+        if not length:
+            flags |= FIN
+        return self._build(now_ns, self._una, flags, length)
 
     def _ack(self, now_ns: int) -> bytes:
         return self._build(now_ns, self._next, ACK, 0)
 
-    def _build(self, now_ns: int, at: int, flags: int, length: int) -> bytes:
-        seq = self._isn + 1 + at & _WRAP
+    def _build(
+        self,
+        now_ns: int,
+        position: int,
+        flags: int,
+        length: int,
+    ) -> bytes:
+        seq = self._isn + 1 + position & _WRAP
         return self._frames.build(
-            seq, self._acked_of_peer, flags, length, stamp=stamp_of(now_ns), echo=self._peer_stamp
+            seq,
+            self._acked_of_peer,
+            flags,
+            length,
+            stamp=stamp_of(now_ns),
+            echo=self._peer_stamp,
         )
 
     # -- acknowledgements --------------------------------------------------------------------------
@@ -447,7 +481,8 @@ class TcpSender:
         if acked:
             if self._doubted is not None:
                 self._judge(segment)
-            return self._on_progress(now_ns, acked, marked=self._ecn and segment.flags & ECE != 0)
+            marked = self._ecn and segment.flags & ECE != 0
+            return self._on_progress(now_ns, acked, marked=marked)
         if self._highest == una or segment.length_bytes or segment.flags & FIN:
             return ()
         if opened:
@@ -470,7 +505,13 @@ class TcpSender:
             self._next = self._highest
             self._congestion.undo(self._highest - self._una)
 
-    def _on_progress(self, now_ns: int, acked: int, *, marked: bool) -> Sequence[bytes]:
+    def _on_progress(
+        self,
+        now_ns: int,
+        acked: int,
+        *,
+        marked: bool,
+    ) -> Sequence[bytes]:
         una = self._una + acked
         congestion = self._congestion
         flight = self._next - self._una

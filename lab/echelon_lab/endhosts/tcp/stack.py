@@ -40,7 +40,12 @@ _SHORTEST = 54
 
 
 class _End(Protocol):
-    def on_segment(self, now_ns: int, segment: Segment, frame: bytes) -> None: ...
+    def on_segment(
+        self,
+        now_ns: int,
+        segment: Segment,
+        frame: bytes,
+    ) -> None: ...
 
 
 class TcpStack:
@@ -93,7 +98,7 @@ class MovingCall:
         pending_ns = self._pending_ns
         if deadline_ns is not None and (pending_ns is None or deadline_ns < pending_ns):
             self._pending_ns = deadline_ns
-            self._clock.at(deadline_ns, self._ring, deadline_ns)
+            self._clock.call_at(deadline_ns, self._ring, deadline_ns)
 
     def _ring(self, deadline_ns: int) -> None:
         if deadline_ns == self._pending_ns:
@@ -104,13 +109,23 @@ class MovingCall:
 class _SendingEnd:
     __slots__ = ("_alarm", "_connection", "sender", "stack")
 
-    def __init__(self, stack: TcpStack, sender: TcpSender, connection: Connection) -> None:
+    def __init__(
+        self,
+        stack: TcpStack,
+        sender: TcpSender,
+        connection: Connection,
+    ) -> None:
         self.stack = stack
         self.sender = sender
         self._connection = connection
         self._alarm = MovingCall(stack.clock, self._on_deadline)
 
-    def on_segment(self, now_ns: int, segment: Segment, frame: bytes) -> None:
+    def on_segment(
+        self,
+        now_ns: int,
+        segment: Segment,
+        frame: bytes,
+    ) -> None:
         sender = self.sender
         if segment.flags & SYN:
             options = parse_options(frame)
@@ -145,7 +160,12 @@ class _ReceivingEnd:
         """Pairs of (bytes, what to call when they have been received), ascending."""
         self._alarm = MovingCall(stack.clock, self._on_deadline)
 
-    def on_segment(self, now_ns: int, segment: Segment, frame: bytes) -> None:
+    def on_segment(
+        self,
+        now_ns: int,
+        segment: Segment,
+        frame: bytes,
+    ) -> None:
         receiver = self.receiver
         if segment.flags & SYN:
             options = parse_options(frame)
@@ -206,7 +226,8 @@ class Connection:
 
     def open(self) -> None:
         """Begin with a handshake."""
-        self._sending.transmit(self._sending.sender.open(self._sending.stack.clock.now_ns))
+        end = self._sending
+        end.transmit(end.sender.open(end.stack.clock.now_ns))
 
     def establish(self) -> None:
         """Begin as if the handshake had been before time began."""
@@ -230,7 +251,8 @@ class Connection:
 
         When all is acknowledged, the connection is gone at both ends.
         """
-        self._sending.transmit(self._sending.sender.close(self._sending.stack.clock.now_ns))
+        end = self._sending
+        end.transmit(end.sender.close(end.stack.clock.now_ns))
 
     def on_end(self) -> None:
         """Take the connection's end: everything is acknowledged, or it was given up."""
@@ -317,7 +339,10 @@ class TcpReceiver:
         )
 
     def on_segment(
-        self, now_ns: int, segment: Segment, options: Options | None = None
+        self,
+        now_ns: int,
+        segment: Segment,
+        options: Options | None = None,
     ) -> bytes | None:
         """Take a segment. `options` are given if it is a SYN."""
         ecn, length, identification, seq, _, flags, _, stamp, _ = segment
@@ -367,24 +392,39 @@ class TcpReceiver:
             return None
         return self._ack(now_ns)
 
-    def _on_syn(self, now_ns: int, segment: Segment, options: Options) -> bytes:
+    def _on_syn(
+        self,
+        now_ns: int,
+        segment: Segment,
+        options: Options,
+    ) -> bytes:
         window = self._settings.receive_window_bytes
         if not self._connected:
-            if options.window_scale is None:
-                scale = 0
-            else:
+            scale = 0
+            if options.window_scale is not None:
                 scale = window_scale(window)
-            ecn = self._settings.ecn and segment.flags & (ECE | CWR) == ECE | CWR
+            asks_for_ecn = segment.flags & (ECE | CWR) == ECE | CWR
+            ecn = self._settings.ecn and asks_for_ecn
             self._connect(segment.seq, scale, ecn, stamped=options.stamps is not None)
-        mine = Options(
-            self._settings.mss_bytes + STAMP_BYTES,
-            None if options.window_scale is None else window_scale(window),
-            None if options.stamps is None else (stamp_of(now_ns), options.stamps[0]),
-        )
-        flags = SYN | ACK | ECE if self._ecn else SYN | ACK
+        own_scale = own_stamps = None
+        if options.window_scale is not None:
+            own_scale = window_scale(window)
+        if options.stamps is not None:
+            own_stamps = stamp_of(now_ns), options.stamps[0]
+        mine = Options(self._settings.mss_bytes + STAMP_BYTES, own_scale, own_stamps)
+        flags = SYN | ACK
+        if self._ecn:
+            flags |= ECE
         return self._frames.build_syn(self._isn, self._base, flags, mine, min(window, 0xFFFF))
 
-    def _connect(self, peer_isn: int, scale: int, ecn: bool, *, stamped: bool) -> None:
+    def _connect(
+        self,
+        peer_isn: int,
+        scale: int,
+        ecn: bool,
+        *,
+        stamped: bool,
+    ) -> None:
         self._connected = True
         self._frames.agree(stamped=stamped)
         self._base = peer_isn + 1 & _WRAP
@@ -419,7 +459,13 @@ class TcpReceiver:
         self._unanswered = 0
         self.deadline_ns = None
         acked = self._base + self.received_bytes + self.ended & _WRAP
-        flags = ACK | ECE if self._ce else ACK
+        flags = ACK
+        if self._ce:
+            flags = ACK | ECE
         return self._frames.build(
-            self._isn + 1 & _WRAP, acked, flags, stamp=stamp_of(now_ns), echo=self._recent
+            self._isn + 1 & _WRAP,
+            acked,
+            flags,
+            stamp=stamp_of(now_ns),
+            echo=self._recent,
         )

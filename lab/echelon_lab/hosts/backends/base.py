@@ -52,14 +52,14 @@ class NamespaceFabric(HostFabric):
             interfaces = {host: self.host_interface(host) for host in self._hosts}
             addresses = address_setups(self._fabric, interfaces)
             neighbours = neighbour_setups(self._fabric, interfaces)
-            run_batches(
-                [
+            batches = []
+            for host, held in self._hosts.items():
+                batches.append(
                     Batch([*addresses[host], *neighbours[host]], f"host {host}", held.descriptor)
-                    for host, held in self._hosts.items()
-                ]
-            )
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
-                ends = [(here, interface) for interface in self._switch_interfaces()]
+                )
+            run_batches(batches)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outside:
+                ends = [(outside, interface) for interface in self._switch_interfaces()]
                 ends += [
                     (held.inside, self.host_interface(host)) for host, held in self._hosts.items()
                 ]
@@ -74,7 +74,11 @@ class NamespaceFabric(HostFabric):
         return ("nsenter", f"--net=/proc/{os.getpid()}/fd/{self._hosts[host].descriptor}", "--")
 
     def _switch_interfaces(self) -> Sequence[str]:
-        return [name for (node, _), name in self._names.items() if node in self._fabric.switches]
+        names = []
+        for (node, _), name in self._names.items():
+            if node in self._fabric.switches:
+                names.append(name)
+        return names
 
     def _descriptors(self) -> Sequence[int]:
         return [held.descriptor for held in self._hosts.values()]
@@ -83,14 +87,11 @@ class NamespaceFabric(HostFabric):
         lines = []
         for cable in self._fabric.cables:
             # The host's end is made in the host's namespace, the switch's end in this one.
+            near, far = cable.a, cable.b
             if cable.a.node in self._hosts:
-                here = cable.b
-                there = cable.a
-            else:
-                here = cable.a
-                there = cable.b
+                near, far = cable.b, cable.a
             lines.append(
-                f"link add {self._end(here)} group {self._group} type veth peer {self._end(there)}"
+                f"link add {self._end(near)} group {self._group} type veth peer {self._end(far)}"
             )
         return [*lines, *(f"link set {interface} up" for interface in self._switch_interfaces())]
 

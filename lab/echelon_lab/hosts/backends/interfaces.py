@@ -76,7 +76,9 @@ def _visit(paths: Sequence[str | None]) -> Sequence[HeldNamespace]:
                     os.open(_OWN, os.O_RDONLY), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
                 )
             except OSError as error:
-                verb = "made" if path is None else "entered"
+                verb = "entered"
+                if path is None:
+                    verb = "made"
                 raise RunError(
                     f"a network namespace cannot be {verb}: {error.strerror} (run it as root)"
                 ) from None
@@ -143,12 +145,12 @@ def run_batches(batches: Sequence[Batch]) -> None:
             pass
 
 
-def _reason(said: str, lines: Sequence[str]) -> str:
+def _reason(text: str, lines: Sequence[str]) -> str:
     """Return the line that failed, which `ip` names as `Command failed -:LINE`, and the reason."""
-    *reasons, last = said.strip().splitlines() or [""]
+    *reasons, last = text.strip().splitlines() or [""]
     number = last.rpartition(":")[2]
     if not number.isdecimal() or not 0 < int(number) <= len(lines):
-        return " ".join(said.split()) or "ip failed without a reason"
+        return " ".join(text.split()) or "ip failed without a reason"
     return f"ip {lines[int(number) - 1]}: {' '.join(reasons)}"
 
 
@@ -169,14 +171,14 @@ def address_setups(fabric: Fabric, interfaces: Mapping[str, str]) -> Setups:
 
     They have their MAC addresses already.
     """
-    return {
-        host: (
+    commands = {}
+    for host, interface in interfaces.items():
+        commands[host] = (
             "link set lo up",
             f"address add {address(fabric, host)} dev {interface}",
             f"link set {interface} up",
         )
-        for host, interface in interfaces.items()
-    }
+    return commands
 
 
 def neighbour_setups(fabric: Fabric, interfaces: Mapping[str, str]) -> Setups:
@@ -185,23 +187,22 @@ def neighbour_setups(fabric: Fabric, interfaces: Mapping[str, str]) -> Setups:
 
     The interfaces must have their addresses.
     """
-    networks = {host: str(IPv4Interface(address(fabric, host)).network) for host in fabric.hosts}
+    networks = {}
+    for host in fabric.hosts:
+        networks[host] = str(IPv4Interface(address(fabric, host)).network)
     different = sorted(set(networks.values()))
-    return {
-        host: [
-            *(
-                f"route replace {network} dev {interface}"
-                for network in different
-                if network != networks[host]
-            ),
-            *(
-                f"neighbour replace {other.ipv4} lladdr {other.mac} dev {interface} nud permanent"
-                for name, other in fabric.hosts.items()
-                if name != host
-            ),
-        ]
-        for host, interface in interfaces.items()
-    }
+    commands: dict[str, list[str]] = {}
+    for host, interface in interfaces.items():
+        commands[host] = []
+        for network in different:
+            if network != networks[host]:
+                commands[host].append(f"route replace {network} dev {interface}")
+        for name, other in fabric.hosts.items():
+            if name != host:
+                commands[host].append(
+                    f"neighbour replace {other.ipv4} lladdr {other.mac} dev {interface} nud permanent"
+                )
+    return commands
 
 
 MAX_NAME = 15
@@ -257,7 +258,10 @@ class HostFabric(ABC):
 
     def interfaces(self, switch: str) -> Mapping[int, str]:
         """Return the interfaces of a switch, by port, in the namespace that this was entered in."""
-        return {port: self._names[switch, port] for port in sorted(self._fabric.ports[switch])}
+        interfaces = {}
+        for port in sorted(self._fabric.ports[switch]):
+            interfaces[port] = self._names[switch, port]
+        return interfaces
 
     def host_interface(self, host: str) -> str:
         """Return the name of the host's one interface, in its namespace."""

@@ -99,7 +99,10 @@ class MininetFabric(HostFabric):
         Mininet.inited = True
         with ExitStack() as building:
             net = Mininet(
-                topo=FabricTopo(self._fabric), switch=PassiveSwitch, controller=None, build=False
+                topo=FabricTopo(self._fabric),
+                switch=PassiveSwitch,
+                controller=None,
+                build=False,
             )
             building.callback(net.stop)
             try:

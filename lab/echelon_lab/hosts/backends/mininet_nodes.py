@@ -69,14 +69,15 @@ class FabricTopo(Topo):  # type: ignore[misc]
             # Mininet cannot make a datapath id, which is not used here, from a name without digits.
             self.addSwitch(switch.name, dpid=f"{switch.device_id:x}")
 
-        def end(number: int, at: LinkEnd) -> Mapping[str, object]:
-            out: dict[str, object] = {
-                f"port{number}": at.port,
-                f"intfName{number}": names[at.node, at.port],
+        def end(number: int, link_end: LinkEnd) -> Mapping[str, object]:
+            node = link_end.node
+            options: dict[str, object] = {
+                f"port{number}": link_end.port,
+                f"intfName{number}": names[node, link_end.port],
             }
-            if at.node in fabric.hosts:
-                out[f"addr{number}"] = fabric.hosts[at.node].mac
-            return out
+            if node in fabric.hosts:
+                options[f"addr{number}"] = fabric.hosts[node].mac
+            return options
 
         for cable in fabric.cables:
             self.addLink(
@@ -111,9 +112,10 @@ class P4Switch(Switch):  # type: ignore[misc]
 
     def start(self, controllers: Sequence[Any]) -> None:
         """Start the switch. Mininet calls it when all nodes and links exist."""
-        self._controllers = [
-            controller for controller in controllers if isinstance(controller, EchelonController)
-        ]
+        self._controllers = []
+        for controller in controllers:
+            if isinstance(controller, EchelonController):
+                self._controllers.append(controller)
         try:
             network = _prepared(self)
             self._process = _launch(self, network)
@@ -178,7 +180,11 @@ class EchelonController(Controller):  # type: ignore[misc]
     """
 
     def __init__(
-        self, name: str, policy: str = "echelon", port: int | None = None, **params: Any
+        self,
+        name: str,
+        policy: str = "echelon",
+        port: int | None = None,
+        **params: Any,
     ) -> None:
         self._policy = policy
         self._entries: dict[str, Mapping[str, object]] = {}
@@ -207,7 +213,12 @@ class EchelonController(Controller):  # type: ignore[misc]
     def start(self) -> None:
         """Do nothing: Mininet calls it before there are switches (see `attach`)."""
 
-    def attach(self, network: Network, switch: str, entry: Mapping[str, object]) -> None:
+    def attach(
+        self,
+        network: Network,
+        switch: str,
+        entry: Mapping[str, object],
+    ) -> None:
         """Add a switch, and start the service once all switches of the network are known.
 
         Raises `RunError`.
@@ -246,8 +257,9 @@ class EchelonController(Controller):  # type: ignore[misc]
             return False
         status = self._daemon.poll()
         if status is not None:
-            said = self._log.read_text(errors="replace").strip().splitlines()[-_TAIL_LINES:]
-            raise RunError(f"echelon serve ended with status {status}: {' | '.join(said)}")
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+            last_lines = " | ".join(lines[-_TAIL_LINES:])
+            raise RunError(f"echelon serve ended with status {status}: {last_lines}")
         try:
             with Client(self.url, timeout_s=_ANSWER_S) as client:
                 return client.status().settled and client.switch(switch).state == "ready"
@@ -277,7 +289,9 @@ def _launch(switch: P4Switch, network: Network) -> SwitchProcess:
         raise RunError(f"target {switch.target} does not run as a process (give another --switch)")
     fabric = network.fabric
     name = switch.name
-    rates = {port: fabric.rate_bps[name, other] for port, other in fabric.ports[name].items()}
+    rates = {}
+    for port, other in fabric.ports[name].items():
+        rates[port] = fabric.rate_bps[name, other]
     place = Place(name, fabric.switches[name].device_id, interfaces_of(switch), rates)
     return launcher.launch(place, _directory(), before=(*DIES_WITH_CALLER, *preferred(NICENESS)))
 
@@ -334,7 +348,10 @@ class Network:
 
 def interfaces_of(switch: Switch) -> Mapping[int, str]:
     """Return the interfaces of the switch, by port."""
-    return {port: intf.name for port, intf in sorted(_linked(switch).items())}
+    interfaces = {}
+    for port, intf in sorted(_linked(switch).items()):
+        interfaces[port] = intf.name
+    return interfaces
 
 
 def prepare(
@@ -349,24 +366,29 @@ def prepare(
     Without `mtu_bytes`, MTUs stay as Mininet set them. Raises `RunError`.
     """
     ports = [interface for switch in switches for interface in interfaces_of(switch).values()]
-    names = {host: node.defaultIntf().name for host, node in hosts.items()}
+    names = {}
+    for host, node in hosts.items():
+        names[host] = node.defaultIntf().name
     setups = neighbour_setups(fabric, names)
     with ExitStack() as closing:
-        here = closing.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        outside = closing.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         held = dict(zip(names, entered_namespaces(hosts[host].pid for host in names), strict=True))
         for namespace in held.values():
             closing.callback(namespace.close)
-        batches = [
-            Batch(
-                [*_mtus([names[host]], mtu_bytes), *setups[host]],
-                f"host {host}",
-                held[host].descriptor,
+        batches = []
+        for host in names:
+            batches.append(
+                Batch(
+                    [*_mtus([names[host]], mtu_bytes), *setups[host]],
+                    f"host {host}",
+                    held[host].descriptor,
+                )
             )
-            for host in names
-        ]
         run_batches([Batch(_mtus(ports, mtu_bytes), "switches"), *batches])
-        ends = [(held[host].inside, interface) for host, interface in names.items()]
-        ends += [(here, interface) for interface in ports]
+        ends = []
+        for host, interface in names.items():
+            ends.append((held[host].inside, interface))
+        ends += [(outside, interface) for interface in ports]
         for interface in ports:
             switch_ipv6_off(interface)
         for where, interface in ends:
@@ -412,27 +434,31 @@ def reach(switch: Switch) -> tuple[Mapping[str, Node], Mapping[str, Switch], Seq
 
 
 def _spec(
-    hosts: Mapping[str, Node], switches: Mapping[str, Switch], links: Sequence[Any]
+    hosts: Mapping[str, Node],
+    switches: Mapping[str, Switch],
+    links: Sequence[Any],
 ) -> FabricSpec:
-    ends = [(link.intf1, link.intf2) for link in links]
+    link_documents = []
+    for link in links:
+        ends = (link.intf1, link.intf2)
+        ports = {}
+        for end in ends:
+            if end.node.name in switches:
+                ports[end.node.name] = end.node.ports[end]
+        link_document = {
+            "between": [end.node.name for end in ends],
+            "rate": rate_text(_rate_bps(link.intf1)),
+            "ports": ports,
+        }
+        link_documents.append(link_document)
+    host_documents = {}
+    for name in sorted(hosts):
+        host_documents[name] = {"ipv4": hosts[name].IP(), "mac": hosts[name].MAC()}
     document = {
         "fabric": "mininet",
-        "hosts": {
-            name: {"ipv4": hosts[name].IP(), "mac": hosts[name].MAC()} for name in sorted(hosts)
-        },
+        "hosts": host_documents,
         "switches": sorted(switches),
-        "links": [
-            {
-                "between": [one.node.name, other.node.name],
-                "rate": rate_text(_rate_bps(one)),
-                "ports": {
-                    end.node.name: end.node.ports[end]
-                    for end in (one, other)
-                    if end.node.name in switches
-                },
-            }
-            for one, other in ends
-        ],
+        "links": link_documents,
     }
     try:
         return parse_document(FabricSpec, document, "the topology")
@@ -442,12 +468,18 @@ def _spec(
 
 def _linked(node: Node) -> Mapping[int, Intf]:
     """Return the interfaces that have a link, by port."""
-    return {port: intf for port, intf in node.intfs.items() if intf.link is not None}
+    interfaces = {}
+    for port, intf in node.intfs.items():
+        if intf.link is not None:
+            interfaces[port] = intf
+    return interfaces
 
 
 def _other(intf: Intf) -> Intf:
     link = intf.link
-    return link.intf2 if link.intf1 is intf else link.intf1
+    if link.intf1 is intf:
+        return link.intf2
+    return link.intf1
 
 
 def _rate_bps(intf: Intf) -> int:
@@ -489,7 +521,11 @@ def topology(name: str) -> Callable[..., FabricTopo]:
     """
     build = _BUILDERS[name]
 
-    def topo(*numbers: float, rate: float | None = None, **named: float) -> FabricTopo:
+    def topo(
+        *numbers: float,
+        rate: float | None = None,
+        **named: float,
+    ) -> FabricTopo:
         if rate is not None:
             named["rate_bps"] = round(rate * 10**6)
         if "oversubscription" in named:

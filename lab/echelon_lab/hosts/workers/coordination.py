@@ -56,10 +56,10 @@ class Coordination:
         `origin_ns`, time 0 of the run, may be in the future.
         """
         self._origin_ns = origin_ns
-        return [
-            self._begin(name, origin_ns + round(job.start_s * NS_PER_S))
-            for name, job in self._jobs.items()
-        ]
+        events = []
+        for name, job in self._jobs.items():
+            events.append(self._begin(name, origin_ns + round(job.start_s * NS_PER_S)))
+        return events
 
     def note(self, report: StepStarted | StepFinished) -> None:
         """Keep what a worker has seen."""
@@ -71,8 +71,10 @@ class Coordination:
         times[report.step] = report.at_ns
 
     def worker_done(self, report: IterationDone, now_ns: int) -> list[Begin]:
-        """Return the order to begin the next iteration if this was the last worker. Raises
-        `ValueError` for one that was not busy."""
+        """Return the order to begin the next iteration if this was the last worker.
+
+        Raises `ValueError` for one that was not busy.
+        """
         busy = self._busy[report.job]
         if report.host not in busy or report.iteration != len(self._history[report.job]):
             raise ValueError(
@@ -101,29 +103,31 @@ class Coordination:
         An iteration begins when its workers are told to, and is finished when the last of its steps
         is. The time to agree on that is in neither.
         """
-        return {name: JobRecord(name, self._records_of(job)) for name, job in self._jobs.items()}
+        records = {}
+        for name, job in self._jobs.items():
+            records[name] = JobRecord(name, self._records_of(job))
+        return records
 
     @property
     def end_s(self) -> float:
-        """Return when the last reported step was finished, in seconds from the beginning of the
-        run.
-        """
-        finishes = [
-            max(it.finished.values()) for of in self._history.values() for it in of if it.finished
-        ]
-        if finishes:
-            return float(self._seconds(max(finishes)))
+        """Return when the last reported step was finished, in seconds from the run's beginning."""
+        finishes_ns: list[int] = []
+        for iterations in self._history.values():
+            for iteration in iterations:
+                finishes_ns += iteration.finished.values()
+        if finishes_ns:
+            return float(self._seconds(max(finishes_ns)))
         return 0.0
 
     @property
     def reordered(self) -> Mapping[str, int]:
         """Packets that arrived after one that was sent later, by job."""
-        return self._sum(0)
+        return {job: reordered for job, (reordered, _) in self._packet_counts().items()}
 
     @property
     def retransmitted(self) -> Mapping[str, int]:
         """Packets sent again, by job."""
-        return self._sum(1)
+        return {job: retransmitted for job, (_, retransmitted) in self._packet_counts().items()}
 
     def _begin(self, job: str, at_ns: int) -> Begin:
         history = self._history[job]
@@ -131,45 +135,54 @@ class Coordination:
         self._busy[job] = set(self._jobs[job].workers)
         return Begin(job, len(history), at_ns)
 
-    def _sum(self, which: int) -> dict[str, int]:
-        return {
-            name: sum(counts[which] for (job, _), counts in self._counts.items() if job == name)
-            for name in self._jobs
-        }
+    def _packet_counts(self) -> dict[str, tuple[int, int]]:
+        """Return the packets that were reordered and retransmitted at all hosts, by job."""
+        counts = dict.fromkeys(self._jobs, (0, 0))
+        for (job, _host), (reordered, retransmitted) in self._counts.items():
+            before = counts[job]
+            counts[job] = before[0] + reordered, before[1] + retransmitted
+        return counts
 
     def _seconds(self, time_ns: int) -> Fraction:
         return Fraction(time_ns - self._origin_ns, NS_PER_S)
 
     def _records_of(self, job: Job) -> list[IterationRecord[Fraction]]:
-        return [
-            self._record(job, number, it)
-            for number, it in enumerate(self._history[job.name], start=1)
-        ]
+        history = self._history[job.name]
+        records = []
+        for number, iteration in enumerate(history, start=1):
+            records.append(self._record(job, number, iteration))
+        return records
 
-    def _record(self, job: Job, number: int, of: _Iteration) -> IterationRecord[Fraction]:
-        flows = self._spans((flow.name for flow in job.flows), of)
+    def _record(
+        self,
+        job: Job,
+        number: int,
+        iteration: _Iteration,
+    ) -> IterationRecord[Fraction]:
+        flows = self._spans((flow.name for flow in job.flows), iteration)
+        computes = self._spans((compute.name for compute in job.computes), iteration)
         references = {}
         for echelonflow in job.echelonflows:
             starts = [flows[name].start for name in echelonflow.flows if name in flows]
             if starts:
+                # The first of its flows to start is what all others refer to.
                 references[echelonflow.name] = min(starts)
-        return IterationRecord(
-            number,
-            self._seconds(of.start_ns),
-            self._seconds(max(of.finished.values(), default=of.start_ns)) if of.complete else None,
-            flows,
-            self._spans((compute.name for compute in job.computes), of),
-            references,
-        )
+        finish_s = None
+        if iteration.complete:
+            finish_ns = max(iteration.finished.values(), default=iteration.start_ns)
+            finish_s = self._seconds(finish_ns)
+        start_s = self._seconds(iteration.start_ns)
+        return IterationRecord(number, start_s, finish_s, flows, computes, references)
 
-    def _spans(self, names: Iterable[str], of: _Iteration) -> dict[str, Span[Fraction]]:
+    def _spans(self, names: Iterable[str], iteration: _Iteration) -> dict[str, Span[Fraction]]:
         spans: dict[str, Span[Fraction]] = {}
         for name in names:
-            if name in of.started:
-                finish_ns = of.finished.get(name)
-                if finish_ns is None:
-                    finish_s = None
-                else:
-                    finish_s = self._seconds(finish_ns)
-                spans[name] = Span(self._seconds(of.started[name]), finish_s)
+            start_ns = iteration.started.get(name)
+            if start_ns is None:
+                continue
+            finish_ns = iteration.finished.get(name)
+            finish_s = None
+            if finish_ns is not None:
+                finish_s = self._seconds(finish_ns)
+            spans[name] = Span(self._seconds(start_ns), finish_s)
         return spans

@@ -1,5 +1,7 @@
-"""The coordinator of workers: it tells each host its part, starts the workers in the network
-namespaces of their hosts, brings them up together, keeps the barrier, and notices lost workers.
+"""The coordinator of workers.
+
+It tells each host its part, starts the workers in the network namespaces of their hosts, brings
+them up together, keeps the barrier, and notices lost workers.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -19,7 +22,7 @@ from echelon.model.jobs.graph import Job
 from echelon.model.jobs.spec import JobSpec, RecognitionSpec
 from echelon.planning.paths import Paths
 from echelon.switches.lowering.at_hosts import HostRule
-from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, preferred, said, start
+from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, last_words, preferred, start
 from echelon_lab.endhosts.carriers import initial_window
 from echelon_lab.hosts.backends.base import HostFabric
 from echelon_lab.hosts.loop import RealTimeLoop, watch_end
@@ -46,12 +49,12 @@ class _Connection:
 
 
 class Coordinator:
-    """The coordinator of the workers of `hosts`, for which it listens at `path`. It runs in `loop`,
-    which raises `RunError`.
+    """The coordinator of the workers of `hosts`, for which it listens at `path`.
 
-    `on_connected` is called when all workers are ready to begin, `on_start(origin_ns)` when time 0
-    of the run has been set, which is `lead_s` later (or a little more). `on_stopped` is called when
-    all jobs are done and all workers have sent their last message.
+    It runs in `loop`, which raises `RunError`. `on_connected` is called when all workers are ready
+    to begin, `on_start(origin_ns)` when time 0 of the run has been set, which is `lead_s` later (or
+    a little more). `on_stopped` is called when all jobs are done and all workers have sent their
+    last message.
     """
 
     def __init__(
@@ -103,33 +106,36 @@ class Coordinator:
         except ConnectionError:
             data = b""
         for message in connection.lines.feed(data):
-            match message:
-                case messages.StepStarted() | messages.StepFinished():
-                    if not self._stopping:
-                        self._coordination.note(message)
-                case messages.IterationDone():
-                    if not self._stopping:
-                        self._begin(self._coordination.worker_done(message, self._loop.now_ns))
-                        if self._coordination.done:
-                            self.stop()
-                case messages.WorkerReady(host):
-                    connection.host = host
-                    self._present[host] = connection
-                    self._not_ready.discard(host)
-                    if not self._not_ready:
-                        self._tell_all(messages.Connect())
-                case messages.Connected(host):
-                    self._unconnected.discard(host)
-                    if not self._unconnected:
-                        self._on_connected()
-                case messages.Stopped(host):
-                    self._unstopped.discard(host)
-                    if not self._unstopped:
-                        self._on_stopped()
-                case messages.Failed(host, problem):
-                    raise RunError(f"host {host}: {problem}")
+            self._on_message(connection, message)
         if not data:
-            self._gone(connection)
+            self._end(connection)
+
+    def _on_message(self, connection: _Connection, message: messages.Message) -> None:
+        match message:
+            case messages.StepStarted() | messages.StepFinished():
+                if not self._stopping:
+                    self._coordination.note(message)
+            case messages.IterationDone():
+                if not self._stopping:
+                    self._begin(self._coordination.worker_done(message, self._loop.now_ns))
+                    if self._coordination.done:
+                        self.stop()
+            case messages.WorkerReady(host):
+                connection.host = host
+                self._present[host] = connection
+                self._not_ready.discard(host)
+                if not self._not_ready:
+                    self._tell_all(messages.Connect())
+            case messages.Connected(host):
+                self._unconnected.discard(host)
+                if not self._unconnected:
+                    self._on_connected()
+            case messages.Stopped(host):
+                self._unstopped.discard(host)
+                if not self._unstopped:
+                    self._on_stopped()
+            case messages.Failed(host, problem):
+                raise RunError(f"host {host}: {problem}")
 
     def start(self) -> None:
         """Set time 0 of the run, and tell all workers to begin."""
@@ -156,7 +162,7 @@ class Coordinator:
         if not self._unstopped:
             self._on_stopped()
 
-    def _gone(self, connection: _Connection) -> None:
+    def _end(self, connection: _Connection) -> None:
         self._loop.on_readable(connection.socket.fileno(), None)
         connection.socket.close()
         raise RunError(
@@ -176,7 +182,12 @@ class WorkerProcesses:
     A context manager: they do not outlive it.
     """
 
-    def __init__(self, fabric: HostFabric, hosts: Iterable[str], directory: Path) -> None:
+    def __init__(
+        self,
+        fabric: HostFabric,
+        hosts: Iterable[str],
+        directory: Path,
+    ) -> None:
         self._fabric = fabric
         self._hosts = list(hosts)
         self._directory = directory
@@ -219,13 +230,11 @@ class WorkerProcesses:
 
     @contextmanager
     def watched(self, loop: RealTimeLoop) -> Iterator[None]:
-        """Watch the workers: a `RunError` comes out of the loop if one ends otherwise than it
-        should.
-        """
+        """Watch the workers: a `RunError` comes out of the loop if one ends as it should not."""
 
         def ended(host: str) -> None:
             # The worker's own message comes first.
-            loop.at(loop.now_ns + _LAST_WORDS_NS, self._check, host)
+            loop.call_at(loop.now_ns + _LAST_WORDS_NS, self._check, host)
 
         with ExitStack() as stack:
             for host, process in self._processes.items():
@@ -239,7 +248,7 @@ class WorkerProcesses:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 raise RunError(
-                    f"host {host}: its worker does not exit: {said(self._log(host))}"
+                    f"host {host}: its worker does not exit: {last_words(self._log(host))}"
                 ) from None
 
     def _check(self, host: str) -> None:
@@ -249,7 +258,7 @@ class WorkerProcesses:
     def _ended(self, host: str) -> RunError:
         status = self._processes[host].returncode
         return RunError(
-            f"host {host}: its worker ended with status {status}: {said(self._log(host))}"
+            f"host {host}: its worker ended with status {status}: {last_words(self._log(host))}"
         )
 
     def _log(self, host: str) -> Path:
@@ -316,62 +325,95 @@ def assign(
     control: Path,
     rules: Sequence[HostRule] | None = None,
 ) -> dict[str, messages.Assignment]:
-    """Return the assignments by host. `paths` are those of the plan, `control` is the coordinator's
-    socket. Where hosts rank, they do so by `rules`.
+    """Return the assignments by host.
+
+    `paths` are those of the plan, `control` is the coordinator's socket. Where hosts rank, they do
+    so by `rules`.
 
     Raises `RunError` for a job whose flows no sender here can send.
     """
     jobs = emulated(scenario)
-    carriages = {job.name: _carriage(scenario.specs[job.name], *numbers[job.name]) for job in jobs}
+    carriages = {}
+    for job in jobs:
+        carriages[job.name] = _carriage(scenario.specs[job.name], *numbers[job.name])
+    addresses = {name: host.ipv4 for name, host in scenario.fabric.hosts.items()}
     transport = scenario.transport
-    return {
-        host: messages.Assignment(
+    assignments = {}
+    for host in participants(scenario):
+        host_jobs = []
+        for job in jobs:
+            if host in job.workers:
+                delays = _delays(scenario, job.name, host)
+                host_jobs.append(messages.WorkerJob(job, delays, carriages[job.name]))
+        host_rules = None
+        if rules is not None:
+            host_rules = tuple(rule for rule in rules if rule.src == host)
+        assignments[host] = messages.Assignment(
             host=host,
             control=str(control),
-            addresses={name: of.ipv4 for name, of in scenario.fabric.hosts.items()},
-            jobs=tuple(
-                messages.WorkerJob(
-                    job,
-                    {
-                        d.iteration: d.delay_s
-                        for d in scenario.delays
-                        if (d.job, d.worker) == (job.name, host)
-                    },
-                    carriages[job.name],
-                )
-                for job in jobs
-                if host in job.workers
-            ),
+            addresses=addresses,
+            jobs=tuple(host_jobs),
             rate_bps=_rate_bps(scenario.fabric, host, transport.host_rate_bps),
             packet_bytes=transport.packet_bytes,
             window_packets=transport.window_packets,
-            initial_window_packets={
-                (job.name, flow.name): initial_window(
-                    transport, scenario.fabric, paths.get(job.name, {}).get(flow.name)
-                )
-                for job in jobs
-                for flow in job.flows
-                if flow.src == host
-            },
+            initial_window_packets=_initial_windows(scenario, jobs, host, paths),
             retransmit_after_ns=max(1, round(transport.retransmit_after_s * 1_000_000_000)),
             tcp_window_bytes=transport.receive_window_bytes,
             ecn=transport.ecn,
             computing=scenario.compute,
-            sends=tuple(
-                messages.ConstantRate(
-                    traffic.dst, traffic.rate_bps, traffic.packet_bytes, _BACKGROUND_PORTS + index
-                )
-                for index, traffic in enumerate(scenario.background)
-                if traffic.src == host
-            ),
+            sends=_sends(scenario, host),
             discards=any(traffic.dst == host for traffic in scenario.background),
-            rules=None if rules is None else tuple(rule for rule in rules if rule.src == host),
+            rules=host_rules,
         )
-        for host in participants(scenario)
-    }
+    return assignments
 
 
-def _rate_bps(fabric: Fabric, host: str, host_rate_bps: int | None) -> int:
+def _delays(
+    scenario: Scenario,
+    job: str,
+    host: str,
+) -> dict[int, Fraction]:
+    delays_s = {}
+    for delay in scenario.delays:
+        if (delay.job, delay.worker) == (job, host):
+            delays_s[delay.iteration] = delay.delay_s
+    return delays_s
+
+
+def _initial_windows(
+    scenario: Scenario,
+    jobs: Sequence[Job],
+    host: str,
+    paths: Mapping[str, Paths],
+) -> dict[tuple[str, str], int]:
+    """Return the packets that each flow from a host begins with, by job and flow."""
+    windows = {}
+    for job in jobs:
+        job_paths = paths.get(job.name, {})
+        for flow in job.flows:
+            if flow.src == host:
+                path = job_paths.get(flow.name)
+                window = initial_window(scenario.transport, scenario.fabric, path)
+                windows[job.name, flow.name] = window
+    return windows
+
+
+def _sends(scenario: Scenario, host: str) -> tuple[messages.ConstantRate, ...]:
+    """Return the background traffic from a host, each with a port of its own."""
+    sends = []
+    for index, traffic in enumerate(scenario.background):
+        if traffic.src == host:
+            port = _BACKGROUND_PORTS + index
+            rate = messages.ConstantRate(traffic.dst, traffic.rate_bps, traffic.packet_bytes, port)
+            sends.append(rate)
+    return tuple(sends)
+
+
+def _rate_bps(
+    fabric: Fabric,
+    host: str,
+    host_rate_bps: int | None,
+) -> int:
     (switch,) = fabric.ports[host].values()
     link_bps = fabric.rate_bps[host, switch]
     if host_rate_bps is None:
@@ -379,21 +421,30 @@ def _rate_bps(fabric: Fabric, host: str, host_rate_bps: int | None) -> int:
     return min(link_bps, host_rate_bps)
 
 
-def _carriage(spec: JobSpec, number: int, flows: Mapping[str, int]) -> messages.Carriage:
+def _carriage(
+    spec: JobSpec,
+    number: int,
+    flows: Mapping[str, int],
+) -> messages.Carriage:
     recognition = spec.recognition
-    return _CARRIAGES[recognition.by, recognition.protocol or "tcp"](
-        spec.job, recognition, number, flows
-    )
+    make_carriage = _CARRIAGES[recognition.by, recognition.protocol or "tcp"]
+    return make_carriage(spec.job, recognition, number, flows)
 
 
 def _shim(
-    _job: str, _recognition: RecognitionSpec, number: int, flows: Mapping[str, int]
+    _job: str,
+    _recognition: RecognitionSpec,
+    number: int,
+    flows: Mapping[str, int],
 ) -> messages.Carriage:
     return messages.ShimCarriage(number, flows)
 
 
 def _tcp(
-    job: str, recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]
+    job: str,
+    recognition: RecognitionSpec,
+    _number: int,
+    _flows: Mapping[str, int],
 ) -> messages.Carriage:
     source = recognition.source_port
     destination = recognition.destination_port
@@ -408,7 +459,10 @@ def _tcp(
 
 
 def _plain_udp(
-    job: str, _recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]
+    job: str,
+    _recognition: RecognitionSpec,
+    _number: int,
+    _flows: Mapping[str, int],
 ) -> messages.Carriage:
     raise RunError(
         f"job {job}: workers cannot send plain UDP (recognise the job by shim, or by bytes over"
@@ -417,7 +471,10 @@ def _plain_udp(
 
 
 def _roce(
-    job: str, _recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]
+    job: str,
+    _recognition: RecognitionSpec,
+    _number: int,
+    _flows: Mapping[str, int],
 ) -> messages.Carriage:
     raise RunError(
         f"job {job}: workers on real hosts have no queue pairs (use a target in virtual time, or"

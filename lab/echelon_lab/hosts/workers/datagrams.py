@@ -1,6 +1,5 @@
-"""The shim's sockets of one host in C (datagrams.c), with the ends of flows that virtual hosts have
-in C, too.
-"""
+"""The shim's sockets of one host in C (datagrams.c), with the ends of flows, which are in C,
+too."""
 
 from __future__ import annotations
 
@@ -38,8 +37,9 @@ _NO_MAC = "00:00:00:00:00:00"
 
 
 def load_datagrams() -> Loaded | None:
-    """Return the library; None: Python is wanted, or nothing can build it. Raise `RunError` if only
-    C is wanted.
+    """Return the library; None: Python is wanted, or nothing can build it.
+
+    Raise `RunError` if only C is wanted.
     """
     header = (_FOLDER / "datagrams.h").read_text(encoding="utf-8")
     text = (_FOLDER / "datagrams.c").read_text(encoding="utf-8")
@@ -81,37 +81,42 @@ class DatagramNetwork:
         """The socket that takes all packets for this host."""
         library = self._library
         ffi = self._ffi
-        made = library.datagrams_new(self.incoming.fileno(), assignment.rate_bps, SHIM_PORT)
-        if made == ffi.NULL:
+        datagrams = library.datagrams_new(self.incoming.fileno(), assignment.rate_bps, SHIM_PORT)
+        if datagrams == ffi.NULL:
             raise MemoryError
-        self._of = ffi.gc(made, library.datagrams_free)
-        pointers = {"clock": self._of, "now_ns": library.datagrams_now(self._of)}
-        pointers |= {
-            name: ffi.addressof(library, f"datagrams_{name}")
-            for name in ("call", "tell", "send", "waits")
-        }
-        self.clock = NativeClock(
-            **{name: self._address(pointer) for name, pointer in pointers.items()}
-        )
+        self._datagrams = ffi.gc(datagrams, library.datagrams_free)
+        pointers = {"clock": self._datagrams, "now_ns": library.datagrams_now(self._datagrams)}
+        for name in ("call", "tell", "send", "waits"):
+            pointers[name] = ffi.addressof(library, f"datagrams_{name}")
+        addresses = {name: self._address(pointer) for name, pointer in pointers.items()}
+        self.clock = NativeClock(**addresses)
         loop.wait_with(self._wait)
 
     def send_from(self, port: int, sockets: ExitStack) -> None:
         """Let a port send."""
-        self._library.datagrams_open(self._of, port, outgoing(self._ipv4, port, sockets).fileno())
+        sock = outgoing(self._ipv4, port, sockets)
+        self._library.datagrams_open(self._datagrams, port, sock.fileno())
 
     @property
     def now_ns(self) -> int:
         return self._loop.now_ns
 
     def nic(self, _host: str) -> int:
-        return self._address(self._of)
+        return self._address(self._datagrams)
 
-    def receive_in_c(self, host: str, receive: int, _choose: int, receiver: int) -> None:
+    def receive_in_c(
+        self,
+        host: str,
+        receive: int,
+        _choose: int,
+        receiver: int,
+    ) -> None:
         if host != self._host:
-            return  # frames of the others arrive at them
-        kind = "int(*)(void *, int64_t, const uint8_t *, uint32_t)"
-        function = self._ffi.cast(kind, receive)
-        self._library.datagrams_receive_with(self._of, function, self._ffi.cast("void *", receiver))
+            return  # frames of other hosts arrive at them
+        cast = self._ffi.cast
+        function = cast("int(*)(void *, int64_t, const uint8_t *, uint32_t)", receive)
+        argument = cast("void *", receiver)
+        self._library.datagrams_receive_with(self._datagrams, function, argument)
 
     def when_told(self, callback: Callable[[], None], *, once: bool = True) -> int:
         number = next(self._numbers)
@@ -120,40 +125,48 @@ class DatagramNetwork:
 
     def act(self, call: Callable[[], None]) -> None:
         """Call a function that sends."""
-        self._library.datagrams_look(self._of)
+        self._library.datagrams_look(self._datagrams)
         call()
         self._finish()
 
-    def _wait(self, until_ns: int, readers: Collection[int], writers: Collection[int]) -> None:
+    def _wait(
+        self,
+        until_ns: int,
+        readers: Collection[int],
+        writers: Collection[int],
+    ) -> None:
         library = self._library
         ffi = self._ffi
-        others = [
-            *((fd, select.POLLIN) for fd in readers),
-            *((fd, select.POLLOUT) for fd in writers),
-        ]
-        requests = ffi.new(
-            "datagrams_request[]", [(-1, 0, 0), *((fd, events, 0) for fd, events in others)]
-        )
+        # The first request is for the socket that takes packets.
+        polled = [(-1, 0, 0)]
+        polled += [(fd, select.POLLIN, 0) for fd in readers]
+        polled += [(fd, select.POLLOUT, 0) for fd in writers]
+        requests = ffi.new("datagrams_request[]", polled)
         length = ffi.new("uint32_t *")
-        while (
-            library.datagrams_wait(self._of, until_ns, requests, len(requests))
-            == library.WAIT_UNEXPECTED
-        ):
-            frame = library.datagrams_unexpected(self._of, length)
-            found = read_payload(bytes(ffi.buffer(frame, length[0]))[SHIM_AT:])
-            if found is not None:
-                self._unexpected(found[0])
-            library.datagrams_again(self._of)
+        while True:
+            result = library.datagrams_wait(self._datagrams, until_ns, requests, len(requests))
+            if result != library.WAIT_UNEXPECTED:
+                break
+            frame = library.datagrams_unexpected(self._datagrams, length)
+            data = bytes(ffi.buffer(frame, length[0]))
+            payload = read_payload(data[SHIM_AT:])
+            if payload is not None:
+                self._unexpected(payload[0])
+            library.datagrams_again(self._datagrams)
         self._finish()
 
     def _finish(self) -> None:
         library = self._library
-        if number := library.datagrams_error(self._of):
-            raise OSError(number, os.strerror(number))
+        error = library.datagrams_error(self._datagrams)
+        if error:
+            raise OSError(error, os.strerror(error))
         news = self._ffi.new("datagrams_news **")
-        count = library.datagrams_told(self._of, news)
-        told = [(int(news[0][at].number), int(news[0][at].time_ns)) for at in range(count)]
-        for number, self.told_ns in told:
+        count = library.datagrams_told(self._datagrams, news)
+        # Copied before anything is called, which may make more news.
+        events = []
+        for item in news[0][0:count]:
+            events.append((int(item.number), int(item.time_ns)))
+        for number, self.told_ns in events:
             callback, once = self._callbacks[number]
             if once:
                 del self._callbacks[number]
@@ -183,7 +196,8 @@ class DatagramCarrier:
         host = assignment.host
         addresses = assignment.addresses
         transport = Transport(
-            packet_bytes=assignment.packet_bytes, window_packets=assignment.window_packets
+            packet_bytes=assignment.packet_bytes,
+            window_packets=assignment.window_packets,
         )
         for flow in job.flows:
             if host not in (flow.src, flow.dst):
@@ -208,7 +222,10 @@ class DatagramCarrier:
                 self._counters,
                 False,
             )
-        self._arriving = {carriage.flows[flow.name]: flow for flow in job.flows if flow.dst == host}
+        self._arriving = {}
+        for flow in job.flows:
+            if flow.dst == host:
+                self._arriving[carriage.flows[flow.name]] = flow
 
     def connect(self, connected: Callable[[], None]) -> None:
         """Call `connected` at once."""
@@ -223,20 +240,22 @@ class DatagramCarrier:
     def send(self, flow: Flow, iteration: int) -> None:
         """Send a flow from here."""
         self._events.started(flow.name, iteration, self.sockets.now_ns)
-        of = self._flows[flow.name]
-        self.sockets.act(partial(of.send, iteration, partial(self._events.sent, flow.name)))
+        native = self._flows[flow.name]
+        on_sent = partial(self._events.sent, flow.name)
+        self.sockets.act(partial(native.send, iteration, on_sent))
 
     def expect(self, key: bytes) -> None:
-        """Expect a flow in the iteration of `key`, whose first packet is here, unless that cannot
-        be.
-        """
+        """Expect a flow in the iteration of `key`, whose first packet has come, unless that cannot
+        be."""
         flow = self._arriving.get(int.from_bytes(key[3:5], "big"))
+        if flow is None:
+            return
         current = self._events.iteration()
+        # A host may be one iteration ahead. A packet has only the iteration's last byte.
         for iteration in (current, current + 1):
-            if flow is not None and iteration % 256 == key[0] and iteration:
-                self._flows[flow.name].expect(
-                    iteration, partial(self._on_complete, flow.name, iteration)
-                )
+            if iteration and iteration % 256 == key[0]:
+                on_complete = partial(self._on_complete, flow.name, iteration)
+                self._flows[flow.name].expect(iteration, on_complete)
 
     def _on_complete(self, flow: str, iteration: int) -> None:
         self._events.received(flow, iteration, self.sockets.told_ns)
@@ -248,8 +267,10 @@ def shim_carriers(
     jobs: Mapping[str, tuple[Job, ShimCarriage, FlowEvents]],
     sockets: ExitStack,
 ) -> Mapping[str, DatagramCarrier] | Mapping[str, ShimSocketCarrier]:
-    """Open the host's sockets for all jobs that use them, in C if they can be. `sockets` closes
-    them, and those that are opened later."""
+    """Open the host's sockets for all jobs that use them, in C if they can be.
+
+    `sockets` closes them, and those that are opened later.
+    """
     native = load_datagrams()
     if native is None:
         return python_carriers(loop, assignment, jobs, sockets)
@@ -266,8 +287,8 @@ def shim_carriers(
         ends.rank(assignment.rules)
     carriers = {}
     for name, (job, carriage, events) in jobs.items():
-        carriers[name] = by_number[carriage.number] = DatagramCarrier(
-            network, ends, assignment, job, carriage, events
-        )
+        carrier = DatagramCarrier(network, ends, assignment, job, carriage, events)
+        carriers[name] = carrier
+        by_number[carriage.number] = carrier
         network.send_from(connection_port(carriage.number), sockets)
     return carriers

@@ -195,9 +195,9 @@ class Assignment:
     """How the host ranks the flows that it sends; None: switches rank."""
 
 
-def write_assignment(assignment: Assignment, to: IO[bytes]) -> None:
+def write_assignment(assignment: Assignment, stream: IO[bytes]) -> None:
     """Write the assignment for a process of this program."""
-    pickle.dump(assignment, to)
+    pickle.dump(assignment, stream)
 
 
 def read_assignment(source: IO[bytes]) -> Assignment:

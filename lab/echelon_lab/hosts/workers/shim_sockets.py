@@ -52,7 +52,11 @@ def connection_port(job: int) -> int:
     return _CONNECTION_PORTS | job & 0x3FFF
 
 
-def outgoing(ipv4: str, port: int, sockets: ExitStack) -> socket.socket:
+def outgoing(
+    ipv4: str,
+    port: int,
+    sockets: ExitStack,
+) -> socket.socket:
     """Return a socket that sends from a port."""
     sender = sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     # Switches change the shim, which a checksum would cover.
@@ -74,9 +78,7 @@ def incoming(ipv4: str, sockets: ExitStack) -> socket.socket:
 
 
 class Datagram(NamedTuple):
-    """A UDP payload, the port that it leaves from, and the host that it goes to (to the shim's
-    port).
-    """
+    """A UDP payload, the port that it leaves from, and the host that it goes to."""
 
     source_port: int
     destination: str
@@ -90,14 +92,19 @@ class Datagram(NamedTuple):
 
 
 class PacedSockets:
-    """A sender of datagrams from the sockets of their source ports, at no more than `rate_bps` of
-    frames.
+    """A sender of datagrams from the sockets of their source ports.
 
-    In real time a call may come late. Datagrams that wait then catch up, in the order in which they
-    came.
+    It sends at no more than `rate_bps` of frames. In real time a call may come late. Datagrams that
+    wait then catch up, in the order in which they came.
     """
 
-    def __init__(self, loop: RealTimeLoop, ipv4: str, rate_bps: int, sockets: ExitStack) -> None:
+    def __init__(
+        self,
+        loop: RealTimeLoop,
+        ipv4: str,
+        rate_bps: int,
+        sockets: ExitStack,
+    ) -> None:
         self._loop = loop
         self._closing = sockets
         self._ipv4 = ipv4
@@ -114,7 +121,7 @@ class PacedSockets:
         now_ns = self._loop.now_ns
         if now_ns < self._free_ns:
             self._waiting.append(datagram)
-            self._loop.at(self._free_ns, self._resume)
+            self._loop.call_at(self._free_ns, self._resume)
             return
         self._free_ns = now_ns + self._time_ns(datagram)
         self._transmit(datagram)
@@ -123,33 +130,37 @@ class PacedSockets:
         now_ns = self._loop.now_ns
         while self._waiting and self._free_ns <= now_ns:
             datagram = self._waiting.popleft()
+            # From when it was due, not from now, so that a late call catches up.
             self._free_ns += self._time_ns(datagram)
             self._transmit(datagram)
         if self._waiting:
-            self._loop.at(self._free_ns, self._resume)
+            self._loop.call_at(self._free_ns, self._resume)
 
     def _time_ns(self, datagram: Datagram) -> int:
         return -(-datagram.frame_bytes * 8 * _NS_PER_S // self._rate_bps)
 
     def _transmit(self, datagram: Datagram) -> None:
-        sender = self._sockets.get(datagram.source_port)
+        port = datagram.source_port
+        sender = self._sockets.get(port)
         if sender is None:
-            sender = self._sockets[datagram.source_port] = outgoing(
-                self._ipv4, datagram.source_port, self._closing
-            )
-        tos = (socket.IPPROTO_IP, socket.IP_TOS, _INT.pack(datagram.code_point << 2 | ECT0))
-        sender.sendmsg(
-            [datagram.payload],
-            [tos] if datagram.code_point else [],
-            0,
-            (datagram.destination, SHIM_PORT),
-        )
+            sender = outgoing(self._ipv4, port, self._closing)
+            self._sockets[port] = sender
+        ancillary = []
+        if datagram.code_point:
+            type_of_service = _INT.pack(datagram.code_point << 2 | ECT0)
+            ancillary.append((socket.IPPROTO_IP, socket.IP_TOS, type_of_service))
+        sender.sendmsg([datagram.payload], ancillary, 0, (datagram.destination, SHIM_PORT))
 
 
 class ShimSockets:
     """The shim's sockets of one host, for all its jobs."""
 
-    def __init__(self, loop: RealTimeLoop, assignment: Assignment, sockets: ExitStack) -> None:
+    def __init__(
+        self,
+        loop: RealTimeLoop,
+        assignment: Assignment,
+        sockets: ExitStack,
+    ) -> None:
         self.loop = loop
         self.assignment = assignment
         self.arrived_ns = 0
@@ -176,16 +187,22 @@ class ShimSockets:
         self._carriers[number] = carrier
 
     def _on_readable(self) -> None:
+        # A batch, after which the loop serves its timers before it reads on.
         for _ in range(_RECEIVE_BATCH):
             try:
                 payload = self.incoming.recv(1 << 16)
             except BlockingIOError:
                 return
-            found = read_payload(payload)
-            if found is not None:
-                self._deliver(*found)
+            parts = read_payload(payload)
+            if parts is not None:
+                self._deliver(*parts)
 
-    def _deliver(self, key: bytes, segment: DataSegment | AckSegment, stamp: bytes) -> None:
+    def _deliver(
+        self,
+        key: bytes,
+        segment: DataSegment | AckSegment,
+        stamp: bytes,
+    ) -> None:
         now_ns = self.arrived_ns = self.loop.now_ns
         if stamp != UNSTAMPED:
             self.agreement.hear(key, stamp)
@@ -200,7 +217,11 @@ class ShimSocketCarrier:
     """One job's flows at one host. There is nothing to connect."""
 
     def __init__(
-        self, sockets: ShimSockets, job: Job, carriage: ShimCarriage, events: FlowEvents
+        self,
+        sockets: ShimSockets,
+        job: Job,
+        carriage: ShimCarriage,
+        events: FlowEvents,
     ) -> None:
         self.sockets = sockets
         """The host's sockets, which its jobs share."""
@@ -211,7 +232,10 @@ class ShimSocketCarrier:
         self._numbers = carriage.flows
         self._port = connection_port(carriage.number)
         host = sockets.assignment.host
-        self._arriving = {carriage.flows[flow.name]: flow for flow in job.flows if flow.dst == host}
+        self._arriving = {}
+        for flow in job.flows:
+            if flow.dst == host:
+                self._arriving[carriage.flows[flow.name]] = flow
         sockets.attach(carriage.number, self)
 
     def connect(self, connected: Callable[[], None]) -> None:
@@ -247,31 +271,40 @@ class ShimSocketCarrier:
             self._tally,
             initial=assignment.initial_window_packets[self._job.name, flow.name],
         )
-        what = (
+        description = (
             f"job {self._job.name}: flow {flow.name} from {flow.src} to {flow.dst} in iteration"
             f" {iteration}"
         )
+        on_sent = partial(self._events.sent, flow.name)
         self._events.started(flow.name, iteration, self.sockets.loop.now_ns)
-        self.sockets.flows.send(key, sender, transmit, what, partial(self._events.sent, flow.name))
+        self.sockets.flows.send(key, sender, transmit, description, on_sent)
 
     def expect(self, key: bytes) -> None:
-        """Expect a flow in the iteration of `key`, whose first packet is here, unless that cannot
-        be.
-        """
+        """Expect a flow in the iteration of `key`, whose first packet has come, if that can be."""
         flow = self._arriving.get(int.from_bytes(key[3:5], "big"))
+        if flow is None:
+            return
         current = self._events.iteration()
+        # A host may be one iteration ahead. A packet has only the iteration's last byte.
         for iteration in (current, current + 1):
-            if flow is not None and iteration % 256 == key[0] and iteration:
+            if iteration and iteration % 256 == key[0]:
                 self._receive(key, flow, iteration)
 
-    def _receive(self, key: bytes, flow: Flow, iteration: int) -> None:
+    def _receive(
+        self,
+        key: bytes,
+        flow: Flow,
+        iteration: int,
+    ) -> None:
         assignment = self.sockets.assignment
         source = assignment.addresses[flow.src]
         payloads = ShimPayloads(key)
 
         def acknowledge(segment: AckSegment) -> None:
             payload = payloads.ack(segment, self.sockets.agreement.stamp(key))
-            code_point = 0 if self.sockets.ranks is None else CONTROL
+            code_point = 0
+            if self.sockets.ranks is not None:
+                code_point = CONTROL
             self.sockets.outgoing.send(Datagram(self._port, source, payload, code_point))
 
         def on_complete() -> None:
@@ -294,7 +327,7 @@ def python_carriers(
     `sockets` closes them, and those that are opened later.
     """
     shared = ShimSockets(loop, assignment, sockets)
-    return {
-        name: ShimSocketCarrier(shared, job, carriage, events)
-        for name, (job, carriage, events) in jobs.items()
-    }
+    carriers = {}
+    for name, (job, carriage, events) in jobs.items():
+        carriers[name] = ShimSocketCarrier(shared, job, carriage, events)
+    return carriers

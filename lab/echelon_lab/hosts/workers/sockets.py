@@ -94,7 +94,12 @@ class OutgoingConnection:
     """
 
     def __init__(
-        self, loop: RealTimeLoop, job: str, dst: str, sock: socket.socket, events: FlowEvents
+        self,
+        loop: RealTimeLoop,
+        job: str,
+        dst: str,
+        sock: socket.socket,
+        events: FlowEvents,
     ) -> None:
         self._loop = loop
         self._what = f"job {job}: connection to {dst}"
@@ -111,22 +116,25 @@ class OutgoingConnection:
         self._flows.append(_Outgoing(flow.name, iteration, flow.size_bytes))
         if len(self._flows) == 1:
             self._loop.on_writable(self._socket.fileno(), self._on_writable)
+            # Mostly there is room, and the first bytes need not wait for the loop.
             self._on_writable()
 
     @property
     def counts(self) -> HostPacketCounts:
         info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
 
-        def at(place: int) -> int:
+        def field(place: int) -> int:
+            # An older kernel has fewer fields.
             if len(info) >= place + _U32.size:
                 return int(_U32.unpack_from(info, place)[0])
             return 0
 
-        return HostPacketCounts(at(_REORDERINGS_SEEN_AT), at(_TOTAL_RETRANSMITS_AT))
+        return HostPacketCounts(field(_REORDERINGS_SEEN_AT), field(_TOTAL_RETRANSMITS_AT))
 
     def _on_writable(self) -> None:
         while self._flows:
             head = self._flows[0]
+            # Read before the bytes leave: they may arrive before `send` returns.
             now_ns = self._loop.now_ns
             try:
                 sent = self._socket.send(memoryview(_CHUNK)[: head.left_bytes])
@@ -177,6 +185,7 @@ class IncomingConnection:
     def _on_readable(self) -> None:
         count = _receive(self._socket, self._what, 1 << 18)
         now_ns = self._loop.now_ns
+        # One read may hold the ends of several flows.
         while count >= self._left_bytes:
             count -= self._left_bytes
             flow = self._flows[self._index]
@@ -191,16 +200,20 @@ class IncomingConnection:
         self._left_bytes -= count
 
 
-def _receive(sock: socket.socket, what: str, most_bytes: int) -> int:
+def _receive(
+    sock: socket.socket,
+    connection: str,
+    most_bytes: int,
+) -> int:
     """Return how many bytes arrived. Raises `RunError` when the other end is gone."""
     try:
         data = sock.recv(most_bytes)
     except BlockingIOError:
         return 0
     except OSError as error:
-        raise RunError(f"{what} broke: {error.strerror}") from error
+        raise RunError(f"{connection} broke: {error.strerror}") from error
     if not data:
-        raise RunError(f"{what} was closed at the other end")
+        raise RunError(f"{connection} was closed at the other end")
     return len(data)
 
 
@@ -208,7 +221,11 @@ class Listeners:
     """The listening ports of one host, for all its jobs."""
 
     def __init__(
-        self, loop: RealTimeLoop, ipv4: str, window_bytes: int, sockets: ExitStack
+        self,
+        loop: RealTimeLoop,
+        ipv4: str,
+        window_bytes: int,
+        sockets: ExitStack,
     ) -> None:
         self._loop = loop
         self._closing = sockets
@@ -218,7 +235,11 @@ class Listeners:
         self._expected: dict[tuple[int, str, int], Callable[[socket.socket], None]] = {}
 
     def expect(
-        self, port: int, peer: str, peer_port: int, accepted: Callable[[socket.socket], None]
+        self,
+        port: int,
+        peer: str,
+        peer_port: int,
+        accepted: Callable[[socket.socket], None],
     ) -> None:
         """Call `accepted` with the connection to `port` that comes from that address."""
         self._expected[port, peer, peer_port] = accepted
@@ -250,10 +271,10 @@ def stream_socket() -> socket.socket:
     """Return a non-blocking socket that may share its port with a listener and with connections to
     other places.
     """
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    return made
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    return sock
 
 
 class TcpSocketCarrier:
@@ -307,10 +328,12 @@ class TcpSocketCarrier:
 
     @property
     def counts(self) -> HostPacketCounts:
-        each = [connection.counts for connection in self._outgoing.values()]
-        return HostPacketCounts(
-            sum(one.reordered for one in each), sum(one.retransmitted for one in each)
-        )
+        reordered = retransmitted = 0
+        for connection in self._outgoing.values():
+            counts = connection.counts
+            reordered += counts.reordered
+            retransmitted += counts.retransmitted
+        return HostPacketCounts(reordered, retransmitted)
 
     def _accept(self, src: str, flows: tuple[Flow, ...]) -> Callable[[socket.socket], None]:
         def accepted(sock: socket.socket) -> None:
@@ -338,12 +361,12 @@ class TcpSocketCarrier:
         def on_writable() -> None:
             error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
-                raise RunError(f"{what}: {os.strerror(error)}")
+                raise RunError(f"{problem}: {os.strerror(error)}")
             self._loop.on_writable(sock.fileno(), None)
             connection.begin()
             self._count(1)
 
-        what = (
+        problem = (
             f"job {self._job.name}: {self._assignment.host} cannot connect port"
             f" {carriage.source_port} to port {carriage.destination_port} of {dst}"
         )
@@ -353,7 +376,7 @@ class TcpSocketCarrier:
         except BlockingIOError:
             pass
         except OSError as error:
-            raise RunError(f"{what}: {error.strerror}") from error
+            raise RunError(f"{problem}: {error.strerror}") from error
         self._loop.on_writable(sock.fileno(), on_writable)
 
     def _count(self, established: int) -> None:
@@ -381,10 +404,12 @@ def tcp_carriers(
     listeners = Listeners(
         loop, assignment.addresses[assignment.host], assignment.tcp_window_bytes, sockets
     )
-    return {
-        name: TcpSocketCarrier(loop, listeners, assignment, job, carriage, events, sockets)
-        for name, (job, carriage, events) in jobs.items()
-    }
+    carriers = {}
+    for name, (job, carriage, events) in jobs.items():
+        carriers[name] = TcpSocketCarrier(
+            loop, listeners, assignment, job, carriage, events, sockets
+        )
+    return carriers
 
 
 _HEADERS_BYTES = 42
@@ -398,7 +423,11 @@ class ConstantRateSender:
     """
 
     def __init__(
-        self, loop: RealTimeLoop, assignment: Assignment, traffic: ConstantRate, sockets: ExitStack
+        self,
+        loop: RealTimeLoop,
+        assignment: Assignment,
+        traffic: ConstantRate,
+        sockets: ExitStack,
     ) -> None:
         self._loop = loop
         self._traffic = traffic
@@ -412,13 +441,13 @@ class ConstantRateSender:
 
     def start(self, at_ns: int) -> None:
         self._origin_ns = at_ns
-        self._loop.at(at_ns, self._send)
+        self._loop.call_at(at_ns, self._send)
 
     def _send(self) -> None:
         self._socket.sendto(self._payload, self._destination)
         self._sent += 1
         bits = self._sent * self._traffic.packet_bytes * 8
-        self._loop.at(self._origin_ns + bits * _NS_PER_S // self._traffic.rate_bps, self._send)
+        self._loop.call_at(self._origin_ns + bits * _NS_PER_S // self._traffic.rate_bps, self._send)
 
 
 class Discard:

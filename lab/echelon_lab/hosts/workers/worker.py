@@ -1,6 +1,4 @@
-"""The process of one worker host: it does the host's part of every job, and reports to the
-coordinator.
-"""
+"""The process of one worker host: it does the host's part of every job, and reports it."""
 
 from __future__ import annotations
 
@@ -48,14 +46,14 @@ class TimedComputing:
 
     def start(self, duration_s: Fraction, done: Callable[[], None]) -> None:
         """Start a unit; call `done` when it is finished."""
-        self._loop.at(self._loop.now_ns + round(duration_s * _NS_PER_S), done)
+        self._loop.call_at(self._loop.now_ns + round(duration_s * _NS_PER_S), done)
 
 
 class CpuComputing:
-    """A computing in a process of its own, until that has used the unit's duration of processor
-    time.
+    """A computing in a process of its own.
 
-    Where processes contend for processors the unit takes longer, as real work would.
+    It lasts until the process has used the unit's duration of processor time. Where processes
+    contend for processors the unit takes longer, as real work would.
     """
 
     def __init__(self, loop: RealTimeLoop, closing: ExitStack) -> None:
@@ -130,25 +128,37 @@ class WorkerExecution:
     """
 
     def __init__(
-        self, job: Job, worker: str, *, delays: Mapping[int, Fraction] | None = None
+        self,
+        job: Job,
+        worker: str,
+        *,
+        delays: Mapping[int, Fraction] | None = None,
     ) -> None:
         self.job = job
         self.worker = worker
         self.iteration = 0
         """The iteration that was begun last; 0 before the first."""
         self._delays = dict(delays or {})
-        own: dict[str, ComputeUnit | Flow] = {c.name: c for c in job.computes if c.worker == worker}
-        own |= {f.name: f for f in job.flows if f.src == worker}
-        self._own = own
+        self._steps: dict[str, ComputeUnit | Flow] = {}
+        """The steps that this worker starts, by name."""
+        for unit in job.computes:
+            if unit.worker == worker:
+                self._steps[unit.name] = unit
+        for flow in job.flows:
+            if flow.src == worker:
+                self._steps[flow.name] = flow
         self.arriving: Mapping[str, Flow] = {f.name: f for f in job.flows if f.dst == worker}
         """Flows that others send to this worker, by name."""
-        if not own and not self.arriving:
+        if not self._steps and not self.arriving:
             raise ValueError(f"job {job.name} has nothing to do for {worker}")
-        self._followers: dict[str, list[str]] = {name: [] for name in (*own, *self.arriving)}
+
+        visible = (*self._steps, *self.arriving)
+        self._followers: dict[str, list[str]] = {name: [] for name in visible}
         # The order in which the whole job's execution would start them.
-        self._order = [name for name in analysis.topological_order(job) if name in own]
+        order = analysis.topological_order(job)
+        self._order = [name for name in order if name in self._steps]
         for name in self._order:
-            for before in own[name].after:
+            for before in self._steps[name].after:
                 if before not in self._followers:
                     raise ValueError(
                         f"job {job.name}: {name} waits for {before}, which its worker {worker}"
@@ -178,17 +188,20 @@ class WorkerExecution:
                 f"job {self.job.name}: {self.worker} cannot begin iteration {iteration} now"
             )
         self.iteration = iteration
-        self._missing = {name: len(step.after) for name, step in self._own.items()}
-        self._unfinished = len(self._own) + len(self.arriving)
+        self._missing = {name: len(step.after) for name, step in self._steps.items()}
+        self._unfinished = len(self._steps) + len(self.arriving)
         self._awaited = set(self.arriving)
         self._delayed = False
-        out = self._start_all(name for name in self._order if not self._own[name].after)
+        first = [name for name in self._order if not self._steps[name].after]
+        instructions = self._start_all(first)
+        # What came before the order to begin counts as arriving now, after the own first steps.
         early = self._early
         self._early = set()
-        for name in [name for name in self.arriving if name in early]:
-            self._awaited.remove(name)
-            out += self._done(name)
-        return out
+        for name in self.arriving:
+            if name in early:
+                self._awaited.remove(name)
+                instructions += self._done(name)
+        return instructions
 
     def compute_finished(self, name: str) -> list[WorkerInstruction]:
         """Take the end of a compute unit. Raises `ValueError` if it was not running."""
@@ -207,6 +220,7 @@ class WorkerExecution:
         Raises `ValueError` for a flow that is not expected.
         """
         if iteration == self.iteration + 1 and not self._unfinished and name in self.arriving:
+            # Its sender was told to begin before this worker is.
             self._early.add(name)
             return []
         if iteration != self.iteration or name not in self._awaited:
@@ -218,17 +232,18 @@ class WorkerExecution:
         return self._done(name)
 
     def _start_all(self, names: Iterable[str]) -> list[WorkerInstruction]:
-        out: list[WorkerInstruction] = []
+        instructions: list[WorkerInstruction] = []
         for name in names:
-            step = self._own[name]
+            step = self._steps[name]
             if not self._turns.begins(step):
                 continue
             self._running.add(name)
             if isinstance(step, Flow):
-                out.append(StartFlow(step, self.iteration))
+                instructions.append(StartFlow(step, self.iteration))
             else:
-                out.append(StartCompute(name, self.worker, step.duration_s + self._delay_s()))
-        return out
+                duration_s = step.duration_s + self._delay_s()
+                instructions.append(StartCompute(name, self.worker, duration_s))
+        return instructions
 
     def _delay_s(self) -> Fraction:
         if self._delayed:
@@ -251,10 +266,10 @@ class WorkerExecution:
             self._missing[follower] -= 1
             if not self._missing[follower]:
                 ready.append(follower)
-        out = self._start_all(self._turns.behind(self._own.get(name), ready))
+        instructions = self._start_all(self._turns.after(self._steps.get(name), ready))
         if not self._unfinished:
-            out.append(WorkerFinished(self.iteration))
-        return out
+            instructions.append(WorkerFinished(self.iteration))
+        return instructions
 
 
 SocketCarrier = DatagramCarrier | ShimSocketCarrier | TcpSocketCarrier
@@ -271,7 +286,12 @@ _CARRIERS: Mapping[type[messages.Carriage], Callable[..., Mapping[str, SocketCar
 class JobPart:
     """The host's part of one job."""
 
-    def __init__(self, worker: Worker, job: messages.WorkerJob, computing: Computing) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        job: messages.WorkerJob,
+        computing: Computing,
+    ) -> None:
         self._worker = worker
         self._name = job.job.name
         self._execution = WorkerExecution(job.job, worker.host, delays=job.delays)
@@ -311,20 +331,32 @@ class JobPart:
         self._report(messages.StepFinished, name)
         self._obey(self._execution.compute_finished(name))
 
-    def _on_started(self, flow: str, iteration: int, at_ns: int) -> None:
+    def _on_started(
+        self,
+        flow: str,
+        iteration: int,
+        at_ns: int,
+    ) -> None:
         self._worker.report(messages.StepStarted(self._name, iteration, flow, at_ns))
 
     def _on_sent(self, flow: str) -> None:
         self._obey(self._execution.flow_sent(flow))
 
-    def _on_received(self, flow: str, iteration: int, at_ns: int) -> None:
+    def _on_received(
+        self,
+        flow: str,
+        iteration: int,
+        at_ns: int,
+    ) -> None:
         self._worker.report(messages.StepFinished(self._name, iteration, flow, at_ns))
         self._obey(self._execution.flow_received(flow, iteration))
 
 
 class Worker:
-    """The worker of one host. The loop's `run` raises `RunError` when something breaks. `sockets`
-    closes what it opens."""
+    """The worker of one host.
+
+    The loop's `run` raises `RunError` when something breaks. `sockets` closes what it opens.
+    """
 
     def __init__(
         self,
@@ -337,17 +369,18 @@ class Worker:
         self.loop = loop
         self._control = control
         self._lines = messages.Lines()
-        self._parts = {
-            job.job.name: JobPart(self, job, COMPUTING[assignment.computing](loop, sockets))
-            for job in assignment.jobs
-        }
+        self._parts = {}
+        for job in assignment.jobs:
+            self._parts[job.job.name] = JobPart(
+                self, job, COMPUTING[assignment.computing](loop, sockets)
+            )
         self._carriers = self._open(assignment, sockets)
         for name, carrier in self._carriers.items():
             self._parts[name].carrier = carrier
         self._unconnected = len(self._carriers)
-        self._senders = [
-            ConstantRateSender(loop, assignment, traffic, sockets) for traffic in assignment.sends
-        ]
+        self._senders = []
+        for traffic in assignment.sends:
+            self._senders.append(ConstantRateSender(loop, assignment, traffic, sockets))
         if assignment.discards:
             Discard(assignment, sockets)
         loop.on_readable(control.fileno(), self._on_order)
@@ -362,8 +395,8 @@ class Worker:
         by_kind: dict[type[messages.Carriage], dict[str, Any]] = {}
         for job in assignment.jobs:
             name = job.job.name
-            of_kind = by_kind.setdefault(type(job.carriage), {})
-            of_kind[name] = (job.job, job.carriage, self._parts[name].events)
+            jobs = by_kind.setdefault(type(job.carriage), {})
+            jobs[name] = (job.job, job.carriage, self._parts[name].events)
         carriers: dict[str, SocketCarrier] = {}
         for kind, jobs in by_kind.items():
             carriers |= _CARRIERS[kind](self.loop, assignment, jobs, sockets)
@@ -390,7 +423,7 @@ class Worker:
         if time_ns <= self.loop.now_ns:
             call()
         else:
-            self.loop.at(time_ns, call)
+            self.loop.call_at(time_ns, call)
 
     def _connect(self) -> None:
         if not self._carriers:

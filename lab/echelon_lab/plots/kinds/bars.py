@@ -19,7 +19,11 @@ _GROUPS = {"column": 6, "text": 14}
 """The most jobs on one page, by width of the picture."""
 
 
-def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
+def draw(
+    run: MeasuredRun,
+    selection: Excerpt,
+    style: Style,
+) -> list[Figure]:
     """Return the pages, each with at most `_GROUPS` jobs."""
     policies = selection.most(list(run.policies), "policies", "--policy", MOST)
     pages = []
@@ -27,11 +31,10 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     for begin in range(0, len(run.jobs), step):
         jobs = run.jobs[begin : begin + step]
         figure, (axis,) = style.panels([1.6], run.message(selection))
-        bars(
-            axis,
-            jobs,
-            {of: [mean(run.slowdowns(of, job, selection)) for job in jobs] for of in policies},
-        )
+        heights = {}
+        for policy in policies:
+            heights[policy] = [mean(run.slowdowns(policy, job, selection)) for job in jobs]
+        bars(axis, jobs, heights)
         axis.axhline(1.0, color=INK, linewidth=0.6)
         axis.set_ylabel("time / alone")
         style.legend(figure, entries_of(axis))

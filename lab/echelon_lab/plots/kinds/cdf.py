@@ -19,25 +19,30 @@ if TYPE_CHECKING:
 ABOUT = "share of all iterations with at most so much slowdown, a curve for each policy"
 
 
-def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
+def draw(
+    run: MeasuredRun,
+    selection: Excerpt,
+    style: Style,
+) -> list[Figure]:
     """Return one page."""
-    values = {
-        policy: [
-            value for job in run.jobs for value in run.slowdowns(policy, job, selection).values()
-        ]
-        for policy in selection.most(list(run.policies), "policies", "--policy", MOST)
-    }
-    curves = [
-        distribution(policy, of, at, DASHES[at]) for at, (policy, of) in enumerate(values.items())
-    ]
-    ordered = {policy: sorted(values[policy]) for policy in dict.fromkeys(run.ends)}
-    parts = (
-        f"{_at(0.5, of):.3g} and {_at(0.99, of):.3g} ({policy})" for policy, of in ordered.items()
-    )
+    ordered = {}
+    for policy in selection.most(list(run.policies), "policies", "--policy", MOST):
+        slowdowns: list[float] = []
+        for job in run.jobs:
+            slowdowns += run.slowdowns(policy, job, selection).values()
+        ordered[policy] = sorted(slowdowns)
+    curves = []
+    for index, (policy, slowdowns) in enumerate(ordered.items()):
+        curves.append(distribution(policy, slowdowns, index, DASHES[index]))
+    parts = []
+    for policy in dict.fromkeys(run.ends):
+        median = _quantile(0.5, ordered[policy])
+        high = _quantile(0.99, ordered[policy])
+        parts.append(f"{median:.3g} and {high:.3g} ({policy})")
     title = f"Median and 99 % of the iterations, over their time alone: {', '.join(parts)}"
     panel = Panel("iteration time / alone", "share of iterations", curves, y_limits=(0, 1))
     return [chart(title, [panel], style)]
 
 
-def _at(share: float, ordered: Sequence[float]) -> float:
+def _quantile(share: float, ordered: Sequence[float]) -> float:
     return ordered[ceil(share * len(ordered)) - 1]

@@ -10,6 +10,8 @@ from echelon_lab.plots.measured import change, mean
 from echelon_lab.plots.style import INK, MOST, entries_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.figure import Figure
 
     from echelon_lab.plots.measured import Excerpt, MeasuredRun
@@ -23,36 +25,36 @@ _GROUPS = {"column": 4, "text": 10}
 """The most jobs that are drawn, by width of the picture."""
 
 
-def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
+def draw(
+    run: MeasuredRun,
+    selection: Excerpt,
+    style: Style,
+) -> list[Figure]:
     """Return one page."""
     policies = selection.most(list(run.policies), "policies", "--policy", MOST)
     jobs = selection.most(run.jobs, "jobs", "--job", _GROUPS[style.width])
-    alone = {job: run.policies[policies[0]]["jobs"][job]["alone_iteration_s"] for job in jobs}
-    times = {
-        policy: [mean(run.slowdowns(policy, job, selection)) * alone[job] for job in jobs]
-        for policy in policies
-    }
-    flows_s = {
-        policy: {
-            source: of["mean_completion_s"]
-            for source, of in run.policies[policy].get("traffic", {}).items()
-            if of["mean_completion_s"] is not None
-        }
-        for policy in policies
-    }
-    sources = [
-        source for source in flows_s[policies[0]] if all(source in of for of in flows_s.values())
-    ]
-    first, last = run.ends
+    first_jobs = run.policies[policies[0]]["jobs"]
+    alone_s = {job: first_jobs[job]["alone_iteration_s"] for job in jobs}
+    times_s = {}
+    for policy in policies:
+        times_s[policy] = [
+            mean(run.slowdowns(policy, job, selection)) * alone_s[job] for job in jobs
+        ]
+    flows_s = {policy: _flows_s(run, policy) for policy in policies}
+    sources = []
+    for source in flows_s[policies[0]]:
+        if all(source in by_source for by_source in flows_s.values()):
+            sources.append(source)
+
     title = run.message(selection)
+    first, last = run.ends
     if sources and first != last:
-        before, after = (
-            fmean(flows_s[policy][source] for source in sources) for policy in (first, last)
-        )
-        title += f"; flows of the cross traffic take {change(before, after)} under {first}"
+        before_s = fmean(flows_s[first][source] for source in sources)
+        after_s = fmean(flows_s[last][source] for source in sources)
+        title += f"; flows of the cross traffic take {change(before_s, after_s)} under {first}"
     figure, axes = style.panels([1.4] * (2 if sources else 1), title)
-    bars(axes[0], jobs, times, "%.3g")
-    for place, time_s in enumerate(alone.values()):
+    bars(axes[0], jobs, times_s, "%.3g")
+    for place, time_s in enumerate(alone_s.values()):
         axes[0].hlines(
             time_s,
             place - 0.42,
@@ -64,17 +66,36 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
         )
     axes[0].set_ylabel("iteration (s)")
     if sources:
-        left = (
-            f"{policy}"
-            f" {sum(run.policies[policy]['traffic'][source].get('unfinished', 0) for source in sources)}"
-            for policy in policies
-        )
+        unfinished = []
+        for policy in policies:
+            unfinished.append(_unfinished(run, policy, sources))
         selection.note(
             "flows of the cross traffic that did not finish are not in the means:"
-            f" {', '.join(left)}"
+            f" {', '.join(unfinished)}"
         )
-        shown = {policy: [of[source] * 1e3 for source in sources] for policy, of in flows_s.items()}
-        bars(axes[1], [f"cross traffic: {source}" for source in sources], shown, "%.3g")
+        times_ms = {}
+        for policy, by_source in flows_s.items():
+            times_ms[policy] = [by_source[source] * 1e3 for source in sources]
+        bars(axes[1], [f"cross traffic: {source}" for source in sources], times_ms, "%.3g")
         axes[1].set_ylabel("mean of flows (ms)")
     style.legend(figure, entries_of(axes[0]))
     return [figure]
+
+
+def _flows_s(run: MeasuredRun, policy: str) -> dict[str, float]:
+    """Return the mean time of flows by source of cross traffic; none where no flow has finished."""
+    times_s = {}
+    for source, summary in run.policies[policy].get("traffic", {}).items():
+        if summary["mean_completion_s"] is not None:
+            times_s[source] = summary["mean_completion_s"]
+    return times_s
+
+
+def _unfinished(
+    run: MeasuredRun,
+    policy: str,
+    sources: Sequence[str],
+) -> str:
+    traffic = run.policies[policy]["traffic"]
+    count = sum(traffic[source].get("unfinished", 0) for source in sources)
+    return f"{policy} {count}"

@@ -5,10 +5,61 @@ control Flow(inout headers_t hdr, inout metadata_t meta) {
     DirectCounter<bit<64>>(CounterType_t.PACKETS_AND_BYTES) flow_bytes;
 
     // A direct counter has to be counted in each action of its table.
-#define COUNT_FLOW flow_bytes.count();
-#include "../../../shared/path.p4"
-#define RANKING_ACTION
-#include "../../../build/tna/rankings.p4"
+    action take_path(port_t port, mac_t dst_mac) {
+        flow_bytes.count();
+        meta.egress_port = port;
+        hdr.ethernet.dst = dst_mac;
+        meta.forwarded = 1;
+        meta.slack_key = SLACK_BIAS;
+    }
+
+    // Ranking `fixed`: a queue that never changes.
+    @id(0x01000111) @name(".fixed")
+    action fixed(port_t port, mac_t dst_mac, queue_t queue) {
+        take_path(port, dst_mac);
+        meta.ranking = Ranking.FIXED;
+        meta.bridge.wanted = queue;
+    }
+
+    // Ranking `deadline`: by the reference time of the flow's EchelonFlow (include/rankings/deadline.p4).
+    @id(0x01000112) @name(".deadline")
+    action deadline(port_t port, mac_t dst_mac, echelonflow_id_t echelonflow, profile_id_t profile,
+                    bit<32> offset_ticks, bit<32> handicap, bit<LEFT_SHIFT_BITS> left_shift) {
+        take_path(port, dst_mac);
+        meta.ranking = Ranking.DEADLINE;
+        meta.echelonflow = echelonflow;
+        meta.profile = profile;
+        meta.offset_ticks = offset_ticks;
+        meta.handicap = handicap;
+        meta.left_shift = left_shift;
+    }
+
+    // Ranking `attained`: by the bytes that the flow's group has sent (include/rankings/attained.p4).
+    @id(0x01000113) @name(".attained")
+    action attained(port_t port, mac_t dst_mac, group_id_t group, profile_id_t profile) {
+        take_path(port, dst_mac);
+        meta.ranking = Ranking.ATTAINED;
+        meta.group = group;
+        meta.profile = profile;
+    }
+
+    // Ranking `window`: by the time left in a period of the flow's group (include/rankings/window.p4).
+    @id(0x01000114) @name(".window")
+    action window(port_t port, mac_t dst_mac, group_id_t group, profile_id_t profile, bit<32> period_ticks) {
+        take_path(port, dst_mac);
+        meta.ranking = Ranking.WINDOW;
+        meta.group = group;
+        meta.profile = profile;
+        meta.offset_ticks = period_ticks;
+    }
+
+    // Ranking `dscp` (RFC 2474): by the code point that the packet arrives with.
+    @id(0x01000115) @name(".dscp")
+    action dscp(port_t port, mac_t dst_mac, profile_id_t profile) {
+        take_path(port, dst_mac);
+        meta.ranking = Ranking.DSCP;
+        meta.profile = profile;
+    }
 
     action unranked() {
         flow_bytes.count();
@@ -18,8 +69,11 @@ control Flow(inout headers_t hdr, inout metadata_t meta) {
     table flow {
         key = { meta.flow: exact @name("flow"); }
         actions = {
-#define RANKING_NAME
-#include "../../../build/tna/rankings.p4"
+            fixed;
+            deadline;
+            attained;
+            window;
+            dscp;
             @defaultonly unranked;
         }
         const default_action = unranked();

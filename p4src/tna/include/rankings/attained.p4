@@ -3,8 +3,6 @@
 // iteration before the packet, by the length in the IP header, because ingress does not know the length of a frame.
 // Retransmissions count.
 
-#if defined(RANKING_CONTROL)
-
 struct attained_t {
     bit<32> epoch;
     bit<32> bytes;
@@ -47,7 +45,3 @@ control Attained(inout metadata_t meta) {
         }
     }
 }
-
-#elif defined(RANKING_INSTANCE)
-    Attained() by_attained;
-#endif

@@ -6,8 +6,6 @@
 // multiplies by a variable. Everything is kept by EchelonFlow together with the epoch for which it holds, so that a
 // packet of another iteration changes nothing. Control Iteration says when an iteration is opened (PASS_OPEN).
 
-#if defined(RANKING_CONTROL)
-
 struct reference_t {
     int<32> epoch;
     int<32> at;
@@ -165,10 +163,3 @@ control Top(inout metadata_t meta) {
         }
     }
 }
-
-#elif defined(RANKING_INSTANCE)
-    Deadline() by_deadline;
-    Memory() memory;
-    Lateness() lateness;
-    Top() top;
-#endif

@@ -4,8 +4,6 @@
 // packets find no time left. After a silence of 2^SILENT_SHIFT periods the packet is resubmitted, and periods begin
 // anew.
 
-#if defined(RANKING_CONTROL)
-
 control Window(inout metadata_t meta) {
     Register<int<32>, group_id_t>(GROUPS) window_end;
     RegisterAction<int<32>, group_id_t, bit<32>>(window_end) move_on = {
@@ -33,7 +31,3 @@ control Window(inout metadata_t meta) {
         }
     }
 }
-
-#elif defined(RANKING_INSTANCE)
-    Window() by_window;
-#endif

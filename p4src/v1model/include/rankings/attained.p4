@@ -2,8 +2,6 @@
 // Ranking `attained` (Aalo, SIGCOMM '15; MLTCP, HotNets '24): the bytes that a group of flows has sent in this
 // iteration before the packet, counted in whole frames. Retransmissions count.
 
-#if defined(RANKING_CONTROL)
-
 control Attained(inout metadata_t meta, in bit<32> frame_bytes) {
     register<valid_epoch_t>(GROUPS) attained_epoch;
     register<bit<32>>(GROUPS) attained_bytes;
@@ -26,11 +24,3 @@ control Attained(inout metadata_t meta, in bit<32> frame_bytes) {
         }
     }
 }
-
-#elif defined(RANKING_INSTANCE)
-    Attained() by_attained;
-#elif defined(RANKING_APPLY)
-                else if (meta.ranking == Ranking.ATTAINED) {
-                    by_attained.apply(meta, standard_metadata.packet_length);
-                }
-#endif

@@ -8,8 +8,6 @@
 // time. A switch that the head flow does not pass, or that its first packets do not reach, therefore has a usable
 // reference, too.
 
-#if defined(RANKING_CONTROL)
-
 // The slack until a time, in microseconds, biased to an unsigned key that orders as slacks do, and saturated to 32 bits.
 control Slack(in time_us_t time, in time_us_t now, out bit<32> key) {
     apply {
@@ -169,11 +167,3 @@ control Departure(inout headers_t hdr, inout metadata_t meta, in time_us_t now, 
         }
     }
 }
-
-#elif defined(RANKING_INSTANCE)
-    Deadline() by_deadline;
-#elif defined(RANKING_APPLY)
-                else if (meta.ranking == Ranking.DEADLINE) {
-                    by_deadline.apply(hdr, meta, now, late_us);
-                }
-#endif

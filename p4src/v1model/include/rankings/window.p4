@@ -3,8 +3,6 @@
 // packet of the group that the switch sees, or the first after a long silence. The register holds the beginning of the
 // running one.
 
-#if defined(RANKING_CONTROL)
-
 control Window(inout metadata_t meta, in time_us_t now) {
     register<time_us_t>(GROUPS) window_origin_us;
     register<time_us_t>(GROUPS) window_seen_us;
@@ -30,11 +28,3 @@ control Window(inout metadata_t meta, in time_us_t now) {
         meta.level_key = (bit<32>)(period - into);
     }
 }
-
-#elif defined(RANKING_INSTANCE)
-    Window() by_window;
-#elif defined(RANKING_APPLY)
-                else if (meta.ranking == Ranking.WINDOW) {
-                    by_window.apply(meta, now);
-                }
-#endif

@@ -14,11 +14,13 @@ from echelon.cli.tables import Column
 from echelon.cli.usage import BAD_INPUT, FAILED, CommandGroup, fail
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from fractions import Fraction
 
     from echelon.controller.client import Client
+    from echelon_aggregation.memory import Grant
     from echelon_aggregation.planning import Gain
-    from echelon_aggregation.virtual import Outcome
+    from echelon_aggregation.virtual import Installer, Outcome
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -28,27 +30,37 @@ app = typer.Typer(
 
 _GAINS = (
     Column("job", wraps=True),
-    Column("root", lambda of: ", ".join(of.roots), wraps=True),
-    Column(
-        "places",
-        lambda of: ", ".join("none" if one is None else str(one.mask + 1) for one in of.grants),
-    ),
-    Column("ring alone", lambda of: f"{of.ring_alone_s:.4g} s", right=True),
-    Column("alone", lambda of: f"{of.alone_s:.4g} s", right=True),
-    Column("ring together", lambda of: f"{of.ring_shared_s:.4g} s", right=True),
-    Column("together", lambda of: f"{of.shared_s:.4g} s", right=True),
-    Column("faster by", lambda of: f"{of.gain:.2f}", right=True),
+    Column("root", lambda job: ", ".join(job.roots), wraps=True),
+    Column("places", lambda job: ", ".join(map(_places, job.grants))),
+    Column("ring alone", lambda job: f"{job.ring_alone_s:.4g} s", right=True),
+    Column("alone", lambda job: f"{job.alone_s:.4g} s", right=True),
+    Column("ring together", lambda job: f"{job.ring_shared_s:.4g} s", right=True),
+    Column("together", lambda job: f"{job.shared_s:.4g} s", right=True),
+    Column("faster by", lambda job: f"{job.gain:.2f}", right=True),
 )
+
+
+def _places(grant: Grant | None) -> str:
+    if grant is None:
+        return "none"
+    return str(grant.mask + 1)
 
 
 @app.command()
 def plan(
     scenario: Annotated[
-        Path, typer.Argument(help="A scenario whose jobs aggregate in the network.", metavar="FILE")
+        Path,
+        typer.Argument(
+            help="A scenario whose jobs aggregate in the network.",
+            metavar="FILE",
+        ),
     ],
     policy: Annotated[
         str,
-        typer.Option(help="Who gets memory, and how much there is.", metavar="NAME(KEY=VALUE,...)"),
+        typer.Option(
+            help="Who gets memory, and how much there is.",
+            metavar="NAME(KEY=VALUE,...)",
+        ),
     ] = "aggregation",
     as_json: tables.AsJson = False,
 ) -> None:
@@ -68,46 +80,51 @@ def plan(
     try:
         loaded = load_scenario(scenario)
         choice = policy_choice(policy)
-        made = make_policy(choice.name, **dict(choice.parameters))
-        if not isinstance(made, Aggregation):
+        chosen = make_policy(choice.name, **dict(choice.parameters))
+        if not isinstance(chosen, Aggregation):
             fail(
                 f"--policy: '{choice.name}' gives no memory of switches (use 'aggregation')",
                 BAD_INPUT,
             )
-        found = gains([loaded.specs[job.name] for job in loaded.jobs], loaded.fabric, made)
+        specs = [loaded.specs[job.name] for job in loaded.jobs]
+        by_job = gains(specs, loaded.fabric, chosen)
     except (DocumentError, PlanError) as error:
         fail(str(error), BAD_INPUT)
     except FluidError as error:
         fail(str(error), FAILED)
     if as_json:
-        tables.show_json([_document(gain) for gain in found])
-    else:
-        tables.show_all(
-            _GAINS,
-            found,
-            f"no job of {scenario} aggregates in the network ('collective: in-network' does)",
-        )
+        tables.show_json([_document(gain) for gain in by_job])
+        return
+    nothing = f"no job of {scenario} aggregates in the network ('collective: in-network' does)"
+    tables.show_all(_GAINS, by_job, nothing)
 
 
-def _document(of: Gain) -> dict[str, object]:
+def _document(gain: Gain) -> dict[str, object]:
     from dataclasses import asdict
 
-    return {**asdict(of), "gain": of.gain}
+    return {**asdict(gain), "gain": gain.gain}
 
 
 @app.command()
 def compare(
-    what: Annotated[
+    topic: Annotated[
         Literal["rate", "memory", "shared"],
         typer.Argument(
             help=(
                 "rate: the data per worker, by the number of workers. memory: several jobs with"
                 " memory for half of "
                 "them. shared: training times and short flows in one cluster."
-            )
+            ),
+            metavar="what",
         ),
     ],
-    draws: Annotated[int, typer.Option(help="How many random sets of jobs.", min=1)] = 10,
+    draws: Annotated[
+        int,
+        typer.Option(
+            help="How many random sets of jobs.",
+            min=1,
+        ),
+    ] = 10,
     as_json: tables.AsJson = False,
 ) -> None:
     """Compare aggregation in the network with rings and others, as fluids; print tables in Markdown.
@@ -118,17 +135,18 @@ def compare(
 
     progress = ShownProgress()
     with progress:
-        match what:
+        match topic:
             case "rate":
-                made = comparison.rates()
+                compared = comparison.rates()
             case "memory":
-                made = comparison.memory(draws, progress.stage)
+                compared = comparison.memory(draws, progress.stage)
             case "shared":
-                made = [comparison.shared_cluster(draws, progress.stage)]
+                compared = [comparison.shared_cluster(draws, progress.stage)]
     if as_json:
-        tables.show_json(made)
-    else:
-        typer.echo("\n\n".join(table.markdown() for table in made))
+        tables.show_json(compared)
+        return
+    pages = [table.markdown() for table in compared]
+    typer.echo("\n\n".join(pages))
 
 
 @app.command()
@@ -137,11 +155,25 @@ def group(
     client: Client,
     name: Annotated[
         str,
-        typer.Argument(help="A registered job.", metavar="NAME", autocompletion=completion.jobs),
+        typer.Argument(
+            help="A registered job.",
+            metavar="NAME",
+            autocompletion=completion.jobs,
+        ),
     ],
-    tree: Annotated[int, typer.Option(help="Which of the job's trees, from 1.", min=1)] = 1,
+    tree: Annotated[
+        int,
+        typer.Option(
+            help="Which of the job's trees, from 1.",
+            min=1,
+        ),
+    ] = 1,
     wire: Annotated[
-        str, typer.Option(help="The interface of the workers' hosts.", metavar="INTERFACE")
+        str,
+        typer.Option(
+            help="The interface of the workers' hosts.",
+            metavar="INTERFACE",
+        ),
     ] = "eth0",
 ) -> None:
     """Print the file of a job's group, which ECHELON_AGGREGATION names to the job's workers.
@@ -156,12 +188,21 @@ def group(
     if tree > len(job.trees):
         reason = job.problem or f"it is {job.state}, and has {len(job.trees)} trees"
         fail(f"job {name} has no tree {tree}: {reason}", BAD_INPUT)
-    told = dict(job.trees[tree - 1])
-    told["workers"] = [
-        {"wire": wire, **{key: of for key, of in worker.items() if key != "host"}}
-        for worker in told["workers"]
-    ]
-    typer.echo(yaml.safe_dump(told, sort_keys=False, default_flow_style=None).rstrip())
+    document = dict(job.trees[tree - 1])
+    document["workers"] = [_member(worker, wire) for worker in document["workers"]]
+    text = yaml.safe_dump(
+        document,
+        sort_keys=False,
+        default_flow_style=None,
+    )
+    typer.echo(text.rstrip())
+
+
+def _member(worker: Mapping[str, object], wire: str) -> dict[str, object]:
+    """Return a worker as the file of its group has it: with its wire instead of its host."""
+    member = {"wire": wire, **worker}
+    del member["host"]
+    return member
 
 
 _LOSSES = (0.0, 0.0001, 0.001, 0.01)
@@ -170,23 +211,37 @@ _LONGER = 8
 _OUTCOMES = (
     Column("way"),
     Column("workers", right=True),
-    Column("values", lambda of: f"{of.values:,}", right=True),
-    Column("loss", lambda of: f"{of.loss:.2%}", right=True),
-    Column("time", lambda of: f"{float(of.seconds) * 1e6:,.0f} µs", right=True),
-    Column("rate of each worker", lambda of: f"{float(of.rate_bps) / 1e9:.2f} Gbit/s", right=True),
+    Column("values", lambda outcome: f"{outcome.values:,}", right=True),
+    Column("loss", lambda outcome: f"{outcome.loss:.2%}", right=True),
+    Column("time", lambda outcome: f"{float(outcome.seconds) * 1e6:,.0f} µs", right=True),
+    Column("rate of each worker", lambda outcome: _gbps(outcome.rate_bps), right=True),
     Column("lost", right=True),
-    Column("sent again", lambda of: of.sent_again, right=True),
-    Column("sums", lambda of: "exact" if of.exact else "WRONG"),
+    Column("sent again", lambda outcome: outcome.sent_again, right=True),
+    Column("sums", lambda outcome: "exact" if outcome.exact else "WRONG"),
 )
+
+
+def _gbps(rate_bps: Fraction) -> str:
+    return f"{float(rate_bps) / 1e9:.2f} Gbit/s"
 
 
 @app.command()
 def demo(
     most: Annotated[
-        int, typer.Option("--workers", help="The largest number of workers.", min=2, max=32)
+        int,
+        typer.Option(
+            "--workers",
+            help="The largest number of workers.",
+            min=2,
+            max=32,
+        ),
     ] = 16,
     values: Annotated[
-        int, typer.Option(help="The number of values of each worker.", min=1024)
+        int,
+        typer.Option(
+            help="The number of values of each worker.",
+            min=1024,
+        ),
     ] = 4096,
     as_json: tables.AsJson = False,
 ) -> None:
@@ -207,30 +262,48 @@ def demo(
     except RunError as error:
         fail(str(error), FAILED)
     if as_json:
-        tables.show_json([{**_fields(of), "rate_bps": float(of.rate_bps)} for of in outcomes])
+        tables.show_json([_fields(outcome) for outcome in outcomes])
     else:
         tables.show_all(_OUTCOMES, outcomes)
     if not all(outcome.exact for outcome in outcomes):
         fail("not all sums are exact", FAILED)
 
 
-def _outcomes(most: int, values: int, progress: ShownProgress) -> Iterator[Outcome]:
-    from echelon_aggregation.virtual import VALUES, Installer, around_ring, in_network
+def _outcomes(
+    most: int,
+    values: int,
+    progress: ShownProgress,
+) -> Iterator[Outcome]:
+    from echelon_aggregation.virtual import VALUES, Installer, in_network
 
+    # Each of up to 32 workers of a ring has the same number of full packets.
     values -= values % (32 * VALUES)
     with Installer() as install:
         for workers in (2, 4, 8, 16, 32):
             if workers <= most:
                 progress.doing(f"{workers} workers")
-                yield in_network(install, workers, values)
-                yield in_network(install, workers, values, memory=False)
-                yield around_ring(install, workers, values)
+                yield from _three_ways(install, workers, values)
         for loss in _LOSSES:
             progress.doing(f"links that lose {loss:.2%} of packets")
             yield in_network(install, min(most, 4), _LONGER * values, loss)
 
 
-def _fields(of: Outcome) -> dict[str, object]:
+def _three_ways(
+    install: Installer,
+    workers: int,
+    values: int,
+) -> Iterator[Outcome]:
+    from echelon_aggregation.virtual import around_ring, in_network
+
+    yield in_network(install, workers, values)
+    yield in_network(install, workers, values, memory=False)
+    yield around_ring(install, workers, values)
+
+
+def _fields(outcome: Outcome) -> dict[str, object]:
     from dataclasses import asdict
 
-    return {**asdict(of), "seconds": float(of.seconds)}
+    fields = asdict(outcome)
+    fields["seconds"] = float(outcome.seconds)
+    fields["rate_bps"] = float(outcome.rate_bps)
+    return fields

@@ -68,69 +68,63 @@ def read_trace(source: Source) -> list[WireNode]:
                 continue
             nodes.append(_node(fields, generation))
         except DamagedMessageError as error:
+            reason = f"{error} (check that the file is a whole trace)"
             raise DocumentError(
-                source.name,
-                f"message {number}",
-                f"{error} (check that the file is a whole trace)",
-                code="bad-syntax",
+                source.name, f"message {number}", reason, code="bad-syntax"
             ) from None
     return nodes
 
 
 def _messages(source: Source, data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(data):
+    position = 0
+    while position < len(data):
         try:
-            length, start = _varint(data, at)
+            length, start = _varint(data, position)
         except DamagedMessageError:
             length = len(data)
-            start = at
+            start = position
         if start + length > len(data):
-            raise DocumentError(
-                source.name,
-                f"byte {at}",
-                "a message ends behind the file (copy the whole file)",
-                code="bad-syntax",
-            )
+            reason = "a message ends behind the file (copy the whole file)"
+            raise DocumentError(source.name, f"byte {position}", reason, code="bad-syntax")
         yield data[start : start + length]
-        at = start + length
+        position = start + length
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        if at >= len(data) or shift > 63:
+        if position >= len(data) or shift > 63:
             raise DamagedMessageError("a number is cut off")
-        byte = data[at]
-        at += 1
+        byte = data[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return value & (2**64 - 1), at
+            return value & (2**64 - 1), position
 
 
 def _fields(data: bytes) -> Iterator[_Field]:
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
+    position = 0
+    while position < len(data):
+        key, position = _varint(data, position)
         number = key >> 3
         wire = key & 7
         if not number:
             raise DamagedMessageError("a field has the number 0")
         if wire == _VARINT:
-            value, at = _varint(data, at)
+            value, position = _varint(data, position)
             yield _Field(number, wire, value)
             continue
         if wire == _BYTES:
-            length, at = _varint(data, at)
+            length, position = _varint(data, position)
         elif wire in (_FIXED32, _FIXED64):
             length = 4 if wire == _FIXED32 else 8
         else:
             raise DamagedMessageError(f"field {number} has the unknown type {wire}")
-        if at + length > len(data):
+        if position + length > len(data):
             raise DamagedMessageError(f"field {number} is cut off")
-        yield _Field(number, wire, data[at : at + length])
-        at += length
+        yield _Field(number, wire, data[position : position + length])
+        position += length
 
 
 def _is_metadata(fields: list[_Field]) -> bool:
@@ -215,23 +209,25 @@ def _old_attribute(data: bytes) -> tuple[str, Value]:
             listed.append(_signed(field.value))
         elif field.number > 3 and isinstance(field.value, bytes):
             value = _double(field) if field.wire != _BYTES else _text(field.value)
+    if len(listed) == 1 and name != "involved_dim":
+        return name, listed[0]
     if listed:
-        return name, listed[0] if len(listed) == 1 and name != "involved_dim" else tuple(listed)
+        return name, tuple(listed)
     return name, value if value is not None else 0
 
 
 def _attribute(data: bytes) -> tuple[str, Value]:
     name = ""
-    said = None
+    value = None
     for field in _fields(data):
         if field.number == 1 and isinstance(field.value, bytes):
             name = _text(field.value)
         elif field.number > 2:
-            said = _value(field)
+            value = _value(field)
     # Proto3 leaves out nothing of a oneof, so an attribute without a value is broken.
-    if said is None:
+    if value is None:
         raise DamagedMessageError(f"the attribute '{name[:40]}' has no value")
-    return name, said
+    return name, value
 
 
 def _value(field: _Field) -> Value:
@@ -245,14 +241,19 @@ def _value(field: _Field) -> Value:
     if number in _STRINGS:
         return _text(value)
     if number in (_BOOL_LIST, _UINT64_LIST):
-        return tuple(item for each in _fields(value) for item in _numbers(each.value))
+        numbers: list[int] = []
+        for part in _fields(value):
+            numbers += _numbers(part.value)
+        return tuple(numbers)
     # Other lists and bytes say nothing about communication.
     return ()
 
 
 def _double(field: _Field) -> float:
     assert isinstance(field.value, bytes)
-    value: float = struct.unpack("<f" if field.wire == _FIXED32 else "<d", field.value)[0]
+    layout = "<f" if field.wire == _FIXED32 else "<d"
+    value: float
+    (value,) = struct.unpack(layout, field.value)
     return value
 
 
@@ -261,9 +262,9 @@ def _numbers(value: int | bytes) -> list[int]:
     if isinstance(value, int):
         return [value]
     out = []
-    at = 0
-    while at < len(value):
-        number, at = _varint(value, at)
+    position = 0
+    while position < len(value):
+        number, position = _varint(value, position)
         out.append(number)
     return out
 

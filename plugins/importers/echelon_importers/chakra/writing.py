@@ -18,25 +18,25 @@ def trace_bytes(nodes: Iterable[tuple[str, WireNode]]) -> bytes:
 
     Attributes are texts, whole numbers from 0, and lists.
     """
-    messages = [_text(1, _VERSION), *(_node(name, node) for name, node in nodes)]
+    messages = [_text(1, _VERSION)]
+    for name, node in nodes:
+        messages.append(_node(name, node))
     return b"".join(varint(len(message)) + message for message in messages)
 
 
 def _node(name: str, node: WireNode) -> bytes:
-    return b"".join(
-        [
-            _number(1, node.number),
-            _text(2, name),
-            _number(3, node.kind),
-            _packed(4, node.ctrl_deps),
-            _packed(5, node.data_deps),
-            _number(7, node.duration_us),
-            *(
-                delimited(10, _text(1, key) + _attribute(value))
-                for key, value in node.attributes.items()
-            ),
-        ]
-    )
+    fields = [
+        _number(1, node.number),
+        _text(2, name),
+        _number(3, node.kind),
+        _packed(4, node.ctrl_deps),
+        _packed(5, node.data_deps),
+        _number(7, node.duration_us),
+    ]
+    for key, value in node.attributes.items():
+        attribute = _text(1, key) + _attribute(value)
+        fields.append(delimited(10, attribute))
+    return b"".join(fields)
 
 
 def _attribute(value: Value) -> bytes:

@@ -13,14 +13,14 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from echelon.model.documents import DocumentError, Rate
+from echelon.model.documents import Rate
 from echelon.model.jobs.analysis import ordered
 from echelon.model.jobs.pipelines import ReplicatedStage, one_f_one_b_rr
 from echelon_importers import importer
 from echelon_importers.importer import Importer, Source
 from echelon_importers.pipedream.cuts import cuts
 from echelon_importers.pipedream.partition import Level, Stage, partition
-from echelon_importers.pipedream.profile import LayerProfile, ProfiledLayer, parse_profile
+from echelon_importers.pipedream.profile import ProfiledLayer, parse_profile
 from echelon_importers.workload import MOST_NODES, ReadCounts, TooLargeError, Workload
 
 _MOST_CUTS = {1: 600, 2: 250}
@@ -50,38 +50,39 @@ class PipeDreamProfile(Importer[PipeDreamOptions]):
         levels = self._levels(source, ranks)
         places, left_out = cuts(profile, _MOST_CUTS[len(levels)])
         plan = partition(places, levels)
-        spans = [
-            _layers(profile, places[stage.first].layers, places[stage.last].layers)
-            for stage in plan.stages
-        ]
         batches = self.options.batches or _whole_rounds(plan.stages, ranks)
         if 5 * batches * len(plan.stages) > MOST_NODES:
             raise TooLargeError
-        stages = [
-            _stage(stage.workers, span, places[stage.last].activation_bytes)
-            for stage, span in zip(plan.stages, spans, strict=True)
-        ]
+        stages = []
+        notes = []
+        groups = {}
+        for number, stage in enumerate(plan.stages, start=1):
+            last = places[stage.last]
+            before = places[stage.first].layers
+            layers = profile.chosen(last.layers & ~before)
+            replicated = _stage(stage.workers, layers, last.activation_bytes)
+            stages.append(replicated)
+            groups[tuple(replicated.ranks)] = f"stage{number}"
+            milliseconds = float(replicated.forward_s + replicated.backward_s) * 1e3
+            notes.append(
+                f"stage {number}: {len(layers)} layers, {layers[0].name} to {layers[-1].name},"
+                f" {milliseconds:.1f} ms, on {len(stage.workers)} ranks ({_spans(stage.workers)})"
+            )
         nodes = one_f_one_b_rr(stages, batches).nodes()
+
         tally = ReadCounts()
         tally.read["layers"] = len(profile.layers)
-        tally.read["dependencies"] = sum(len(needs) for needs in profile.needs)
+        tally.read["dependencies"] = sum(map(len, profile.needs))
         tally.derived.update({"stages": len(plan.stages), "mini-batches": batches})
         tally.ignored.update(profile.ignored)
-        tally.notes += [
-            f"stage {number}: {len(span)} layers, {span[0].name} to {span[-1].name}, "
-            f"{float(sum(layer.forward_s + layer.backward_s for layer in span)) * 1e3:.1f} ms, "
-            f"on {len(stage.workers)} ranks ({_spans(stage.workers)})"
-            for number, (stage, span) in enumerate(zip(plan.stages, spans, strict=True), start=1)
-        ]
+        tally.notes += notes
         tally.notes.append(f"predicted time per mini-batch: {plan.time_s * 1e3:.1f} ms")
         if left_out:
             tally.notes.append(f"not considered: {left_out}")
-        order = ordered({node.name: node.after for node in nodes})
         by_name = {node.name: node for node in nodes}
-        groups = {
-            tuple(stage.ranks): f"stage{number}" for number, stage in enumerate(stages, start=1)
-        }
-        return Workload(ranks, groups, tuple(by_name[name] for name in order), tally)
+        order = ordered({node.name: node.after for node in nodes})
+        in_order = tuple(by_name[name] for name in order)
+        return Workload(ranks, groups, in_order, tally)
 
     def _levels(self, source: Source, ranks: int) -> list[Level]:
         options = self.options
@@ -90,20 +91,13 @@ class PipeDreamProfile(Importer[PipeDreamOptions]):
         if local == 1:
             return [Level(hosts, options.bandwidth / 8)]
         if options.local_bandwidth is None:
-            raise DocumentError(
-                source.name,
-                "",
+            reason = (
                 f"does not say how fast the {local} ranks of a host exchange data (give"
-                " --local-bandwidth)",
-                code="missing-key",
+                " --local-bandwidth)"
             )
-        return [Level(local, options.local_bandwidth / 8), Level(hosts, options.bandwidth / 8)]
-
-
-def _layers(profile: LayerProfile, before: int, behind: int) -> list[ProfiledLayer]:
-    return [
-        layer for number, layer in enumerate(profile.layers) if (behind & ~before) >> number & 1
-    ]
+            raise source.refusal(reason, code="missing-key")
+        within = Level(local, options.local_bandwidth / 8)
+        return [within, Level(hosts, options.bandwidth / 8)]
 
 
 def _whole_rounds(stages: Sequence[Stage], batches: int) -> int:
@@ -113,24 +107,27 @@ def _whole_rounds(stages: Sequence[Stage], batches: int) -> int:
 
 
 def _stage(
-    workers: Sequence[int], layers: Sequence[ProfiledLayer], activation_bytes: int
+    workers: Sequence[int],
+    layers: Sequence[ProfiledLayer],
+    activation_bytes: int,
 ) -> ReplicatedStage:
+    forward_s = sum((layer.forward_s for layer in layers), Fraction(0))
+    backward_s = sum((layer.backward_s for layer in layers), Fraction(0))
+    parameter_bytes = sum(layer.parameter_bytes for layer in layers)
+    ranks = tuple(map(str, workers))
+    # Gradients are as large as activations.
     return ReplicatedStage(
-        tuple(map(str, workers)),
-        sum((layer.forward_s for layer in layers), Fraction(0)),
-        sum((layer.backward_s for layer in layers), Fraction(0)),
-        activation_bytes,
-        activation_bytes,
-        sum(layer.parameter_bytes for layer in layers),
+        ranks, forward_s, backward_s, activation_bytes, activation_bytes, parameter_bytes
     )
 
 
 def _spans(numbers: Sequence[int]) -> str:
     """Return ascending numbers as people write them: ``0-3, 5``."""
-    out: list[list[int]] = []
+    spans: list[list[int]] = []
     for number in numbers:
-        if out and out[-1][-1] == number - 1:
-            out[-1] = [out[-1][0], number]
+        if spans and spans[-1][-1] == number - 1:
+            first, *_ = spans[-1]
+            spans[-1] = [first, number]
         else:
-            out.append([number])
-    return ", ".join("-".join(map(str, span)) for span in out)
+            spans.append([number])
+    return ", ".join("-".join(map(str, span)) for span in spans)

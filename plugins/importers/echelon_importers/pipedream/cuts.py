@@ -16,20 +16,21 @@ def cuts(profile: LayerProfile, most: int) -> tuple[list[Cut], str | None]:
     such sets than `most`, only those along one topological order remain, and of these the ones that
     the fewest bytes cross.
     """
-    found = _all_sets(profile, most)
-    if found is not None:
-        return [_cut(profile, layers) for layers in found], None
-    along = [(1 << number) - 1 for number in range(len(profile.layers) + 1)]
-    chain = [_cut(profile, layers) for layers in along]
+    sets = _all_sets(profile, most)
+    if sets is not None:
+        return [_cut(profile, layers) for layers in sets], None
+    chain = []
+    for number in range(len(profile.layers) + 1):
+        first_layers = (1 << number) - 1
+        chain.append(_cut(profile, first_layers))
     if len(chain) <= most:
         return chain, "cuts off one topological order of the layers: there are too many"
-    inner = sorted(
-        range(1, len(chain) - 1), key=lambda number: (chain[number].activation_bytes, number)
-    )
-    kept = sorted((0, *inner[: most - 2], len(chain) - 1))
-    return [
-        chain[number] for number in kept
-    ], f"cuts other than the {most} that the fewest bytes cross"
+    last = len(chain) - 1
+    # Of cuts that as many bytes cross, the first.
+    inner = sorted(range(1, last), key=lambda number: chain[number].activation_bytes)
+    numbers = sorted((0, *inner[: most - 2], last))
+    kept = [chain[number] for number in numbers]
+    return kept, f"cuts other than the {most} that the fewest bytes cross"
 
 
 def _all_sets(profile: LayerProfile, most: int) -> Sequence[int] | None:
@@ -42,32 +43,25 @@ def _all_sets(profile: LayerProfile, most: int) -> Sequence[int] | None:
     while new:
         layers = new.pop()
         for number, needed in enumerate(needs):
-            bit = 1 << number
-            if (
-                not layers & bit
-                and layers & needed == needed
-                and (larger := layers | bit) not in seen
-            ):
-                seen.add(larger)
-                new.append(larger)
-                if len(seen) > most:
-                    return None
+            larger = layers | 1 << number
+            has_needs = layers & needed == needed
+            if not has_needs or larger in seen:
+                continue
+            seen.add(larger)
+            new.append(larger)
+            if len(seen) > most:
+                return None
     return sorted(seen, key=lambda layers: (layers.bit_count(), layers))
 
 
 def _cut(profile: LayerProfile, layers: int) -> Cut:
-    before = [number for number in range(len(profile.layers)) if layers >> number & 1]
-    crossing = {
-        need
-        for number, needs in enumerate(profile.needs)
-        if not layers >> number & 1
-        for need in needs
-        if layers >> need & 1
-    }
-    inside = [profile.layers[number] for number in before]
-    return Cut(
-        layers,
-        float(sum(layer.forward_s + layer.backward_s for layer in inside)),
-        sum(layer.parameter_bytes for layer in inside),
-        sum(profile.layers[number].activation_bytes for number in crossing),
-    )
+    before = profile.chosen(layers)
+    crossing: set[int] = set()
+    for number, needs in enumerate(profile.needs):
+        if not layers >> number & 1:
+            crossing.update(need for need in needs if layers >> need & 1)
+
+    compute_s = sum(layer.forward_s + layer.backward_s for layer in before)
+    parameter_bytes = sum(layer.parameter_bytes for layer in before)
+    activation_bytes = sum(profile.layers[number].activation_bytes for number in crossing)
+    return Cut(layers, float(compute_s), parameter_bytes, activation_bytes)

@@ -56,6 +56,10 @@ class Cut:
     activation_bytes: int
     """Bytes of the activations that cross the cut, for a mini-batch."""
 
+    def is_within(self, other: Cut) -> bool:
+        """Return whether all layers before this cut are before the other one, too."""
+        return self.layers & other.layers == self.layers
+
 
 class Level(NamedTuple):
     """Components of the same kind, and the bandwidth between them."""
@@ -108,25 +112,31 @@ def partition(cuts: Sequence[Cut], levels: Sequence[Level]) -> Partition:
     """
     if len(cuts) > MOST_CUTS:
         raise PartitionError(f"has {len(cuts)} places to cut (at most {MOST_CUTS} are searched)")
-    if not levels or any(level.components < 1 or level.bytes_per_s <= 0 for level in levels):
+    is_usable = [level.components >= 1 and level.bytes_per_s > 0 for level in levels]
+    if not levels or not all(is_usable):
         raise PartitionError("needs at least one component and a positive bandwidth at every level")
-    nested = [
-        [k for k in range(j) if cuts[k].layers & cuts[j].layers == cuts[k].layers]
-        for j in range(len(cuts))
-    ]
+    nested = []
+    for j, cut in enumerate(cuts):
+        nested.append([k for k in range(j) if cuts[k].is_within(cut)])
 
-    on_one: _Time = lambda i, j: cuts[j].compute_s - cuts[i].compute_s  # noqa: E731
+    def computing(i: int, j: int) -> float:
+        return cuts[j].compute_s - cuts[i].compute_s
+
+    on_one: _Time = computing
     solved: list[_Level] = []
     for number, level in enumerate(levels):
-        starts = [0] if number == len(levels) - 1 else range(len(cuts) - 1)
-        best = {i: _from(cuts, nested, i, level, on_one) for i in starts}
+        # Of the topmost level, only pipelines of all layers are asked for.
+        is_top = number == len(levels) - 1
+        starts = range(1 if is_top else len(cuts) - 1)
+        best = {i: _pipelines_from(cuts, nested, i, level, on_one) for i in starts}
         solved.append(best)
-        on_one = _whole(best, level.components)
-    stages = _stages(solved, levels, len(levels) - 1, 0, len(cuts) - 1)
-    return Partition(tuple(stages), on_one(0, len(cuts) - 1))
+        on_one = _level_time(best, level.components)
+    end = len(cuts) - 1
+    stages = _stages(solved, levels, len(levels) - 1, 0, end)
+    return Partition(tuple(stages), on_one(0, end))
 
 
-def _whole(solved: _Level, components: int) -> _Time:
+def _level_time(solved: _Level, components: int) -> _Time:
     def time(i: int, j: int) -> float:
         choice = solved[i][j][components - 1]
         assert choice is not None
@@ -135,7 +145,7 @@ def _whole(solved: _Level, components: int) -> _Time:
     return time
 
 
-def _from(
+def _pipelines_from(
     cuts: Sequence[Cut],
     nested: Sequence[Sequence[int]],
     i: int,
@@ -149,23 +159,21 @@ def _from(
     table: list[list[_Choice | None]] = [[None] * level.components for _ in cuts]
     inside = [i]
     for j in range(i + 1, len(cuts)):
-        if cuts[i].layers & cuts[j].layers != cuts[i].layers:
+        if not cuts[i].is_within(cuts[j]):
             continue
         before = [k for k in nested[j] if k > i and table[k][0] is not None]
         inside.append(j)
         # Of a stage that ends at j: seconds on one component, and seconds to send its parameters
         # once.
-        parts = [
-            (
-                k,
-                on_one(k, j),
-                4 * (cuts[j].parameter_bytes - cuts[k].parameter_bytes) / bandwidth,
-                2 * cuts[k].activation_bytes / bandwidth,
-            )
-            for k in before
-        ]
+        parts = []
+        for k in before:
+            parameter_bytes = cuts[j].parameter_bytes - cuts[k].parameter_bytes
+            crossing_s = 2 * cuts[k].activation_bytes / bandwidth
+            stage_sync_s = 4 * parameter_bytes / bandwidth
+            parts.append((k, on_one(k, j), stage_sync_s, crossing_s))
         alone_s = on_one(i, j)
-        sync_s = 4 * (cuts[j].parameter_bytes - cuts[i].parameter_bytes) / bandwidth
+        parameter_bytes = cuts[j].parameter_bytes - cuts[i].parameter_bytes
+        sync_s = 4 * parameter_bytes / bandwidth
         for m in range(1, level.components + 1):
             best_s = (alone_s + sync_s * (m - 1) / m) / m
             best_cut = None
@@ -188,7 +196,11 @@ def _from(
 
 
 def _stages(
-    solved: Sequence[_Level], levels: Sequence[Level], number: int, i: int, j: int
+    solved: Sequence[_Level],
+    levels: Sequence[Level],
+    number: int,
+    i: int,
+    j: int,
 ) -> list[Stage]:
     """Return the stages of the layers between cuts i and j on one component above level
     `number`.
@@ -199,14 +211,13 @@ def _stages(
     spans: list[tuple[int, int, int]] = []
     left = levels[number].components
     end = j
-    while True:
+    while end > i:
         choice = solved[number][i][end][left - 1]
         assert choice is not None
-        spans.append((i if choice.cut is None else choice.cut, end, choice.components))
-        if choice.cut is None:
-            break
-        end = choice.cut
-        left = left - choice.components
+        start = i if choice.cut is None else choice.cut
+        spans.append((start, end, choice.components))
+        end = start
+        left -= choice.components
     stages: list[Stage] = []
     first = 0
     for start, end, components in reversed(spans):
@@ -215,13 +226,8 @@ def _stages(
         else:
             inner = _stages(solved, levels, number - 1, start, end)
         places = [place * below for place in range(first, first + components)]
-        stages += [
-            Stage(
-                stage.first,
-                stage.last,
-                tuple(place + worker for place in places for worker in stage.workers),
-            )
-            for stage in inner
-        ]
+        for stage in inner:
+            workers = tuple(place + worker for place in places for worker in stage.workers)
+            stages.append(Stage(stage.first, stage.last, workers))
         first += components
     return stages

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.model.documents import DocumentError
-from echelon.model.quantities import MAX_TEXT, shown
+from echelon.model.quantities import MAX_TEXT, excerpt
 from echelon_importers.importer import Source
 
 _NUMBER = r"[0-9]{1,18}(?:\.[0-9]{1,12})?"
@@ -39,7 +39,7 @@ class ProfiledLayer:
     """The profile of one layer, for a mini-batch."""
 
     name: str
-    what: str
+    description: str
     forward_s: Fraction
     backward_s: Fraction
     activation_bytes: int
@@ -55,6 +55,10 @@ class LayerProfile:
     """The indices of the layers whose output each layer takes."""
     ignored: Mapping[str, int]
 
+    def chosen(self, numbers: int) -> list[ProfiledLayer]:
+        """Return the layers of a set of bits."""
+        return [layer for number, layer in enumerate(self.layers) if numbers >> number & 1]
+
 
 def parse_profile(source: Source) -> LayerProfile:
     """Return the profile in a file, without its inputs and without tuple items that nothing uses.
@@ -64,9 +68,7 @@ def parse_profile(source: Source) -> LayerProfile:
     """
     layers: dict[str, ProfiledLayer] = {}
     edges: dict[tuple[str, str], int] = {}
-    for number, line in enumerate(source.text().splitlines(), start=1):
-        if not line.strip():
-            continue
+    for number, line in source.lines():
         if line.startswith("\t"):
             names = line.strip().split(" -- ")
             if len(names) != 2:
@@ -75,108 +77,115 @@ def parse_profile(source: Source) -> LayerProfile:
         else:
             layer = _layer(source, number, line)
             if layer.name in layers:
-                raise source.fault(
-                    number, f"{shown(layer.name)} has been described before", "remove one"
-                )
+                reason = f"{excerpt(layer.name)} has been described before"
+                raise source.fault(number, reason, "remove one")
             layers[layer.name] = layer
     if not layers:
-        raise DocumentError(
-            source.name, "", "describes no layers (check the format)", code="empty-document"
-        )
-    for (before, behind), number in edges.items():
-        for name in (before, behind):
+        raise source.refusal("describes no layers (check the format)", code="empty-document")
+    for (before, after), number in edges.items():
+        for name in (before, after):
             if name not in layers:
-                raise source.fault(number, f"no layer is called {shown(name)}", "add or correct it")
-        if before == behind:
-            raise source.fault(number, f"{shown(before)} needs itself", "remove the edge")
+                reason = f"no layer is called {excerpt(name)}"
+                raise source.fault(number, reason, "add or correct it")
+        if before == after:
+            raise source.fault(number, f"{excerpt(before)} needs itself", "remove the edge")
     return _ordered(source, layers, set(edges))
 
 
-def _layer(source: Source, number: int, line: str) -> ProfiledLayer:
+def _layer(
+    source: Source,
+    number: int,
+    line: str,
+) -> ProfiledLayer:
     words = line.strip().split(" -- ")
-    if len(words) not in (3, 4) or not words[0] or len(words[0]) > MAX_TEXT:
-        raise source.fault(
-            number, "is not a layer", "write 'NAME -- WHAT -- forward_compute_time=...'"
-        )
+    has_name = 0 < len(words[0]) <= MAX_TEXT
+    if len(words) not in (3, 4) or not has_name:
+        reason = "is not a layer"
+        raise source.fault(number, reason, "write 'NAME -- WHAT -- forward_compute_time=...'")
     if len(words) == 4 and not re.fullmatch(r"stage_id=[0-9]{1,6}", words[3]):
-        raise source.fault(
-            number, f"{shown(words[3])} is not a stage", "write stage_id=N, or nothing"
-        )
-    found = _MEASURED.fullmatch(words[2])
-    if found is None:
+        reason = f"{excerpt(words[3])} is not a stage"
+        raise source.fault(number, reason, "write stage_id=N, or nothing")
+    match = _MEASURED.fullmatch(words[2])
+    if match is None:
+        reason = f"the measurements of {excerpt(words[0])} cannot be read"
         raise source.fault(
             number,
-            f"the measurements of {shown(words[0])} cannot be read",
+            reason,
             "write 'forward_compute_time=MS, backward_compute_time=MS, activation_size=BYTES,"
             " parameter_size=BYTES'",
         )
-    forward_ms, backward_ms, activation, parameters = found.groups()
-    times = [Fraction(forward_ms), Fraction(backward_ms)]
-    sizes = [
-        sum((Fraction(size) for size in activation.strip("[]").split("; ")), Fraction(0)),
-        Fraction(parameters),
-    ]
-    if max(times) > MOST_MS or max(sizes) > MOST_BYTES:
-        raise source.fault(
-            number, f"a measurement of {shown(words[0])} is impossibly large", "correct it"
-        )
+    forward, backward, activations, parameters = match.groups()
+    forward_ms = Fraction(forward)
+    backward_ms = Fraction(backward)
+    parameter_bytes = Fraction(parameters)
+    activation_bytes = Fraction(0)
+    for size in activations.strip("[]").split("; "):
+        activation_bytes += Fraction(size)
+    largest = max(activation_bytes, parameter_bytes)
+    if max(forward_ms, backward_ms) > MOST_MS or largest > MOST_BYTES:
+        reason = f"a measurement of {excerpt(words[0])} is impossibly large"
+        raise source.fault(number, reason, "correct it")
     return ProfiledLayer(
         words[0],
         words[1],
-        times[0] / 1000,
-        times[1] / 1000,
-        math.ceil(sizes[0]),
-        math.ceil(sizes[1]),
+        forward_ms / 1000,
+        backward_ms / 1000,
+        math.ceil(activation_bytes),
+        math.ceil(parameter_bytes),
     )
 
 
 def _ordered(
-    source: Source, layers: Mapping[str, ProfiledLayer], edges: set[tuple[str, str]]
+    source: Source,
+    layers: Mapping[str, ProfiledLayer],
+    edges: set[tuple[str, str]],
 ) -> LayerProfile:
-    ignored: Counter[str] = Counter()
-    entered = {behind for _, behind in edges}
+    ignored = Counter({"inputs": 0, "tuple items that nothing uses": 0})
+    entered = {after for _, after in edges}
     left = {before for before, _ in edges}
-    inputs = {
-        name for name in layers if name not in entered and layers[name].what.startswith("Input")
-    }
-    unused = {
-        name for name in layers if name not in left and layers[name].what.startswith("__getitem__")
-    }
-    ignored.update({"inputs": len(inputs), "tuple items that nothing uses": len(unused - inputs)})
-    kept = [name for name in layers if name not in inputs | unused]
+    kept = []
+    for name, layer in layers.items():
+        if name not in entered and layer.description.startswith("Input"):
+            ignored["inputs"] += 1
+        elif name not in left and layer.description.startswith("__getitem__"):
+            ignored["tuple items that nothing uses"] += 1
+        else:
+            kept.append(name)
     if not kept:
-        raise DocumentError(
-            source.name, "", "describes nothing but inputs (check the file)", code="empty-document"
-        )
+        raise source.refusal("describes nothing but inputs (check the file)", code="empty-document")
     needs: dict[str, set[str]] = {name: set() for name in kept}
     users: dict[str, list[str]] = {name: [] for name in kept}
-    for before, behind in sorted(edges):
-        if before in needs and behind in needs:
-            needs[behind].add(before)
-            users[before].append(behind)
+    for before, after in sorted(edges):
+        if before in needs and after in needs:
+            needs[after].add(before)
+            users[before].append(after)
     # Kahn's algorithm; among layers that are ready, the file's order decides.
     place = {name: index for index, name in enumerate(kept)}
-    ready = [name for name in kept if not needs[name]][::-1]
+    ready = [name for name in reversed(kept) if not needs[name]]
     missing = {name: len(needs[name]) for name in kept}
     order: list[str] = []
     while ready:
         name = ready.pop()
         order.append(name)
-        for user in sorted(users[name], key=place.__getitem__, reverse=True):
+        for user in sorted(
+            users[name],
+            key=place.__getitem__,
+            reverse=True,
+        ):
             missing[user] -= 1
             if not missing[user]:
                 ready.append(user)
     if len(order) < len(kept):
         stuck = next(name for name in kept if missing[name])
-        raise DocumentError(
-            source.name,
-            stuck,
-            "the layers need each other in a circle (remove an edge)",
-            code="cycle",
-        )
+        reason = "the layers need each other in a circle (remove an edge)"
+        raise DocumentError(source.name, stuck, reason, code="cycle")
     index = {name: number for number, name in enumerate(order)}
+    needs_by_number = []
+    for name in order:
+        numbers = sorted(index[need] for need in needs[name])
+        needs_by_number.append(tuple(numbers))
     return LayerProfile(
         tuple(layers[name] for name in order),
-        tuple(tuple(sorted(index[need] for need in needs[name])) for name in order),
+        tuple(needs_by_number),
         +ignored,
     )

@@ -38,7 +38,11 @@ class Tofino(Target[TofinoOptions]):
     def session_factory(self, options: TofinoOptions) -> SessionFactory:
         from echelon_tofino.target.session import BfrtSession
 
-        return partial(BfrtSession, device=options.device, binary=options.binary)
+        return partial(
+            BfrtSession,
+            device=options.device,
+            binary=options.binary,
+        )
 
     def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
         from echelon_tofino.target.rates import BfrtRates

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
@@ -24,6 +25,15 @@ _PROGRAM_TIMEOUT_S = 60.0
 """How long to wait for a switch to load a program."""
 
 ALL_PIPES = 0xFFFF
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Turn gRPC's errors into `CallError`."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise failure(error, bfrt.Error) from None
 
 
 class BfrtChannel:
@@ -76,55 +86,57 @@ class BfrtChannel:
     async def configure(self, action: int, configs: list[bfrt.ForwardingPipelineConfig]) -> None:
         """Bind to a program, or load one. Raise `CallError`."""
         request = bfrt.SetForwardingPipelineConfigRequest(
-            device_id=self.device, client_id=self.client_id
+            device_id=self.device,
+            client_id=self.client_id,
         )
         request.action = action  # type: ignore[assignment]
         request.config.extend(configs)
-        try:
+        with _failures():
             await self._set(request, timeout=within(_PROGRAM_TIMEOUT_S))
-        except grpc.aio.AioRpcError as error:
-            raise failure(error, bfrt.Error) from None
 
     async def config(
         self, timeout_s: float = READ_TIMEOUT_S
     ) -> bfrt.GetForwardingPipelineConfigResponse:
         """Return the descriptions of the program and of the fixed tables. Raise `CallError`."""
         request = bfrt.GetForwardingPipelineConfigRequest(
-            device_id=self.device, client_id=self.client_id
+            device_id=self.device,
+            client_id=self.client_id,
         )
-        try:
-            answer: bfrt.GetForwardingPipelineConfigResponse = await self._get(
-                request, timeout=within(timeout_s)
-            )
-        except grpc.aio.AioRpcError as error:
-            raise failure(error, bfrt.Error) from None
+        answer: bfrt.GetForwardingPipelineConfigResponse
+        with _failures():
+            answer = await self._get(request, timeout=within(timeout_s))
         return answer
 
     async def write(self, updates: list[bfrt.Update], pipe: int = ALL_PIPES) -> None:
         """Carry out updates, each by itself. Raise `CallError`."""
-        request = bfrt.WriteRequest(client_id=self.client_id, updates=updates)
+        request = bfrt.WriteRequest(
+            client_id=self.client_id,
+            updates=updates,
+        )
         request.target.device_id = self.device
         request.target.pipe_id = pipe
-        try:
-            await self._write(
-                request, timeout=within(WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * len(updates))
-            )
-        except grpc.aio.AioRpcError as error:
-            raise failure(error, bfrt.Error) from None
+        timeout_s = WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * len(updates)
+        with _failures():
+            await self._write(request, timeout=within(timeout_s))
 
     async def read(
-        self, entities: list[bfrt.Entity], pipe: int = ALL_PIPES, timeout_s: float = READ_TIMEOUT_S
+        self,
+        entities: list[bfrt.Entity],
+        pipe: int = ALL_PIPES,
+        timeout_s: float = READ_TIMEOUT_S,
     ) -> AsyncIterator[bfrt.ReadResponse]:
         """Yield the answers to a read as they come. Raise `CallError`, after what could be read."""
-        request = bfrt.ReadRequest(client_id=self.client_id, entities=entities)
+        request = bfrt.ReadRequest(
+            client_id=self.client_id,
+            entities=entities,
+        )
         request.target.device_id = self.device
         request.target.pipe_id = pipe
         call = self._read(request, timeout=within(timeout_s))
         try:
-            async for answer in call:
-                yield answer
-        except grpc.aio.AioRpcError as error:
-            raise failure(error, bfrt.Error) from None
+            with _failures():
+                async for answer in call:
+                    yield answer
         finally:
             call.cancel()
 

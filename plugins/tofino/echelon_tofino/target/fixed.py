@@ -6,7 +6,7 @@ Ids come from the switch itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +47,8 @@ class FixedTable:
             number, form = self.data[name]
             part = entry.data.fields.add(field_id=number)
             if isinstance(value, list):
-                (part.bool_arr_val if form == "bool" else part.int_arr_val).val.extend(value)
+                array = part.bool_arr_val if form == "bool" else part.int_arr_val
+                array.val.extend(value)
             elif form == "bool":
                 part.bool_val = value
             elif form == "string":
@@ -59,15 +60,15 @@ class FixedTable:
     def key_of(self, entry: bfrt.TableEntry) -> dict[str, int]:
         """Return the key of an entry by name."""
         names = {number: name for name, (number, _) in self.key.items()}
-        return {
-            names[part.field_id]: int.from_bytes(part.exact.value, "big")
-            for part in entry.key.fields
-        }
+        key = {}
+        for part in entry.key.fields:
+            key[names[part.field_id]] = int.from_bytes(part.exact.value, "big")
+        return key
 
     def values(self, entry: bfrt.TableEntry) -> dict[str, Any]:
         """Return the fields of an entry by name."""
         names = {number: name for name, (number, _) in self.data.items()}
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for part in entry.data.fields:
             if part.field_id not in names:
                 continue
@@ -77,16 +78,15 @@ class FixedTable:
                 value = int.from_bytes(part.stream, "big")
             elif kind is not None and kind.endswith("_arr_val"):
                 value = list(value.val)  # type: ignore[union-attr]
-            found[names[part.field_id]] = value
-        return found
+            values[names[part.field_id]] = value
+        return values
 
     def _write_key(self, key: Mapping[str, int], entry: bfrt.TableEntry) -> None:
         entry.table_id = self.id
         for name, value in key.items():
             number, kind = self.key[name]
-            entry.key.fields.add(field_id=number).exact.value = value.to_bytes(
-                _LENGTHS[kind], "big"
-            )
+            part = entry.key.fields.add(field_id=number)
+            part.exact.value = value.to_bytes(_LENGTHS[kind], "big")
 
 
 def fixed_tables(description: bytes, names: Sequence[str]) -> dict[str, FixedTable]:
@@ -94,23 +94,14 @@ def fixed_tables(description: bytes, names: Sequence[str]) -> dict[str, FixedTab
 
     Raise ValueError for a switch that does not have them.
     """
+    tables = {}
     try:
-        tables = {
-            raw["name"]: FixedTable(
-                raw["id"],
-                raw["name"],
-                {field["name"]: (field["id"], field["type"]["type"]) for field in raw["key"]},
-                {
-                    outer["singleton"]["name"]: (
-                        outer["singleton"]["id"],
-                        outer["singleton"]["type"]["type"],
-                    )
-                    for outer in raw["data"]
-                },
-            )
-            for raw in json.loads(description)["tables"]
-            if raw["name"] in names
-        }
+        for raw in json.loads(description)["tables"]:
+            name = raw["name"]
+            if name in names:
+                key = _fields(raw["key"])
+                data = _fields(outer["singleton"] for outer in raw["data"])
+                tables[name] = FixedTable(raw["id"], name, key, data)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"its description of fixed tables cannot be read: {error!r}") from None
     for name in names:
@@ -119,3 +110,11 @@ def fixed_tables(description: bytes, names: Sequence[str]) -> dict[str, FixedTab
                 f"it has no table {name}: it is not a Tofino 1; set `target` in its entry"
             )
     return tables
+
+
+def _fields(described: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int, str]]:
+    """Return the identifier and the type of each field, by its name."""
+    fields = {}
+    for field in described:
+        fields[field["name"]] = (field["id"], field["type"]["type"])
+    return fields

@@ -72,9 +72,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class BfRtInfo:
-    """The objects of a program that a controller writes and reads, in the order in which packets
-    meet them.
-    """
+    """The objects of a program that a controller writes and reads, in the order of packets."""
 
     tables: Mapping[str, BfRtTable]
     digests: Mapping[str, Digest]
@@ -85,12 +83,11 @@ def parse(text: bytes, place: str) -> BfRtInfo:
     try:
         document = json.loads(text)
         # A description lists match-action tables in the order in which packets meet them.
-        tables = [
-            _table(raw)
-            for kind in _KINDS
-            for raw in document["tables"]
-            if raw["table_type"].startswith(kind)
-        ]
+        tables = []
+        for kind in _KINDS:
+            for raw in document["tables"]:
+                if raw["table_type"].startswith(kind):
+                    tables.append(_table(raw))
         digests = [_digest(raw) for raw in document["learn_filters"]]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
@@ -100,22 +97,26 @@ def parse(text: bytes, place: str) -> BfRtInfo:
 
 
 def _digest(raw: Mapping[str, Any]) -> Digest:
-    """Return a digest under the name of its type, as P4Info of v1model has it. TNA names a digest
-    by its instance, which the program calls after the type."""
+    """Return a digest under the name of its type, as P4Info of v1model has it.
+
+    TNA names a digest by its instance, which the program calls after the type.
+    """
     name = raw["name"]
-    return Digest(raw["id"], name if name.endswith(_TYPE) else name + _TYPE, _fields(raw["fields"]))
+    if not name.endswith(_TYPE):
+        name += _TYPE
+    return Digest(raw["id"], name, _fields(raw["fields"]))
 
 
 def _by_alias(things: Iterable[Any], place: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    by_alias: dict[str, Any] = {}
     for thing in things:
         alias = _last(thing.name)
-        if alias in found:
+        if alias in by_alias:
             raise ValueError(
-                f"{place}: {found[alias].name} and {thing.name} end alike; rename one of them"
+                f"{place}: {by_alias[alias].name} and {thing.name} end alike; rename one of them"
             )
-        found[alias] = thing
-    return found
+        by_alias[alias] = thing
+    return by_alias
 
 
 def _last(name: str) -> str:
@@ -123,39 +124,34 @@ def _last(name: str) -> str:
 
 
 def _table(raw: Mapping[str, Any]) -> BfRtTable:
-    actions = [
-        Action(action["id"], _last(action["name"]), _fields(action["data"]))
-        for action in raw.get("action_specs", ())
-    ]
-    singles = [
-        inner
-        for outer in raw["data"]
-        for inner in outer.get("oneof", [outer.get("singleton")])
-        if inner
-    ]
+    key = {_last(name): field for name, field in _fields(raw["key"]).items()}
+
+    actions = {}
+    for described in raw.get("action_specs", ()):
+        name = _last(described["name"])
+        actions[name] = Action(described["id"], name, _fields(described["data"]))
+
+    singles: list[Mapping[str, Any]] = []
+    for outer in raw["data"]:
+        inner = outer.get("oneof", [outer.get("singleton")])
+        singles += [field for field in inner if field]
+
+    data = _fields(singles)
+    is_constant = "ConstTable" in raw.get("attributes", ())
+    depends_on = tuple(raw.get("depends_on", ()))
     return BfRtTable(
-        raw["id"],
-        raw["name"],
-        {_last(name): field for name, field in _fields(raw["key"]).items()},
-        {action.name: action for action in actions},
-        _fields(singles),
-        "ConstTable" in raw.get("attributes", ()),
-        raw["table_type"],
-        tuple(raw.get("depends_on", ())),
+        raw["id"], raw["name"], key, actions, data, is_constant, raw["table_type"], depends_on
     )
 
 
 def _fields(raw: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
     widths = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "bool": 1}
-    return {
-        field["name"]: Field(
-            field["id"],
-            field["name"],
-            field["type"]["width"]
-            if field["type"]["type"] == "bytes"
-            else widths.get(field["type"]["type"], 0),
-            field.get("match_type", ""),
-            field.get("repeated", False),
-        )
-        for field in raw
-    }
+    fields = {}
+    for field in raw:
+        name = field["name"]
+        kind = field["type"]["type"]
+        width = field["type"]["width"] if kind == "bytes" else widths.get(kind, 0)
+        match_type = field.get("match_type", "")
+        repeated = field.get("repeated", False)
+        fields[name] = Field(field["id"], name, width, match_type, repeated)
+    return fields

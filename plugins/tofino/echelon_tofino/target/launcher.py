@@ -23,10 +23,10 @@ class TofinoLauncher(SoftswitchLauncher):
         return [*super().arguments(place, ports), "--bf-runtime", f"127.0.0.1:{ports.other}"]
 
     def entry(self, place: Place, ports: Ports) -> Mapping[str, object]:
-        address = {"address": f"127.0.0.1:{ports.other}"}
-        if place.queue_bytes is None:
-            return address
-        return {**address, "depth": -(-place.queue_bytes // _FRAME_BYTES)}
+        entry: dict[str, object] = {"address": f"127.0.0.1:{ports.other}"}
+        if place.queue_bytes is not None:
+            entry["depth"] = -(-place.queue_bytes // _FRAME_BYTES)
+        return entry
 
     def serves_at(self, ports: Ports) -> Sequence[int]:
         return (ports.grpc, ports.other)

@@ -15,7 +15,8 @@ from echelon.switches.southbound.encoding import UpdateKind
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino.target.fixed import FixedTable, fixed_tables
 
-_NODE, _GROUP = "$pre.node", "$pre.mgid"
+_NODE = "$pre.node"
+_GROUP = "$pre.mgid"
 _INSTANCE_BITS = 16
 _NUMBER = "$MULTICAST_NODE_ID"
 
@@ -28,7 +29,8 @@ class MulticastTables:
 
     def __init__(self, description: bytes) -> None:
         tables = fixed_tables(description, (_NODE, _GROUP))
-        self._node, self._group = tables[_NODE], tables[_GROUP]
+        self._node = tables[_NODE]
+        self._group = tables[_GROUP]
 
     def queries(self) -> list[bfrt.Entity]:
         """Return what reads all groups."""
@@ -39,67 +41,70 @@ class MulticastTables:
         copies: dict[int, list[tuple[int, int]]] = {}
         members: dict[int, list[int]] = {}
         for entry in entries:
-            if entry.table_id == self._node.id:
-                table = self._node
-            else:
-                table = self._group
-            ((_, number),), values = table.key_of(entry).items(), table.values(entry)
-            if table is self._node:
-                copies[number] = [
-                    (port, values["$MULTICAST_RID"]) for port in values.get("$DEV_PORT", ())
-                ]
+            is_node = entry.table_id == self._node.id
+            table = self._node if is_node else self._group
+            (number,) = table.key_of(entry).values()
+            values = table.values(entry)
+            if is_node:
+                instance = values["$MULTICAST_RID"]
+                copies[number] = [(port, instance) for port in values.get("$DEV_PORT", ())]
             elif number >= FIRST_GROUP:
                 members[number] = values.get(_NUMBER, [])
-        return {
-            number: MulticastGroup(
-                number, tuple(sorted(copy for node in nodes for copy in copies.get(node, ())))
-            )
-            for number, nodes in members.items()
-        }
+
+        groups = {}
+        for number, nodes in members.items():
+            in_group = [copy for node in nodes for copy in copies.get(node, ())]
+            groups[number] = MulticastGroup(number, tuple(sorted(in_group)))
+        return groups
 
     def updates(
-        self, kind: UpdateKind, group: MulticastGroup, held: MulticastGroup | None
+        self,
+        kind: UpdateKind,
+        group: MulticastGroup,
+        held: MulticastGroup | None,
     ) -> list[bfrt.Update]:
-        """Return what inserts, modifies or deletes a group: a node is there as long as a group
-        names it.
+        """Return what inserts, modifies or deletes a group.
+
+        A node is there as long as a group names it.
 
         Args:
             held: the group as it is.
         """
-        if kind is not UpdateKind.DELETE:
-            wanted = _nodes(group)
-        else:
-            wanted = {}
-        before = {} if held is None else _nodes(held)
-        made = [
-            self._update(self._node, node, kind=bfrt.Update.INSERT_OR_MODIFY, values=values)
-            for node, values in wanted.items()
-        ]
-        nodes = list(wanted)
-        values = {
-            _NUMBER: nodes,
-            "$MULTICAST_NODE_L1_XID_VALID": [False] * len(nodes),
-            "$MULTICAST_NODE_L1_XID": [0] * len(nodes),
-        }
+        updates = []
+        wanted: dict[int, dict[str, Any]] = {}
         if kind is UpdateKind.DELETE:
-            changed = self._update(self._group, group.number, kind=bfrt.Update.DELETE, values={})
+            updates.append(_deletion(self._group, group.number))
         else:
-            changed = self._update(
-                self._group, group.number, kind=bfrt.Update.INSERT_OR_MODIFY, values=values
-            )
-        gone = [
-            self._update(self._node, node, kind=bfrt.Update.DELETE, values={})
-            for node in before
-            if node not in wanted
-        ]
-        return [*made, changed, *gone]
+            wanted = _nodes(group)
+            for node, values in wanted.items():
+                updates.append(_setting(self._node, node, values))
+            count = len(wanted)
+            values = {
+                _NUMBER: list(wanted),
+                "$MULTICAST_NODE_L1_XID_VALID": [False] * count,
+                "$MULTICAST_NODE_L1_XID": [0] * count,
+            }
+            updates.append(_setting(self._group, group.number, values))
 
-    @staticmethod
-    def _update(
-        table: FixedTable, number: int, *, kind: bfrt.Update.Type, values: dict[str, Any]
-    ) -> bfrt.Update:
-        (name,) = table.key
-        return table.update({name: number}, values, kind)
+        before = {} if held is None else _nodes(held)
+        for node in before:
+            if node not in wanted:
+                updates.append(_deletion(self._node, node))
+        return updates
+
+
+def _setting(
+    table: FixedTable,
+    number: int,
+    values: dict[str, Any],
+) -> bfrt.Update:
+    (name,) = table.key
+    return table.update({name: number}, values, bfrt.Update.INSERT_OR_MODIFY)
+
+
+def _deletion(table: FixedTable, number: int) -> bfrt.Update:
+    (name,) = table.key
+    return table.update({name: number}, {}, bfrt.Update.DELETE)
 
 
 def _nodes(group: MulticastGroup) -> dict[int, dict[str, Any]]:
@@ -107,11 +112,8 @@ def _nodes(group: MulticastGroup) -> dict[int, dict[str, Any]]:
     ports: dict[int, list[int]] = defaultdict(list)
     for port, instance in group.copies:
         ports[instance].append(port)
-    return {
-        group.number << _INSTANCE_BITS | instance: {
-            "$MULTICAST_RID": instance,
-            "$MULTICAST_LAG_ID": [],
-            "$DEV_PORT": at,
-        }
-        for instance, at in ports.items()
-    }
+    nodes = {}
+    for instance, in_node in ports.items():
+        number = group.number << _INSTANCE_BITS | instance
+        nodes[number] = {"$MULTICAST_RID": instance, "$MULTICAST_LAG_ID": [], "$DEV_PORT": in_node}
+    return nodes

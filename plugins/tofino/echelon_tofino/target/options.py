@@ -10,7 +10,9 @@ from pydantic import AfterValidator, Field
 from echelon.model.documents import Section
 
 
-def _beside_context(path: Path) -> Path:
+def _check_binary(path: Path | None) -> Path | None:
+    if path is None:
+        return None
     for file in (path, path.with_name("context.json")):
         if not file.is_absolute():
             raise ValueError(f"{file} is not an absolute path (write it from / on)")
@@ -44,11 +46,17 @@ class TofinoOptions(Section):
         ),
     ] = 700
     mtu: Annotated[
-        int, Field(strict=True, ge=68, le=65_521, description="the MTU of the links in bytes")
+        int,
+        Field(
+            strict=True,
+            ge=68,
+            le=65_521,
+            description="the MTU of the links in bytes",
+        ),
     ] = 1500
     binary: Annotated[
         Path | None,
-        AfterValidator(lambda path: path and _beside_context(path)),
+        AfterValidator(_check_binary),
         Field(
             description=(
                 "absolute path of the tofino.bin that a chip loads; without it, softswitch's"

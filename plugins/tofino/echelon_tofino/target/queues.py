@@ -30,12 +30,16 @@ QUEUES = 8
 _PORT = "tf1.tm.port.cfg"
 _SCHEDULING = "tf1.tm.queue.sched_cfg"
 _SHAPING = "tf1.tm.queue.sched_shaping"
-_LEVELS = {"LOW": 0, **{str(level): level for level in range(8)}, "HIGH": 7}
+_LEVELS = {"LOW": 0, "HIGH": 7} | {str(level): level for level in range(8)}
 PORTS_PER_PIPE_BITS = 7
 _RATE_TOLERANCE = 0.02
 """Share by which a rate that is read may differ from the one written: shapers have a mantissa of a
 few bits.
 """
+
+
+_Queue = tuple[int, int]
+"""A logical queue as (port, number)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,8 @@ class BfrtQueues:
         self._ports = ports
         self._calls: BfrtChannel | None = None
         self._tables: Mapping[str, FixedTable] = {}
-        self._places: dict[tuple[int, int], _Place] = {}
-        self._asked: dict[tuple[int, int], QueueSetting] = {}
+        self._places: dict[_Queue, _Place] = {}
+        self._asked: dict[_Queue, QueueSetting] = {}
         """The settings that were written. Rates come back rounded."""
 
     async def open(self, gnmi: GNMIClient | None) -> None:
@@ -72,18 +76,18 @@ class BfrtQueues:
         """Prepare for a new session: read where the queues of every port are."""
         self._calls = calls
         try:
-            description = (await calls.config()).non_p4_config.bfruntime_info
+            config = await calls.config()
+            description = config.non_p4_config.bfruntime_info
             self._tables = fixed_tables(description, (_PORT, _SCHEDULING, _SHAPING))
         except CallError as error:
             raise self._refused("reading its fixed tables", error) from None
         except ValueError as error:
             raise SouthboundError(f"switch {self._switch}: {error}") from None
         table = self._tables[_PORT]
-        found = await self._read(
-            table, [{"dev_port": port} for port in self._ports], ALL_PIPES, "queue maps"
-        )
+        keys = [{"dev_port": port} for port in self._ports]
+        answers = await self._read(table, keys, ALL_PIPES, "queue maps")
         self._places = {}
-        for port, values in zip(self._ports, found, strict=True):
+        for port, values in zip(self._ports, answers, strict=True):
             queues = values["egress_qid_queues"][:QUEUES]
             if len(set(queues)) < QUEUES:
                 raise SouthboundError(
@@ -91,23 +95,22 @@ class BfrtQueues:
                     f" {len(set(queues))} physical ones; give each its own in tf1.tm.port.group,"
                     f" group {values['pg_id']}"
                 )
+            pipe = port >> PORTS_PER_PIPE_BITS
             for qid, queue in enumerate(queues):
-                self._places[port, qid] = _Place(
-                    port >> PORTS_PER_PIPE_BITS, values["pg_id"], queue
-                )
+                self._places[port, qid] = _Place(pipe, values["pg_id"], queue)
 
-    async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
-        settings: dict[tuple[int, int], QueueSetting] = {}
-        for pipe, places in self._by_pipe(self._places):
-            keys = [self._places[place].key for place in places]
+    async def read(self) -> Mapping[_Queue, QueueSetting]:
+        settings: dict[_Queue, QueueSetting] = {}
+        for pipe, queues in self._by_pipe(self._places):
+            keys = [self._places[queue].key for queue in queues]
             scheduling = await self._read(self._tables[_SCHEDULING], keys, pipe, "queues")
             shaping = await self._read(self._tables[_SHAPING], keys, pipe, "queue rates")
-            for place, how, rates in zip(places, scheduling, shaping, strict=True):
-                asked = self._asked.get(place)
-                if asked is not None and _is_as_asked(asked, how, rates):
-                    settings[place] = asked
-                elif (found := _setting(*place, how, rates)) is not None:
-                    settings[place] = found
+            for queue, how, rates in zip(queues, scheduling, shaping, strict=True):
+                setting = self._asked.get(queue)
+                if setting is None or not _is_as_asked(setting, how, rates):
+                    setting = _setting(*queue, how, rates)
+                if setting is not None:
+                    settings[queue] = setting
         return settings
 
     async def write(self, settings: Sequence[QueueSetting]) -> None:
@@ -117,16 +120,16 @@ class BfrtQueues:
                 raise SouthboundError(
                     f"switch {self._switch}, port {port}: has no queue {queue} that plans can use"
                 )
+        shaping = self._tables[_SHAPING]
+        scheduling = self._tables[_SCHEDULING]
         for pipe, places in self._by_pipe(wanted):
             updates = []
             for place in places:
                 setting = wanted[place]
                 key = self._places[place].key
                 # Rates first: they must be right when they are enabled.
-                updates += [
-                    self._tables[_SHAPING].update(key, _rates(setting)),
-                    self._tables[_SCHEDULING].update(key, _scheduling(setting)),
-                ]
+                updates.append(shaping.update(key, _rates(setting)))
+                updates.append(scheduling.update(key, _scheduling(setting)))
                 self._asked.pop(place, None)
             assert self._calls is not None
             try:
@@ -135,38 +138,37 @@ class BfrtQueues:
                 raise self._refused("queue configuration", error) from None
             self._asked.update({place: wanted[place] for place in places})
 
-    def _by_pipe(
-        self, places: Iterable[tuple[int, int]]
-    ) -> list[tuple[int, list[tuple[int, int]]]]:
+    def _by_pipe(self, places: Iterable[_Queue]) -> list[tuple[int, list[_Queue]]]:
         """Return places by their pipe: a request to tables of queues names one."""
-        pipes: dict[int, list[tuple[int, int]]] = {}
+        pipes: dict[int, list[_Queue]] = {}
         for place in sorted(places):
             pipes.setdefault(self._places[place].pipe, []).append(place)
         return sorted(pipes.items())
 
     async def _read(
-        self, table: FixedTable, keys: Sequence[Mapping[str, int]], pipe: int, what: str
+        self,
+        table: FixedTable,
+        keys: Sequence[Mapping[str, int]],
+        pipe: int,
+        purpose: str,
     ) -> list[dict[str, Any]]:
         assert self._calls is not None
         entities = [table.query(key) for key in keys]
-        found: list[dict[str, Any]] = []
+        values: list[dict[str, Any]] = []
         try:
             async for answer in self._calls.read(entities, pipe):
-                found += [table.values(entity.table_entry) for entity in answer.entities]
+                values += [table.values(entity.table_entry) for entity in answer.entities]
         except CallError as error:
-            raise self._refused(f"reading {what}", error) from None
-        return found
+            raise self._refused(f"reading {purpose}", error) from None
+        return values
 
-    def _refused(self, what: str, error: CallError) -> SouthboundError:
+    def _refused(self, purpose: str, error: CallError) -> SouthboundError:
         parts = [status for status in error.updates if status.code]
-        first = parts[0] if parts else error.whole
-        if len(parts) > 1:
-            more = f" (and {len(parts) - 1} more)"
-        else:
-            more = ""
+        first = parts[0] if parts else error.status
+        more = f" (and {len(parts) - 1} more)" if len(parts) > 1 else ""
         code = GRPCStatusCode(first.code).name
         return SouthboundError(
-            f"switch {self._switch}: {what} refused: {first.message} [{code}]{more}"
+            f"switch {self._switch}: {purpose} refused: {first.message} [{code}]{more}"
         )
 
 
@@ -194,38 +196,46 @@ def _scheduling(setting: QueueSetting) -> dict[str, Any]:
     }
 
 
-def _is_as_asked(asked: QueueSetting, how: Mapping[str, Any], rates: Mapping[str, Any]) -> bool:
+def _is_as_asked(
+    asked: QueueSetting,
+    how: Mapping[str, Any],
+    rates: Mapping[str, Any],
+) -> bool:
     """Return whether a queue still is what was made of `asked`."""
-    wanted = _scheduling(asked)
-    levels = {name: _LEVELS[value] for name, value in how.items() if name.endswith("_priority")}
-    if {**how, **levels} != {**wanted, "min_priority": asked.level, "max_priority": asked.level}:
+    # A level has several spellings.
+    spelled = {name: _spelled(name, value) for name, value in how.items()}
+    if spelled != _scheduling(asked):
         return False
-    return all(
-        (
-            rates[name] == value
-            if isinstance(value, str)
-            else abs(rates[name] - value) <= value * _RATE_TOLERANCE
-        )
-        for name, value in _rates(asked).items()
-    )
+    return all(_is_about(rates[name], value) for name, value in _rates(asked).items())
+
+
+def _spelled(name: str, value: Any) -> Any:
+    """Return a field of a queue's scheduling as `_scheduling` writes it."""
+    if name.endswith("_priority"):
+        return str(_LEVELS[value])
+    return value
+
+
+def _is_about(read: Any, written: str | int) -> bool:
+    if isinstance(written, str):
+        return bool(written == read)
+    difference: int = abs(read - written)
+    return difference <= written * _RATE_TOLERANCE
 
 
 def _setting(
-    port: int, queue: int, how: Mapping[str, Any], rates: Mapping[str, Any]
+    port: int,
+    queue: int,
+    how: Mapping[str, Any],
+    rates: Mapping[str, Any],
 ) -> QueueSetting | None:
     """Return the setting of a queue; None if it is not configured as this driver would do it."""
     level = _LEVELS[how["max_priority"]]
-    if (
-        _LEVELS[how["min_priority"]] != level
-        or not how["scheduling_enable"]
-        or rates["unit"] != "BPS"
-    ):
+    if _LEVELS[how["min_priority"]] != level:
         return None
-    return QueueSetting(
-        port,
-        queue,
-        level,
-        how["dwrr_weight"],
-        rates["min_rate"] * 1000 if how["min_rate_enable"] else 0,
-        rates["max_rate"] * 1000 if how["max_rate_enable"] else None,
-    )
+    if not how["scheduling_enable"] or rates["unit"] != "BPS":
+        return None
+    # The defaults of rates that are not enabled mean nothing.
+    min_rate_bps = rates["min_rate"] * 1000 if how["min_rate_enable"] else 0
+    max_rate_bps = rates["max_rate"] * 1000 if how["max_rate_enable"] else None
+    return QueueSetting(port, queue, level, how["dwrr_weight"], min_rate_bps, max_rate_bps)

@@ -17,14 +17,12 @@ _SERVICE = "/bfrt_proto.BfRuntime/"
 _ANY_CLIENT = "$SHARED"
 """The name by which a client reaches the fixed tables without subscribing."""
 _PORT = "tf1.tm.port.cfg"
-_OF_PORT = "tf1.tm.port"
-_OF_QUEUE = "tf1.tm.queue"
+_PORT_TABLES = "tf1.tm.port"
+_QUEUE_TABLES = "tf1.tm.queue"
 
 
 class BfrtRates:
-    """A `QueueRates` that sets maximum rates in kilobits per second through the BF Runtime
-    service.
-    """
+    """A `QueueRates` that sets maximum rates through the BF Runtime service."""
 
     can_limit_queues = True
     can_limit_ports = True
@@ -46,35 +44,56 @@ class BfrtRates:
         )
         self._tables: Mapping[str, FixedTable] = {}
 
-    def limit_queue(self, port: int, queue: int, packets_per_s: int, frame_bytes: int) -> None:
+    def limit_queue(
+        self,
+        port: int,
+        queue: int,
+        packets_per_s: int,
+        frame_bytes: int,
+    ) -> None:
         place = self._place(port)
         key = {"pg_id": place["pg_id"], "pg_queue": place["egress_qid_queues"][queue]}
-        self._limit(_OF_QUEUE, key, port >> PORTS_PER_PIPE_BITS, packets_per_s * frame_bytes * 8)
+        pipe = port >> PORTS_PER_PIPE_BITS
+        rate_bps = packets_per_s * frame_bytes * 8
+        self._limit(_QUEUE_TABLES, key, pipe, rate_bps)
 
-    def limit_port(self, port: int, packets_per_s: int, frame_bytes: int) -> None:
-        self._limit(_OF_PORT, {"dev_port": port}, ALL_PIPES, packets_per_s * frame_bytes * 8)
+    def limit_port(
+        self,
+        port: int,
+        packets_per_s: int,
+        frame_bytes: int,
+    ) -> None:
+        rate_bps = packets_per_s * frame_bytes * 8
+        self._limit(_PORT_TABLES, {"dev_port": port}, ALL_PIPES, rate_bps)
 
-    def _limit(self, of: str, key: Mapping[str, int], pipe: int, rate_bps: int) -> None:
-        shaping, scheduling = (
-            self._table(f"{of}.{name}") for name in ("sched_shaping", "sched_cfg")
-        )
+    def _limit(
+        self,
+        scope: str,
+        key: Mapping[str, int],
+        pipe: int,
+        rate_bps: int,
+    ) -> None:
+        shaping = self._table(f"{scope}.sched_shaping")
+        scheduling = self._table(f"{scope}.sched_cfg")
         request = bfrt.WriteRequest(p4_name=_ANY_CLIENT)
         request.target.device_id = self._device
         request.target.pipe_id = pipe
         if rate_bps:
             # The rate first: it must be right when it is enabled.
-            request.updates.append(
-                shaping.update(key, {"unit": "BPS", "max_rate": max(1, rate_bps // 1000)})
-            )
+            rate = {"unit": "BPS", "max_rate": max(1, rate_bps // 1000)}
+            request.updates.append(shaping.update(key, rate))
         request.updates.append(scheduling.update(key, {"max_rate_enable": rate_bps > 0}))
         try:
             self._write(request, timeout=TIMEOUT_S)
         except grpc.RpcError as error:
-            raise _refused(f"writing {of}", error) from None
+            raise _refused(f"writing {scope}", error) from None
 
     def _place(self, port: int) -> Mapping[str, Any]:
         table = self._table(_PORT)
-        request = bfrt.ReadRequest(p4_name=_ANY_CLIENT, entities=[table.query({"dev_port": port})])
+        request = bfrt.ReadRequest(
+            p4_name=_ANY_CLIENT,
+            entities=[table.query({"dev_port": port})],
+        )
         request.target.device_id = self._device
         request.target.pipe_id = ALL_PIPES
         try:
@@ -85,23 +104,17 @@ class BfrtRates:
 
     def _table(self, name: str) -> FixedTable:
         if not self._tables:
-            names = [
-                _PORT,
-                *(
-                    f"{of}.{name}"
-                    for of in (_OF_PORT, _OF_QUEUE)
-                    for name in ("sched_shaping", "sched_cfg")
-                ),
-            ]
+            names = [_PORT]
+            for scope in (_PORT_TABLES, _QUEUE_TABLES):
+                names += (f"{scope}.sched_shaping", f"{scope}.sched_cfg")
             request = bfrt.GetForwardingPipelineConfigRequest(device_id=self._device)
             try:
-                self._tables = fixed_tables(
-                    self._config(request, timeout=TIMEOUT_S).non_p4_config.bfruntime_info, names
-                )
+                answer = self._config(request, timeout=TIMEOUT_S)
             except grpc.RpcError as error:
                 raise _refused("reading the fixed tables", error) from None
+            self._tables = fixed_tables(answer.non_p4_config.bfruntime_info, names)
         return self._tables[name]
 
 
-def _refused(what: str, error: Any) -> RatesError:
-    return RatesError(f"{what}: {error.code().name} {error.details()}")
+def _refused(purpose: str, error: Any) -> RatesError:
+    return RatesError(f"{purpose}: {error.code().name} {error.details()}")

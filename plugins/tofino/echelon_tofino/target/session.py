@@ -34,7 +34,7 @@ from echelon.switches.southbound.encoding import EncodedEntry, UpdateKind
 from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.switches.southbound.queues import QueueDriver
 from echelon.switches.southbound.session import DigestReport, IntentSession, Tables
-from echelon.switches.southbound.writer import Found, LookUp, Send
+from echelon.switches.southbound.writer import HeldEntry, LookUp, Send
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino.target.channel import BfrtChannel
 from echelon_tofino.target.codec import BfrtCodec
@@ -62,13 +62,16 @@ class BfrtSession(IntentSession):
     """A session with one switch, as the client that is bound to its program.
 
     Args:
-        name: of the switch, for messages. address: host:port of its BF Runtime service. device_id:
-        not used: BF Runtime counts the chips of one switch, see `device`. program: loaded if the
-        switch runs another one. Its `bf-rt.json` is beside its P4Info. election_id: of the leader;
-        the client id follows from it. credentials: of TLS; None is plain text. queues: the driver
-        of the switch's queues. device: the number of the chip. binary: what the switch executes, if
-        not the program's assembly. Its `context.json`, if there is one, is beside
-            it.
+        name: of the switch, for messages.
+        address: host:port of its BF Runtime service.
+        device_id: not used: BF Runtime counts the chips of one switch, see `device`.
+        program: loaded if the switch runs another one. Its `bf-rt.json` is beside its P4Info.
+        election_id: of the leader; the client id follows from it.
+        credentials: of TLS; None is plain text.
+        queues: the driver of the switch's queues.
+        device: the number of the chip.
+        binary: what the switch executes, if not the program's assembly. Its `context.json`, if
+            there is one, is beside it.
         connect: opens the connection; None: over sockets.
     """
 
@@ -89,10 +92,7 @@ class BfrtSession(IntentSession):
     ) -> None:
         self._connect = connect
         self._address = address
-        if binary is None:
-            self._program = program
-        else:
-            self._program = replace(program, binary=binary)
+        self._program = program if binary is None else replace(program, binary=binary)
         described = program.p4info.with_name("bf-rt.json")
         self._described = described.read_bytes()
         self._info = parse(self._described, str(described))
@@ -182,9 +182,8 @@ class BfrtSession(IntentSession):
             code, details = await self._ended()
             raise SouthboundError(f"{where}: {details or 'the switch ended the stream'} [{code}]")
         if answer.subscribe.status.code:
-            raise SouthboundError(
-                f"{where}: {answer.subscribe.status.message or 'the subscription is refused'}"
-            )
+            reason = answer.subscribe.status.message or "the subscription is refused"
+            raise SouthboundError(f"{where}: {reason}")
         self._reader = asyncio.create_task(self._follow(), name=f"switch {self.name}: stream")
 
     async def _ended(self) -> tuple[str, str]:
@@ -197,11 +196,14 @@ class BfrtSession(IntentSession):
         digests = {digest.id: (alias, digest) for alias, digest in self._info.digests.items()}
         events = TnaFlowEvents()
         try:
-            while (message := await self._stream.read()) is not grpc.aio.EOF:
+            while True:
+                message = await self._stream.read()
+                if message is grpc.aio.EOF:
+                    break
                 if message.WhichOneof("update") != "digest":
                     self._answers.put_nowait(message)
-                elif (found := digests.get(message.digest.digest_id)) is not None:
-                    alias, digest = found
+                elif message.digest.digest_id in digests:
+                    alias, digest = digests[message.digest.digest_id]
                     self._reports[alias].put_nowait(_report(digest, message.digest, events))
             code, details = await self._ended()
             self._why = f"{details or 'the switch ended the stream'} [{code}]"
@@ -221,13 +223,11 @@ class BfrtSession(IntentSession):
             await self._calls.configure(_Set.VERIFY_AND_WARM_INIT_BEGIN_AND_END, [wanted])
         with self._loading():
             async with asyncio.timeout(within(_LOAD_S)):
-                while True:
-                    answer = (await self._answers.get()).set_forwarding_pipeline_config_response
-                    if (
-                        answer.set_forwarding_pipeline_config_response_type
-                        == bfrt.WARM_INIT_FINISHED
-                    ):
-                        return
+                kind = None
+                while kind != bfrt.WARM_INIT_FINISHED:
+                    message = await self._answers.get()
+                    answer = message.set_forwarding_pipeline_config_response
+                    kind = answer.set_forwarding_pipeline_config_response_type
 
     @contextmanager
     def _loading(self) -> Iterator[None]:
@@ -241,7 +241,8 @@ class BfrtSession(IntentSession):
 
     def _config(self) -> bfrt.ForwardingPipelineConfig:
         config = bfrt.ForwardingPipelineConfig(
-            p4_name=self._program.name, bfruntime_info=self._described
+            p4_name=self._program.name,
+            bfruntime_info=self._described,
         )
         context = self._program.binary.with_name("context.json")
         config.profiles.add(
@@ -255,14 +256,13 @@ class BfrtSession(IntentSession):
     async def _bind(self) -> None:
         assert self._calls is not None
         try:
-            await self._calls.configure(
-                _Set.BIND, [bfrt.ForwardingPipelineConfig(p4_name=self._program.name)]
-            )
+            config = bfrt.ForwardingPipelineConfig(p4_name=self._program.name)
+            await self._calls.configure(_Set.BIND, [config])
         except CallError as error:
-            if error.whole.code == GRPCStatusCode.ALREADY_EXISTS:
+            if error.status.code == GRPCStatusCode.ALREADY_EXISTS:
                 raise NotPrimaryError(
                     f"switch {self.name}: another controller is bound to its program:"
-                    f" {error.whole.message}; stop that one first",
+                    f" {error.status.message}; stop that one first",
                     0,
                 ) from None
             raise self._failed("binding to the program", error) from None
@@ -286,7 +286,8 @@ class BfrtSession(IntentSession):
             async for _ in self._calls.read([], timeout_s=timeout_s):
                 pass
         except CallError as error:
-            if error.whole.code in (GRPCStatusCode.UNAVAILABLE, GRPCStatusCode.DEADLINE_EXCEEDED):
+            unanswered = (GRPCStatusCode.UNAVAILABLE, GRPCStatusCode.DEADLINE_EXCEEDED)
+            if error.status.code in unanswered:
                 raise SouthboundError(
                     f"switch {self.name}: no answer at {self._address} within {timeout_s:g} s:"
                     f" {error}"
@@ -294,17 +295,17 @@ class BfrtSession(IntentSession):
             # A refusal is an answer too.
 
     @contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
+    def _errors(self, purpose: str) -> Iterator[None]:
         self._check_up()
         try:
             yield
         except CallError as error:
-            raise self._failed(what, error) from None
+            raise self._failed(purpose, error) from None
 
-    def _failed(self, what: str, error: CallError) -> SouthboundError:
-        code = GRPCStatusCode(error.whole.code).name
+    def _failed(self, purpose: str, error: CallError) -> SouthboundError:
+        code = GRPCStatusCode(error.status.code).name
         return SouthboundError(
-            f"switch {self.name}: {what} refused: {error.whole.message} [{code}]"
+            f"switch {self.name}: {purpose} refused: {error.status.message} [{code}]"
         )
 
     def _check_up(self) -> None:
@@ -344,36 +345,35 @@ class BfrtSession(IntentSession):
         assert self._calls is not None
         updates = []
         for entry in send.entries:
-            if send.kind is UpdateKind.DELETE:
-                raw = entry.key
-            else:
-                raw = entry.wire
             update = bfrt.Update(type=_KINDS[send.kind])
+            raw = entry.key if send.kind is UpdateKind.DELETE else entry.wire
             update.entity.table_entry.MergeFromString(raw)
             updates.append(update)
         await self._calls.write(updates)
 
-    async def _look_up(self, lookup: LookUp) -> Mapping[bytes, Found]:
-        found = {}
+    async def _look_up(self, lookup: LookUp) -> Mapping[bytes, HeldEntry]:
+        held = {}
         with self._errors("reading tables"):
             async for message in self._read([_query(entry.key) for entry in lookup.entries]):
                 entry = self.codec.of_message(message)
-                found[entry.key] = Found(entry, ours=True)
-        return found
+                held[entry.key] = HeldEntry(entry, ours=True)
+        return held
 
     async def bytes_seen(self, entries: Iterable[TableEntry]) -> dict[TableEntry, int]:
         wanted = {self.codec.encode(entry).key: entry for entry in entries}
         out = dict.fromkeys(wanted.values(), 0)
-        counters = {
-            table.id: table.data[COUNTED_BYTES].id
-            for table in self._info.tables.values()
-            if COUNTED_BYTES in table.data
-        }
+        counters = {}
+        for table in self._info.tables.values():
+            if COUNTED_BYTES in table.data:
+                counters[table.id] = table.data[COUNTED_BYTES].id
         with self._errors("reading counters"):
             async for message in self._read([_query(key) for key in wanted]):
                 entry = wanted.get(self.codec.of_message(message).key)
+                if entry is None:
+                    continue
+                counter = counters.get(message.table_id)
                 for part in message.data.fields:
-                    if entry is not None and part.field_id == counters.get(message.table_id):
+                    if part.field_id == counter:
                         out[entry] = int.from_bytes(part.stream, "big")
         return out
 
@@ -389,15 +389,16 @@ class BfrtSession(IntentSession):
         await driver.open_over(self._calls)
 
     async def _read_digests(self, settings: Sequence[DigestSetting]) -> dict[str, DigestSetting]:
-        """Return all settings: a Tofino sends every digest at once, and nothing of it can be
-        set.
+        """Return all settings.
+
+        A Tofino sends every digest at once, and nothing of it can be set.
         """
         for setting in settings:
             if setting.name not in self._info.digests:
-                known = ", ".join(self._info.digests) or "none"
+                names = ", ".join(self._info.digests) or "none"
                 raise SouthboundError(
                     f"switch {self.name}: the program has no digest {setting.name}; there are:"
-                    f" {known}"
+                    f" {names}"
                 )
         return {setting.name: setting for setting in settings}
 
@@ -408,22 +409,19 @@ class BfrtSession(IntentSession):
         assert self._calls is not None
         with self._errors("reading multicast groups"):
             try:
-                self._multicast = MulticastTables(
-                    (await self._calls.config()).non_p4_config.bfruntime_info
-                )
+                config = await self._calls.config()
+                self._multicast = MulticastTables(config.non_p4_config.bfruntime_info)
             except ValueError as error:
                 raise SouthboundError(f"switch {self.name}: {error}") from None
-            return self._multicast.groups(
-                [entry async for entry in self._read(self._multicast.queries())]
-            )
+            entries = [entry async for entry in self._read(self._multicast.queries())]
+            return self._multicast.groups(entries)
 
     async def _write_group(self, kind: UpdateKind, group: MulticastGroup) -> None:
         assert self._calls is not None
         assert self._multicast is not None
         with self._errors(f"multicast group {group.number}"):
-            await self._calls.write(
-                self._multicast.updates(kind, group, self._groups.get(group.number))
-            )
+            held = self._groups.get(group.number)
+            await self._calls.write(self._multicast.updates(kind, group, held))
 
     async def digests(self, name: str) -> AsyncIterator[DigestReport]:
         self._check_up()
@@ -446,18 +444,21 @@ class BfrtSession(IntentSession):
         """Do nothing: the switch's own server acknowledges lists of digests."""
 
 
-def _report(digest: Digest, message: bfrt.DigestList, events: TnaFlowEvents) -> DigestReport:
+def _report(
+    digest: Digest,
+    message: bfrt.DigestList,
+    events: TnaFlowEvents,
+) -> DigestReport:
     names = {field.id: name for name, field in digest.fields.items()}
     now_s = time.monotonic()
-    raw = (
-        {
-            names[part.field_id]: int.from_bytes(part.stream, "big")
-            for part in data.fields
-            if part.field_id in names
-        }
-        for data in message.data
-    )
-    return DigestReport(tuple(events.report(fields, now_s) for fields in raw), message)
+    reports = []
+    for data in message.data:
+        fields = {}
+        for part in data.fields:
+            if part.field_id in names:
+                fields[names[part.field_id]] = int.from_bytes(part.stream, "big")
+        reports.append(events.report(fields, now_s))
+    return DigestReport(tuple(reports), message)
 
 
 def _query(key: bytes) -> bfrt.Entity:

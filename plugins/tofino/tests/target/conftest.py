@@ -19,9 +19,9 @@ from echelon_tofino_model.bfruntime.server import BfRuntimeServer
 from echelon_tofino_model.bfruntime.service import BfRuntime
 from echelon_tofino_model.bfruntime.store import StoredDevice
 from echelon_tofino_model.bfruntime.traffic import TrafficManager
-from softswitch.tm import PortScheduler
 from tests.coroutines import pytest_pyfunc_call as pytest_pyfunc_call
 from tests.reference.bf_rt_info import bf_rt_info
+from tests.softswitch.tm.native import SchedulerInC
 
 PORTS = (1, 2, 3)
 
@@ -32,7 +32,7 @@ class Rig:
     def __init__(self, described: P4Program, address: str = "127.0.0.1:0") -> None:
         self.program = described
         self.lock = threading.RLock()
-        self.ports = {port: PortScheduler(10_000_000) for port in PORTS}
+        self.ports = {port: SchedulerInC(10_000_000) for port in PORTS}
         self.traffic = TrafficManager(self.ports, lambda: 0)
         self.device = StoredDevice(self.traffic)
         self.service = BfRuntime(self.device, self.lock)

@@ -1,3 +1,1 @@
-"""BF Runtime over gRPC: a program's tables from its `bf-rt.json`, and the fixed tables of a
-Tofino.
-"""
+"""BF Runtime over gRPC, for a program's tables and the fixed tables of a Tofino."""

@@ -26,21 +26,27 @@ def _refused(place: str, why: str) -> RefusedError:
 
 def key_of(table: BfrtTable, message: bfrt.TableKey) -> Key:
     """Return the key in `message`. Raise RefusedError (INVALID_ARGUMENT) that names the field."""
-    given: dict[int, Any] = {}
+    matches: dict[int, Any] = {}
     for part in message.fields:
         field = table.key_by_id.get(part.field_id)
         if field is None:
             raise _refused(table.name, f"no key field has id {part.field_id}")
-        if part.field_id in given:
+        if part.field_id in matches:
             raise _refused(table.name, f"key field {field.name} is given twice")
-        given[part.field_id] = _match(table, field, part)
+        matches[part.field_id] = _match(table, field, part)
     for field in table.key:
-        if field.mandatory and field.id not in given:
+        if field.mandatory and field.id not in matches:
             raise _refused(table.name, f"key field {field.name} is missing")
-    return tuple(given[field.id] if field.id in given else _anything(field) for field in table.key)
+        if field.id not in matches:
+            matches[field.id] = _anything(field)
+    return tuple(matches[field.id] for field in table.key)
 
 
-def _match(table: BfrtTable, field: BfrtField, part: bfrt.KeyField) -> Any:
+def _match(
+    table: BfrtTable,
+    field: BfrtField,
+    part: bfrt.KeyField,
+) -> Any:
     place = f"{table.name}: key field {field.name}"
     kind = part.WhichOneof("match_type")
     if kind != field.match_type.lower():
@@ -86,29 +92,28 @@ def _anything(field: BfrtField) -> Any:
             return "" if field.type == "string" else 0
 
 
-def write_key(table: BfrtTable, key: Key, message: bfrt.TableKey) -> None:
+def write_key(
+    table: BfrtTable,
+    key: Key,
+    message: bfrt.TableKey,
+) -> None:
     """Write a key to `message`."""
     for field, value in zip(table.key, key, strict=True):
         part = message.fields.add(field_id=field.id)
         length = field.length_bytes
         match value:
             case Ternary():
-                part.ternary.value, part.ternary.mask = (
-                    _bytes(value.value, length),
-                    _bytes(value.mask, length),
-                )
+                part.ternary.value = _bytes(value.value, length)
+                part.ternary.mask = _bytes(value.mask, length)
             case Lpm():
-                part.lpm.value, part.lpm.prefix_len = _bytes(value.value, length), value.length
+                part.lpm.value = _bytes(value.value, length)
+                part.lpm.prefix_len = value.length
             case Range():
-                part.range.low, part.range.high = (
-                    _bytes(value.low, length),
-                    _bytes(value.high, length),
-                )
+                part.range.low = _bytes(value.low, length)
+                part.range.high = _bytes(value.high, length)
             case Optional():
-                part.optional.value, part.optional.is_valid = (
-                    _bytes(value.value, length),
-                    value.is_valid,
-                )
+                part.optional.value = _bytes(value.value, length)
+                part.optional.is_valid = value.is_valid
             case str():
                 part.exact.value = value.encode()
             case _:
@@ -118,9 +123,15 @@ def write_key(table: BfrtTable, key: Key, message: bfrt.TableKey) -> None:
 # -- data ------------------------------------------------------------------------------------------
 
 
-def data_of(table: BfrtTable, message: bfrt.TableData, *, whole: bool) -> Data:
-    """Return the data in `message`; `whole` asks for an action where the table has any, and its
-    mandatory fields.
+def data_of(
+    table: BfrtTable,
+    message: bfrt.TableData,
+    *,
+    complete: bool,
+) -> Data:
+    """Return the data in `message`.
+
+    `complete` asks for an action where the table has any, and its mandatory fields.
 
     Raise RefusedError (INVALID_ARGUMENT) that names the field.
     """
@@ -129,7 +140,7 @@ def data_of(table: BfrtTable, message: bfrt.TableData, *, whole: bool) -> Data:
         action = table.action_by_id.get(message.action_id)
         if action is None:
             raise _refused(table.name, f"no action has id {message.action_id}")
-    elif whole and table.actions:
+    elif complete and table.actions:
         raise _refused(table.name, f"name an action: {', '.join(table.action_by_name)}")
     name = None if action is None else action.name
     fields = {field.id: field for field in table.fields(name)}
@@ -137,19 +148,20 @@ def data_of(table: BfrtTable, message: bfrt.TableData, *, whole: bool) -> Data:
     for part in message.fields:
         field = fields.get(part.field_id)
         if field is None:
-            if action is None:
-                where = table.name
-            else:
-                where = f"{table.name}: action {name}"
+            where = table.name if action is None else f"{table.name}: action {name}"
             raise _refused(where, f"no data field has id {part.field_id}")
         values[field.name] = _value(f"{table.name}: {field.name}", field, part)
     for field in () if action is None else action.fields:
-        if whole and field.mandatory and field.name not in values:
+        if complete and field.mandatory and field.name not in values:
             raise _refused(f"{table.name}: action {name}", f"{field.name} is missing")
     return Data(name, values)
 
 
-def _value(place: str, field: BfrtField, part: bfrt.DataField) -> Any:
+def _value(
+    place: str,
+    field: BfrtField,
+    part: bfrt.DataField,
+) -> Any:
     kind = part.WhichOneof("value")
     expected = _kind(field)
     if kind != expected:
@@ -172,7 +184,11 @@ def _value(place: str, field: BfrtField, part: bfrt.DataField) -> Any:
             return value
 
 
-def _check(place: str, field: BfrtField, value: object) -> None:
+def _check(
+    place: str,
+    field: BfrtField,
+    value: object,
+) -> None:
     if field.choices and value not in field.choices:
         raise _refused(place, f"{value!r} is not one of {', '.join(field.choices)}")
     if isinstance(value, int) and field.is_number and value >> field.bits:
@@ -189,17 +205,20 @@ def read_data(table: BfrtTable, message: bfrt.TableData) -> tuple[str | None, Co
     """Return the action and the field ids that a read asks for; None and nothing mean all.
 
     Raise RefusedError (INVALID_ARGUMENT) for an action that the table does not have."""
-    if message.action_id and message.action_id not in table.action_by_id:
-        raise _refused(table.name, f"no action has id {message.action_id}")
+    action = None
     if message.action_id:
-        action = table.action_by_id[message.action_id].name
-    else:
-        action = None
-    return action, {field.field_id for field in message.fields}
+        action = table.action_by_id.get(message.action_id)
+        if action is None:
+            raise _refused(table.name, f"no action has id {message.action_id}")
+    wanted = {field.field_id for field in message.fields}
+    return None if action is None else action.name, wanted
 
 
 def write_data(
-    table: BfrtTable, data: Data, wanted: Collection[int], message: bfrt.TableData
+    table: BfrtTable,
+    data: Data,
+    wanted: Collection[int],
+    message: bfrt.TableData,
 ) -> None:
     """Write an entry's data to `message`: all fields, or those whose ids are `wanted`."""
     if data.action is not None:
@@ -207,7 +226,11 @@ def write_data(
     _write_fields(table.fields(data.action), data.fields, wanted, message)
 
 
-def digest_data(digest: Digest, values: Mapping[str, int], message: bfrt.TableData) -> None:
+def digest_data(
+    digest: Digest,
+    values: Mapping[str, int],
+    message: bfrt.TableData,
+) -> None:
     """Write one message of a digest to `message`."""
     _write_fields(digest.fields, values, (), message)
 
@@ -238,14 +261,22 @@ def _write_fields(
 # -- values ----------------------------------------------------------------------------------------
 
 
-def _number(place: str, field: BfrtField, raw: bytes) -> int:
+def _number(
+    place: str,
+    field: BfrtField,
+    raw: bytes,
+) -> int:
     value = int.from_bytes(raw, "big")
     if value >> field.bits:
         raise _refused(place, f"{value} does not fit {field.bits} bits")
     return value
 
 
-def _text(place: str, field: BfrtField, raw: bytes) -> str:
+def _text(
+    place: str,
+    field: BfrtField,
+    raw: bytes,
+) -> str:
     try:
         text = raw.decode()
     except UnicodeDecodeError:

@@ -146,8 +146,7 @@ class BfrtDevice(Protocol):
         ...
 
     def entries(self, table: str, pipe: int | None) -> Entries | None:
-        """Return the entries of a table of the program, or of a fixed table; None if there is no
-        such table.
+        """Return the entries of a table of the program or a fixed table; None if there is none.
 
         `pipe` is the pipe that a request names, or None for all pipes. Tables of a program have the
         same entries in all pipes.
@@ -155,6 +154,9 @@ class BfrtDevice(Protocol):
         ...
 
     def load(self, program: BfrtProgram) -> None:
-        """Replace the program. All tables begin anew, the fixed ones too. Raises ValueError for a
-        program that cannot run; the one before it goes on then."""
+        """Replace the program.
+
+        All tables begin with their initial contents, the fixed ones too. Raises ValueError for a
+        program that cannot run; the one before it goes on then.
+        """
         ...

@@ -8,20 +8,17 @@ clients that ask for it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 __all__ = ["BfrtAction", "BfrtField", "BfrtTable", "Digest", "Schema", "parse"]
 
-_WIDTHS = {
-    **{f"uint{bits}": bits for bits in (8, 16, 32, 64)},
-    **{f"int{bits}": bits for bits in (8, 16, 32, 64)},
-    "bool": 1,
-    "float": 32,
-    "string": 0,
-}
+_WIDTHS = {"bool": 1, "float": 32, "string": 0}
+for _bits in (8, 16, 32, 64):
+    _WIDTHS[f"uint{_bits}"] = _bits
+    _WIDTHS[f"int{_bits}"] = _bits
 _MATCH_TYPES = {"Exact", "Ternary", "LPM", "Range", "Optional", "ATCAM"}
 
 
@@ -63,9 +60,14 @@ class BfrtField:
             return ()
         if self.default is not None:
             return self.default
-        return {"bool": False, "float": 0.0, "string": self.choices[0] if self.choices else ""}.get(
-            self.type, 0
-        )
+        match self.type:
+            case "bool":
+                return False
+            case "float":
+                return 0.0
+            case "string":
+                return self.choices[0] if self.choices else ""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +153,22 @@ def parse(text: bytes, place: str) -> Schema:
     reader = _Reader(place)
     tables = [reader.table(table) for table in reader.members(document, "tables", place)]
     digests = [reader.digest(digest) for digest in reader.members(document, "learn_filters", place)]
-    for what, things in (("table", tables), ("learn filter", digests)):
-        for attribute in ("name", "id"):
-            seen = set()
-            for thing in things:
-                value = getattr(thing, attribute)
-                if value in seen:
-                    raise ValueError(f"{place}: two of {what}s have {attribute} {value}")
-                seen.add(value)
-    return Schema(
-        text, {table.name: table for table in tables}, {digest.name: digest for digest in digests}
-    )
+    _check_unique(f"{place}: two of tables", tables)
+    _check_unique(f"{place}: two of learn filters", digests)
+    tables_by_name = {table.name: table for table in tables}
+    digests_by_name = {digest.name: digest for digest in digests}
+    return Schema(text, tables_by_name, digests_by_name)
+
+
+def _check_unique(message: str, described: Sequence[BfrtTable] | Sequence[Digest]) -> None:
+    """Raise ValueError if two have the same name or id."""
+    for attribute in ("name", "id"):
+        seen = set()
+        for item in described:
+            value = getattr(item, attribute)
+            if value in seen:
+                raise ValueError(f"{message} have {attribute} {value}")
+            seen.add(value)
 
 
 class _Reader:
@@ -170,30 +177,36 @@ class _Reader:
     def __init__(self, place: str) -> None:
         self._place = place
 
-    def members(self, owner: Any, key: str, where: str) -> Iterator[dict[str, Any]]:
-        if isinstance(owner, dict):
-            found = owner.get(key, [])
-        else:
-            found = None
-        if not isinstance(found, list) or not all(isinstance(member, dict) for member in found):
-            raise ValueError(f"{where}: {key} is not a list of objects; is this a bf-rt.json?")
-        return iter(found)
+    def members(
+        self,
+        owner: Any,
+        key: str,
+        where: str,
+    ) -> Iterator[dict[str, Any]]:
+        members = owner.get(key, []) if isinstance(owner, dict) else None
+        if isinstance(members, list) and all(isinstance(member, dict) for member in members):
+            return iter(members)
+        raise ValueError(f"{where}: {key} is not a list of objects; is this a bf-rt.json?")
 
     def table(self, raw: dict[str, Any]) -> BfrtTable:
         name = self._value(raw, "name", str, f"{self._place}: a table")
         where = f"{self._place}: table {name}"
+        number = self._value(raw, "id", int, where)
+        kind = self._value(raw, "table_type", str, where)
+        size = self._value(raw, "size", int, where)
+        key = [self._key_field(field, where) for field in self.members(raw, "key", where)]
+        data = self._singletons(raw, where)
+        actions = [
+            self._action(action, where) for action in self.members(raw, "action_specs", where)
+        ]
         return BfrtTable(
-            id=self._value(raw, "id", int, where),
+            id=number,
             name=name,
-            type=self._value(raw, "table_type", str, where),
-            size=self._value(raw, "size", int, where),
-            key=tuple(
-                self._field(field, where, is_key=True) for field in self.members(raw, "key", where)
-            ),
-            data=tuple(self._singletons(raw, where)),
-            actions=tuple(
-                self._action(action, where) for action in self.members(raw, "action_specs", where)
-            ),
+            type=kind,
+            size=size,
+            key=tuple(key),
+            data=tuple(data),
+            actions=tuple(actions),
             operations=tuple(raw.get("supported_operations", ())),
             attributes=tuple(raw.get("attributes", ())),
             has_constant_default=bool(raw.get("has_const_default_action", False)),
@@ -209,36 +222,41 @@ class _Reader:
         name = self._value(raw, "name", str, f"{where}: an action")
         where = f"{where}: action {name}"
         # Fixed tables wrap an action's fields as they wrap an entry's; p4c does not.
-        fields = tuple(
-            self._field(field.get("singleton", field), where, outer=field)
-            for field in self.members(raw, "data", where)
-        )
-        return BfrtAction(
-            self._value(raw, "id", int, where),
-            name,
-            fields,
-            raw.get("action_scope", "TableAndDefault"),
-        )
+        fields = []
+        for outer in self.members(raw, "data", where):
+            fields.append(self._field(outer.get("singleton", outer), where, outer))
+        number = self._value(raw, "id", int, where)
+        scope = raw.get("action_scope", "TableAndDefault")
+        return BfrtAction(number, name, tuple(fields), scope)
 
     def _singletons(self, raw: dict[str, Any], where: str) -> Iterator[BfrtField]:
         for outer in self.members(raw, "data", where):
-            # `oneof` lists fields of which an entry has one.
-            for inner in (
-                (outer["singleton"],)
-                if "singleton" in outer
-                else self.members(outer, "oneof", where)
-            ):
+            alternatives: Iterable[dict[str, Any]]
+            if "singleton" in outer:
+                alternatives = (outer["singleton"],)
+            else:
+                # An entry has one of the fields that `oneof` lists.
+                alternatives = self.members(outer, "oneof", where)
+            for inner in alternatives:
                 # A container holds lists of fields; only snapshots have them, and those cannot be
                 # taken here.
                 if "container" not in inner:
-                    yield self._field(inner, where, outer=outer)
+                    yield self._field(inner, where, outer)
+
+    def _key_field(self, raw: dict[str, Any], where: str) -> BfrtField:
+        field = self._field(raw, where)
+        where = f"{where}: field {field.name}"
+        match_type = self._value(raw, "match_type", str, where)
+        if match_type not in _MATCH_TYPES:
+            raise ValueError(f"{where}: its match type {match_type!r} is unknown")
+        # Clients write an algorithmic TCAM's exact match as any other.
+        return replace(field, match_type="Exact" if match_type == "ATCAM" else match_type)
 
     def _field(
         self,
         raw: dict[str, Any],
         where: str,
         outer: Mapping[str, Any] | None = None,
-        is_key: bool = False,
     ) -> BfrtField:
         outer = raw if outer is None else outer
         name = self._value(raw, "name", str, f"{where}: a field")
@@ -251,33 +269,31 @@ class _Reader:
             bits = _WIDTHS[type_]
         else:
             raise ValueError(f"{where}: its type {type_!r} is unknown")
-        if is_key:
-            match_type = self._value(raw, "match_type", str, where)
-        else:
-            match_type = ""
-        if is_key and match_type not in _MATCH_TYPES:
-            raise ValueError(f"{where}: its match type {match_type!r} is unknown")
         default = described.get("default_value")
+        if isinstance(default, str) and type_.startswith("int"):
+            default = int(default)
+        annotations = raw.get("annotations", ())
+        number = self._value(raw, "id", int, where)
         return BfrtField(
-            id=self._value(raw, "id", int, where),
+            id=number,
             name=name,
             type=type_,
             bits=bits,
-            match_type="Exact" if match_type == "ATCAM" else match_type,
             repeated=bool(raw.get("repeated", False)),
             mandatory=bool(outer.get("mandatory", False)),
             read_only=bool(outer.get("read_only", False)),
             choices=tuple(described.get("choices", ())),
-            default=int(default)
-            if isinstance(default, str) and type_.startswith("int")
-            else default,
-            is_register=any(
-                annotation.get("value") == "register_data"
-                for annotation in raw.get("annotations", ())
-            ),
+            default=default,
+            is_register=any(note.get("value") == "register_data" for note in annotations),
         )
 
-    def _value(self, raw: Mapping[str, Any], key: str, kind: type, where: str) -> Any:
+    def _value(
+        self,
+        raw: Mapping[str, Any],
+        key: str,
+        kind: type,
+        where: str,
+    ) -> Any:
         value = raw.get(key)
         if not isinstance(value, kind):
             raise ValueError(f"{where}: {key} is {json.dumps(value)[:60]}, not {kind.__name__}")

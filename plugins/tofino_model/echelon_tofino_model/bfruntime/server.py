@@ -41,38 +41,41 @@ class BfRuntimeServer(Listener):
     """
 
     def __init__(
-        self, service: BfRuntime, address: str = "127.0.0.1:0", *, max_workers: int = 32
+        self,
+        service: BfRuntime,
+        address: str = "127.0.0.1:0",
+        *,
+        max_workers: int = 32,
     ) -> None:
         super().__init__(
-            [_handlers(_Calls(service))], address, threads=max_workers, name="softswitch-bfrt"
+            [_handlers(_Calls(service))],
+            address,
+            threads=max_workers,
+            name="softswitch-bfrt",
         )
 
 
 def _handlers(calls: _Calls) -> grpc.GenericRpcHandler:
-    return grpc.method_handlers_generic_handler(
-        "bfrt_proto.BfRuntime",
-        {
-            "Write": handlers.unary_unary(
-                calls.write, bfrt.WriteRequest.FromString, bfrt.WriteResponse
-            ),
-            "Read": handlers.unary_stream(
-                calls.read, bfrt.ReadRequest.FromString, bfrt.ReadResponse
-            ),
-            "SetForwardingPipelineConfig": handlers.unary_unary(
-                calls.set_pipeline,
-                bfrt.SetForwardingPipelineConfigRequest.FromString,
-                bfrt.SetForwardingPipelineConfigResponse,
-            ),
-            "GetForwardingPipelineConfig": handlers.unary_unary(
-                calls.get_pipeline,
-                bfrt.GetForwardingPipelineConfigRequest.FromString,
-                bfrt.GetForwardingPipelineConfigResponse,
-            ),
-            "StreamChannel": handlers.stream_stream(
-                calls.stream, bfrt.StreamMessageRequest.FromString, bfrt.StreamMessageResponse
-            ),
-        },
+    methods = {
+        "Write": handlers.unary_unary(
+            calls.write, bfrt.WriteRequest.FromString, bfrt.WriteResponse
+        ),
+        "Read": handlers.unary_stream(calls.read, bfrt.ReadRequest.FromString, bfrt.ReadResponse),
+        "StreamChannel": handlers.stream_stream(
+            calls.stream, bfrt.StreamMessageRequest.FromString, bfrt.StreamMessageResponse
+        ),
+    }
+    methods["SetForwardingPipelineConfig"] = handlers.unary_unary(
+        calls.set_pipeline,
+        bfrt.SetForwardingPipelineConfigRequest.FromString,
+        bfrt.SetForwardingPipelineConfigResponse,
     )
+    methods["GetForwardingPipelineConfig"] = handlers.unary_unary(
+        calls.get_pipeline,
+        bfrt.GetForwardingPipelineConfigRequest.FromString,
+        bfrt.GetForwardingPipelineConfigResponse,
+    )
+    return grpc.method_handlers_generic_handler("bfrt_proto.BfRuntime", methods)
 
 
 class _Calls:
@@ -80,12 +83,12 @@ class _Calls:
         self._service = service
 
     def write(self, request: bfrt.WriteRequest, context: Any) -> bfrt.WriteResponse:
-        given = dict(context.invocation_metadata())
+        metadata = dict(context.invocation_metadata())
         try:
             return self._service.write(
                 request,
-                ignore_not_found=given.get("ignore_not_found") == "1",
-                errors_in_answer=given.get("error_in_resp") == "1",
+                ignore_not_found=metadata.get("ignore_not_found") == "1",
+                errors_in_answer=metadata.get("error_in_resp") == "1",
             )
         except (RefusedError, BatchFailedError) as error:
             abort(context, error, bfrt.Error)
@@ -122,11 +125,18 @@ class _Calls:
         session = _Session(self._service, outbox)
         if not context.add_callback(lambda: outbox.put(None)):
             return  # the call has already ended
-        threading.Thread(
-            target=session.serve, args=(requests,), name="softswitch-bfrt-stream", daemon=True
-        ).start()
+        thread = threading.Thread(
+            target=session.serve,
+            args=(requests,),
+            name="softswitch-bfrt-stream",
+            daemon=True,
+        )
+        thread.start()
         try:
-            while (message := outbox.get()) is not None:
+            while True:
+                message = outbox.get()
+                if message is None:
+                    return
                 if isinstance(message, Status):
                     abort(context, RefusedError(message.code, message.message), bfrt.Error)
                 yield message

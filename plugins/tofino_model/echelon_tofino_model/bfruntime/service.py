@@ -1,5 +1,4 @@
-"""BF Runtime without its transport: clients, programs, writes, reads and digests, message by
-message.
+"""BF Runtime without its transport, message by message.
 
 The rules are those of the open SDE's server (`bf_rt_server_impl.cpp`, `bf_rt_server_mgr.cpp`): a
 client subscribes under an id that no other subscribed client has, binds to a program that no other
@@ -30,6 +29,8 @@ _SHARED = "$SHARED"
 """The name to which a client binds for the fixed tables only. Many may."""
 
 Send = Callable[[bfrt.StreamMessageResponse], None]
+_Undo = list[Callable[[], None]] | None
+"""The steps that take back what a batch has done; None if it asks for no rollback."""
 
 
 @dataclass(slots=True)
@@ -53,7 +54,10 @@ class BfRuntime:
     """
 
     def __init__(
-        self, device: BfrtDevice, lock: AbstractContextManager[object], device_id: int = 0
+        self,
+        device: BfrtDevice,
+        lock: AbstractContextManager[object],
+        device_id: int = 0,
     ) -> None:
         self._device = device
         self._lock = lock
@@ -67,14 +71,16 @@ class BfRuntime:
     @property
     def has_learner(self) -> bool:
         """Whether a client gets digests. The caller holds the lock."""
-        program = self._device.program
-        return program is not None and any(
-            client.learns and client.program == program.name for client in self._clients.values()
-        )
+        return any(self._learners())
 
     # -- the stream --------------------------------------------------------------------------------
 
-    def subscribe(self, client_id: int, request: bfrt.Subscribe, send: Send) -> Callable[[], None]:
+    def subscribe(
+        self,
+        client_id: int,
+        request: bfrt.Subscribe,
+        send: Send,
+    ) -> Callable[[], None]:
         """Add a client, and return what ends its subscription. `send` must not block.
 
         Raises RefusedError: NOT_FOUND for another device, INVALID_ARGUMENT for an id that a client
@@ -127,6 +133,7 @@ class BfRuntime:
         program = self._device.program
         assert program is not None, "a digest comes from a program"
         digest: Digest = program.schema.digests[name]
+        # The message has 32 bits for it.
         self._list_id = (self._list_id + 1) & 0xFFFFFFFF
         answer = bfrt.StreamMessageResponse()
         answer.digest.digest_id = digest.id
@@ -134,9 +141,16 @@ class BfRuntime:
         answer.digest.target.device_id = self._device_id
         for values in messages:
             codec.digest_data(digest, values, answer.digest.data.add())
-        for client in self._clients.values():
-            if client.learns and client.program == program.name:
-                client.send(answer)
+        for client in self._learners():
+            client.send(answer)
+
+    def _learners(self) -> Iterator[_Client]:
+        """Yield the clients that are bound to the program and want its digests."""
+        program = self._device.program
+        if program is not None:
+            for client in self._clients.values():
+                if client.learns and client.program == program.name:
+                    yield client
 
     # -- programs ----------------------------------------------------------------------------------
 
@@ -178,7 +192,10 @@ class BfRuntime:
             answer = bfrt.GetForwardingPipelineConfigResponse()
             answer.non_p4_config.bfruntime_info = fixed_schema().text
             if program is not None:
-                config = answer.config.add(p4_name=program.name, bfruntime_info=program.schema.text)
+                config = answer.config.add(
+                    p4_name=program.name,
+                    bfruntime_info=program.schema.text,
+                )
                 config.profiles.add(
                     profile_name="pipe",
                     context=program.context,
@@ -262,7 +279,7 @@ class BfRuntime:
                 raise RefusedError(
                     Code.UNIMPLEMENTED, "DATAPLANE_ATOMIC is not supported; use ROLLBACK_ON_ERROR"
                 )
-            undo: list[Callable[[], None]] | None = None
+            undo: _Undo = None
             if request.atomicity == bfrt.WriteRequest.ROLLBACK_ON_ERROR:
                 undo = []
             statuses: list[Status] = []
@@ -280,7 +297,10 @@ class BfRuntime:
         if failed and errors_in_answer:
             del answer.status[:]
             for status in statuses:
-                answer.status.add(canonical_code=status.code, message=status.message)
+                answer.status.add(
+                    canonical_code=status.code,
+                    message=status.message,
+                )
         elif failed:
             raise BatchFailedError("Write", statuses)
         return answer
@@ -289,7 +309,7 @@ class BfRuntime:
         self,
         update: bfrt.Update,
         target: bfrt.TargetDevice,
-        undo: list[Callable[[], None]] | None,
+        undo: _Undo,
         answer: bfrt.WriteResponse,
         ignore_not_found: bool,
     ) -> None:
@@ -313,7 +333,7 @@ class BfRuntime:
         self,
         update: bfrt.Update,
         target: bfrt.TargetDevice,
-        undo: list[Callable[[], None]] | None,
+        undo: _Undo,
         answer: bfrt.WriteResponse,
         ignore_not_found: bool,
     ) -> None:
@@ -336,13 +356,13 @@ class BfRuntime:
             before = None
         match update.type:
             case _Update.INSERT:
-                entries.insert(key, codec.data_of(table, message.data, whole=True))
+                entries.insert(key, codec.data_of(table, message.data, complete=True))
             case _Update.MODIFY:
-                entries.modify(key, codec.data_of(table, message.data, whole=False))
+                entries.modify(key, codec.data_of(table, message.data, complete=False))
             case _Update.INSERT_OR_MODIFY if before is None:
-                entries.insert(key, codec.data_of(table, message.data, whole=True))
+                entries.insert(key, codec.data_of(table, message.data, complete=True))
             case _Update.INSERT_OR_MODIFY:
-                entries.modify(key, codec.data_of(table, message.data, whole=False))
+                entries.modify(key, codec.data_of(table, message.data, complete=False))
                 answer.status.add(
                     canonical_code=Code.OK,
                     code=Code.ALREADY_EXISTS,
@@ -376,13 +396,13 @@ class BfRuntime:
         table: BfrtTable,
         entries: Entries,
         message: bfrt.TableEntry,
-        undo: list[Callable[[], None]] | None,
+        undo: _Undo,
     ) -> None:
         before = entries.default()
         if kind in (_Update.DELETE, _Update.RESET):
             entries.set_default(None)
         elif kind in (_Update.INSERT, _Update.MODIFY, _Update.INSERT_OR_MODIFY):
-            entries.set_default(codec.data_of(table, message.data, whole=before is None))
+            entries.set_default(codec.data_of(table, message.data, complete=before is None))
         else:
             raise RefusedError(
                 Code.UNIMPLEMENTED, f"{table.name}: the default entry is modified or deleted only"
@@ -418,16 +438,16 @@ class BfRuntime:
         """
         with self._lock:
             self._check_access(request.client_id, request.p4_name)
-            found: list[bfrt.Entity] = []
+            entities: list[bfrt.Entity] = []
             statuses: list[Status] = []
             for entity in request.entities:
                 try:
-                    found += self._read(entity, request.target)
+                    entities += self._read(entity, request.target)
                     statuses.append(OK)
                 except RefusedError as error:
                     statuses.append(error.status)
-        for start in range(0, len(found), _READ_ENTRIES):
-            yield bfrt.ReadResponse(entities=found[start : start + _READ_ENTRIES])
+        for start in range(0, len(entities), _READ_ENTRIES):
+            yield bfrt.ReadResponse(entities=entities[start : start + _READ_ENTRIES])
         if any(status.code for status in statuses):
             raise BatchFailedError("Read", statuses)
 
@@ -468,11 +488,10 @@ class BfRuntime:
                 Code.UNIMPLEMENTED, f"{table.name}: entries are read by key, not by handle"
             )
         else:
-            pairs = [
-                (key, data)
-                for key, data in entries.all()
-                if action is None or data.action == action
-            ]
+            pairs = []
+            for key, data in entries.all():
+                if action is None or data.action == action:
+                    pairs.append((key, data))
         return [self._entity(table, message, key, data, wanted) for key, data in pairs]
 
     def _entity(
@@ -499,8 +518,8 @@ class BfRuntime:
 
     def _object_id(self, message: bfrt.ObjectId) -> bfrt.Entity:
         answer = bfrt.Entity()
-        found = answer.object_id
-        found.CopyFrom(message)
+        object_id = answer.object_id
+        object_id.CopyFrom(message)
         program = self._device.program
         if message.WhichOneof("object") == "learn_object":
             digests = {} if program is None else program.schema.digests
@@ -509,7 +528,7 @@ class BfRuntime:
                 raise RefusedError(
                     Code.NOT_FOUND, f"there is no digest {message.learn_object.learn_name!r}"
                 )
-            found.id = digest.id
+            object_id.id = digest.id
             return answer
         asked = message.table_object
         tables = {**fixed_schema().tables, **({} if program is None else program.schema.tables)}
@@ -532,11 +551,11 @@ class BfRuntime:
                 ids = {field.name: field.id for field in table.fields(action)}
                 name = asked.data_field_name.field
             case _:
-                found.id = table.id
+                object_id.id = table.id
                 return answer
         if name not in ids:
             raise RefusedError(Code.NOT_FOUND, f"{table.name}: there is no {name!r}")
-        found.id = ids[name]
+        object_id.id = ids[name]
         return answer
 
     # -- checks ------------------------------------------------------------------------------------
@@ -550,11 +569,8 @@ class BfRuntime:
     def _check_program(self, name: str) -> None:
         program = self._device.program
         if program is None or program.name != name:
-            if program is None:
-                known = "none runs"
-            else:
-                known = f"{program.name} runs"
-            raise RefusedError(Code.NOT_FOUND, f"there is no program {name!r}; {known}")
+            running = "none runs" if program is None else f"{program.name} runs"
+            raise RefusedError(Code.NOT_FOUND, f"there is no program {name!r}; {running}")
 
     def _check_access(self, client_id: int, p4_name: str) -> None:
         """Raise RefusedError for a client that may not write and read."""
@@ -578,20 +594,17 @@ class BfRuntime:
         self, message: bfrt.TableEntry, target: bfrt.TargetDevice
     ) -> tuple[BfrtTable, Entries]:
         table = self._table(message.table_id)
-        return table, self._entries(
-            table, message.entry_tgt if message.HasField("entry_tgt") else target
-        )
+        if message.HasField("entry_tgt"):
+            target = message.entry_tgt
+        return table, self._entries(table, target)
 
     def _table(self, table_id: int) -> BfrtTable:
         program = self._device.program
-        if program is None:
-            found = None
-        else:
-            found = program.schema.table_by_id.get(table_id)
-        found = found or fixed_schema().table_by_id.get(table_id)
-        if found is None:
+        table = None if program is None else program.schema.table_by_id.get(table_id)
+        table = table or fixed_schema().table_by_id.get(table_id)
+        if table is None:
             raise RefusedError(Code.NOT_FOUND, f"no table has id {table_id}")
-        return found
+        return table
 
     def _entries(self, table: BfrtTable, target: bfrt.TargetDevice) -> Entries:
         self._check_device(target.device_id)
@@ -600,12 +613,12 @@ class BfRuntime:
             raise RefusedError(
                 Code.INVALID_ARGUMENT, f"pipe {pipe}: give 0 to 3, or 0xffff for all"
             )
-        found = self._device.entries(table.name, None if pipe == 0xFFFF else pipe)
-        if found is None:
+        entries = self._device.entries(table.name, None if pipe == 0xFFFF else pipe)
+        if entries is None:
             raise RefusedError(
                 Code.UNIMPLEMENTED, f"{table.name}: the switch does not have this table"
             )
-        return found
+        return entries
 
 
 def _program_of(request: bfrt.SetForwardingPipelineConfigRequest) -> BfrtProgram:
@@ -624,10 +637,7 @@ def _program_of(request: bfrt.SetForwardingPipelineConfigRequest) -> BfrtProgram
         schema = parse(config.bfruntime_info, f"program {config.p4_name}: bf-rt.json")
     except ValueError as error:
         raise RefusedError(Code.INVALID_ARGUMENT, str(error)) from None
-    if config.profiles:
-        profile = config.profiles[0]
-    else:
-        profile = config.Profile()
+    profile = config.profiles[0] if config.profiles else config.Profile()
     return BfrtProgram(config.p4_name, schema, profile.context, profile.binary)
 
 
@@ -640,7 +650,11 @@ def _peek(entries: Entries, key: Key) -> Data | None:
         raise
 
 
-def _restore(entries: Entries, key: Key, before: Data | None) -> None:
+def _restore(
+    entries: Entries,
+    key: Key,
+    before: Data | None,
+) -> None:
     """Bring an entry back to what it was."""
     if before is None:
         entries.delete(key)
@@ -650,7 +664,7 @@ def _restore(entries: Entries, key: Key, before: Data | None) -> None:
         entries.modify(key, before)
 
 
-def _remember_all(entries: Entries, undo: list[Callable[[], None]] | None) -> None:
+def _remember_all(entries: Entries, undo: _Undo) -> None:
     if undo is not None:
         for key, data in list(entries.all()):
             undo.append(lambda key=key, data=data: _restore(entries, key, data))  # type: ignore[misc]

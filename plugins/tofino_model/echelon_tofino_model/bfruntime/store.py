@@ -26,8 +26,10 @@ Groups = Mapping[int, Sequence[tuple[int, int]]]
 
 
 class StoredDevice:
-    """A `BfrtDevice` whose entries are kept as clients wrote them. Registers, counters and meters
-    begin with initial values, and change only if a client changes them.
+    """A `BfrtDevice` whose entries are kept as clients wrote them.
+
+    Registers, counters and meters begin with initial values, and change only if a client changes
+    them.
 
     Args:
         traffic: the fixed tables.
@@ -60,11 +62,14 @@ class StoredDevice:
 
 
 def _new_entries(program: BfrtProgram | None) -> dict[str, Entries]:
-    tables = () if program is None else program.schema.tables.values()
-    return {
-        table.name: IndexedEntries(table) if table.type in _INDEXED else MatchEntries(table)
-        for table in tables
-    }
+    entries: dict[str, Entries] = {}
+    if program is not None:
+        for table in program.schema.tables.values():
+            if table.type in _INDEXED:
+                entries[table.name] = IndexedEntries(table)
+            else:
+                entries[table.name] = MatchEntries(table)
+    return entries
 
 
 class MatchEntries:
@@ -78,13 +83,11 @@ class MatchEntries:
     def insert(self, key: Key, data: Data) -> None:
         name = self._table.name
         if key in self._entries:
-            raise RefusedError(
-                Code.ALREADY_EXISTS, f"{name}: there is an entry with this key; modify it"
-            )
+            text = f"{name}: there is an entry with this key; modify it"
+            raise RefusedError(Code.ALREADY_EXISTS, text)
         if len(self._entries) >= self._table.size:
-            raise RefusedError(
-                Code.RESOURCE_EXHAUSTED, f"{name}: all its {self._table.size} entries are taken"
-            )
+            text = f"{name}: all its {self._table.size} entries are taken"
+            raise RefusedError(Code.RESOURCE_EXHAUSTED, text)
         self._check_scope(data, "DefaultOnly", "only of the default entry")
         self._entries[key] = _completed(self._table, data)
 
@@ -101,10 +104,10 @@ class MatchEntries:
         self._entries.clear()
 
     def get(self, key: Key) -> Data:
-        found = self._entries.get(key)
-        if found is None:
+        data = self._entries.get(key)
+        if data is None:
             raise self._missing()
-        return found
+        return data
 
     def all(self) -> Iterable[tuple[Key, Data]]:
         return tuple(self._entries.items())
@@ -117,10 +120,8 @@ class MatchEntries:
 
     def set_default(self, data: Data | None) -> None:
         if self._table.has_constant_default:
-            raise RefusedError(
-                Code.INVALID_ARGUMENT,
-                f"{self._table.name}: the program's default entry is constant",
-            )
+            text = f"{self._table.name}: the program's default entry is constant"
+            raise RefusedError(Code.INVALID_ARGUMENT, text)
         if data is None:
             self._default = None
             return
@@ -130,9 +131,17 @@ class MatchEntries:
         else:
             self._default = _changed(self._table, self._default, data)
 
-    def _check_scope(self, data: Data, scope: str, what: str) -> None:
-        if data.action is not None and self._table.action_by_name[data.action].scope == scope:
-            text = f"{self._table.name}: {data.action} is an action {what}"
+    def _check_scope(
+        self,
+        data: Data,
+        scope: str,
+        scope_text: str,
+    ) -> None:
+        if data.action is None:
+            return
+        action = self._table.action_by_name[data.action]
+        if action.scope == scope:
+            text = f"{self._table.name}: {data.action} is an action {scope_text}"
             raise RefusedError(Code.INVALID_ARGUMENT, text)
 
     def _missing(self) -> RefusedError:
@@ -140,8 +149,9 @@ class MatchEntries:
 
 
 class IndexedEntries:
-    """The cells of a register, counter or meter: every index has an entry, which is written and
-    never added.
+    """The cells of a register, counter or meter.
+
+    Every index has an entry, which is written and never added.
     """
 
     def __init__(self, table: BfrtTable) -> None:
@@ -158,9 +168,8 @@ class IndexedEntries:
         self._written[key] = replace(before, fields={**before.fields, **data.fields})
 
     def delete(self, key: Key) -> None:
-        raise RefusedError(
-            Code.UNIMPLEMENTED, f"{self._table.name}: entries cannot be deleted; clear the table"
-        )
+        text = f"{self._table.name}: entries cannot be deleted; clear the table"
+        raise RefusedError(Code.UNIMPLEMENTED, text)
 
     def clear(self) -> None:
         self._written.clear()
@@ -173,7 +182,8 @@ class IndexedEntries:
 
     def all(self) -> Iterator[tuple[Key, Data]]:
         for index in range(self._table.size):
-            yield (index,), self._written.get((index,), self._initial)
+            key = (index,)
+            yield key, self._written.get(key, self._initial)
 
     def usage(self) -> int:
         return self._table.size
@@ -194,7 +204,8 @@ class Multicast:
 
     def __init__(self, changed: Callable[[Groups], None]) -> None:
         self._changed = changed
-        self._nodes, self._groups = _Watched(NODE, self._check), _Watched(GROUP, self._check)
+        self._nodes = _Watched(NODE, self._check)
+        self._groups = _Watched(GROUP, self._check)
         self._tables: Mapping[str, Entries] = {NODE: self._nodes, GROUP: self._groups}
 
     def entries(self, table: str) -> Entries | None:
@@ -214,13 +225,15 @@ class Multicast:
         nodes = {int(key[0]): data.fields for key, data in self._nodes.all()}
         groups: dict[int, list[tuple[int, int]]] = {}
         for key, data in self._groups.all():
-            copies = groups[int(key[0])] = []
-            for node in data.fields[_NODES]:
-                if node not in nodes:
-                    text = f"{GROUP}: group {key[0]} names node {node}, which is not in {NODE}"
+            copies: list[tuple[int, int]] = []
+            for number in data.fields[_NODES]:
+                node = nodes.get(number)
+                if node is None:
+                    text = f"{GROUP}: group {key[0]} names node {number}, which is not in {NODE}"
                     raise RefusedError(Code.INVALID_ARGUMENT, text)
-                rid = int(nodes[node]["$MULTICAST_RID"])
-                copies += [(int(port), rid) for port in nodes[node]["$DEV_PORT"]]
+                rid = int(node["$MULTICAST_RID"])
+                copies += [(int(port), rid) for port in node["$DEV_PORT"]]
+            groups[int(key[0])] = copies
         self._changed(groups)
 
 
@@ -263,11 +276,17 @@ def _completed(table: BfrtTable, data: Data) -> Data:
     return Data(data.action, values | dict(data.fields))
 
 
-def _changed(table: BfrtTable, before: Data, change: Data) -> Data:
-    """Return `before` with the fields of `change`; the fields of an action that changes begin
-    anew.
+def _changed(
+    table: BfrtTable,
+    before: Data,
+    change: Data,
+) -> Data:
+    """Return `before` with the fields of `change`.
+
+    If the action changes, its fields begin with their initial values.
     """
     if change.action is None or change.action == before.action:
         return Data(before.action, {**before.fields, **change.fields})
     common = {field.name: before.fields[field.name] for field in table.data}
-    return _completed(table, Data(change.action, {**common, **change.fields}))
+    fields = {**common, **change.fields}
+    return _completed(table, Data(change.action, fields))

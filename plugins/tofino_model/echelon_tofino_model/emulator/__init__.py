@@ -1,5 +1,6 @@
-"""A switch that executes Tofino assembly: the `.bfa` file that p4c's Tofino back end writes for one
-pipe of Tofino 1.
+"""A switch that executes Tofino assembly.
+
+The assembly is the `.bfa` file that p4c's Tofino back end writes for one pipe of Tofino 1.
 
 The format is that of the assembler `bf-asm` in p4c, whose sources are the reference for every
 section's meaning. Tables are matched by value, not through the memories' hash ways; everything else

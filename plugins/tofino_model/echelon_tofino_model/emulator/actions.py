@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from echelon_tofino_model.emulator.assembly import (
@@ -26,17 +26,19 @@ from echelon_tofino_model.emulator.phv import FieldNames
 from echelon_tofino_model.emulator.run import PacketRun
 from echelon_tofino_model.emulator.tables import ActionSpec, TableEntry
 
-_NOTES = frozenset(
-    {
-        "p4_param_order",
-        "hit_allowed",
-        "default_action",
-        "default_only_action",
-        "handle",
-        "next_table",
-    }
-)
-_MORE_NOTES = frozenset({"next_table_miss", "mod_cond_value", "context_json", "user_annotations"})
+_NOTES = {
+    "p4_param_order",
+    "hit_allowed",
+    "default_action",
+    "default_only_action",
+    "handle",
+    "next_table",
+    "next_table_miss",
+    "mod_cond_value",
+    "context_json",
+    "user_annotations",
+}
+"""What an action may say besides its aliases and instructions."""
 
 Following = int | tuple[str | None] | None
 """The next table: its place in the match table's list, its name (None at the pipeline's end), or
@@ -60,7 +62,12 @@ class StageAction:
     packs: tuple[Pack, ...]
     named_next: tuple[str | None, ...] = field(default=())
 
-    def run(self, run: PacketRun, entry: TableEntry | None, label: str) -> None:
+    def run(
+        self,
+        run: PacketRun,
+        entry: TableEntry | None,
+        label: str,
+    ) -> None:
         """Run the action with an entry's data; None stands for arguments that are all zero."""
         if entry is None:
             run.data = self.pack_args({})
@@ -98,11 +105,11 @@ class StageAction:
     def spec(self, flags: set[str], default: str | None) -> ActionSpec:
         """Return the action as the control plane sees it."""
         return ActionSpec(
-            self.name,
-            self.handle,
-            self.params,
-            "no_hit" not in flags,
-            "no_default" not in flags or self.name == default,
+            name=self.name,
+            handle=self.handle,
+            params=self.params,
+            allowed_in_entries="no_hit" not in flags,
+            allowed_as_default="no_default" not in flags or self.name == default,
         )
 
 
@@ -119,85 +126,87 @@ def load_actions(
     ``memories`` are the stage's counters, meters and registers by label; ``references`` say how the
     table addresses them.
     """
-    return [
-        _action(key, value, names, stage, units, memories, references or {})
-        for key, value in body.pairs
-    ]
+    actions = []
+    for key, value in body.pairs:
+        source = _read_source(value)
+        compiler = Compiler(names, stage, source.data, units, frozenset(memories))
+        addresses = _Addresses(compiler, source.data, units, references or {})
+        actions.append(_action(name_of(key), source, compiler, addresses, memories))
+    return actions
+
+
+@dataclass(slots=True)
+class _Source:
+    """An action as the file has it."""
+
+    data: ActionData
+    notes: dict[str, Term]
+    instructions: list[Invocation]
+
+
+def _read_source(value: Term) -> _Source:
+    source = _Source(ActionData(), {}, [])
+    for item in items(value):
+        if isinstance(item, Pairs):
+            note = item.pairs[0] if item.pairs else None
+            if note is not None and isinstance(note[0], Name) and note[0].text in _NOTES:
+                source.notes[note[0].text] = note[1]
+            else:
+                source.data.alias(item)
+        elif isinstance(item, Invocation):
+            source.instructions.append(item)
+        elif not _is_noop(item):
+            raise refusal(item.line, "this is not an instruction")
+    if "p4_param_order" in source.notes:
+        source.data.declare(mapping(source.notes["p4_param_order"]))
+    else:
+        source.data.infer_params()
+    return source
+
+
+def _is_noop(item: Term) -> bool:
+    if isinstance(item, Number):
+        return item.value == 0
+    return isinstance(item, Name) and item.text == "noop"
 
 
 def _action(
-    key: Term,
-    value: Term,
-    names: FieldNames,
-    stage: int,
-    units: Mapping[int, HashUnit],
+    name: str,
+    source: _Source,
+    compiler: Compiler,
+    addresses: _Addresses,
     memories: Mapping[str, Attached],
-    references: Mapping[str, Invocation],
 ) -> StageAction:
-    data = ActionData()
-    notes: dict[str, Term] = {}
-    instructions: list[Invocation] = []
-    for item in items(value):
-        if isinstance(item, Pairs):
-            first = item.pairs[0][0] if item.pairs else None
-            if isinstance(first, Name) and first.text in _NOTES | _MORE_NOTES:
-                notes[first.text] = item.pairs[0][1]
-            else:
-                data.alias(item)
-        elif isinstance(item, Invocation):
-            instructions.append(item)
-        elif not (isinstance(item, Number) and item.value == 0) and not (
-            isinstance(item, Name) and item.text == "noop"
-        ):
-            raise refusal(item.line, "this is not an instruction")
-    if "p4_param_order" in notes:
-        data.declare(mapping(notes["p4_param_order"]))
-    else:
-        data.infer_params()
-    compiler = Compiler(names, stage, data, units, frozenset(memories))
     uses = []
     steps = []
-    for instruction in instructions:
-        if instruction.name in memories:
-            uses.append(
-                _use(instruction, memories[instruction.name], compiler, data, units, references)
-            )
-        elif instruction.name in MNEMONICS:
+    for instruction in source.instructions:
+        mnemonic = instruction.name
+        if mnemonic in memories:
+            uses.append(addresses.use(instruction, memories[mnemonic]))
+        elif mnemonic in MNEMONICS:
             steps.append(compiler.compile(instruction))
         else:
-            raise refusal(
-                instruction.line, f"the instruction '{instruction.name}' is not supported"
-            )
-    return _finished(name_of(key), data, notes, uses, steps, compiler)
-
-
-def _finished(
-    name: str,
-    data: ActionData,
-    notes: Mapping[str, Term],
-    uses: list[Use],
-    steps: list[Do],
-    compiler: Compiler,
-) -> StageAction:
+            raise refusal(instruction.line, f"the instruction '{mnemonic}' is not supported")
+    notes = source.notes
     flags = set()
     if "default_only_action" in notes or _is_false(notes.get("hit_allowed")):
         flags.add("no_hit")
     if _is_false(notes.get("default_action")):
         flags.add("no_default")
-    hit, miss = (_following(notes.get(note)) for note in ("next_table", "next_table_miss"))
-    handle = number(notes.get("handle"), 0)
-    named = tuple([place[0] for place in (hit, miss) if isinstance(place, tuple)])
+    hit = _following(notes.get("next_table"))
+    miss = _following(notes.get("next_table_miss"))
+    named = [following[0] for following in (hit, miss) if isinstance(following, tuple)]
     return StageAction(
-        name,
-        data.params,
-        handle,
-        flags,
-        hit,
-        miss,
-        tuple(uses),
-        tuple(steps),
-        tuple(compiler.packs),
-        named,
+        name=name,
+        params=source.data.params,
+        handle=number(notes.get("handle"), 0),
+        flags=flags,
+        next_hit=hit,
+        next_miss=miss,
+        uses=tuple(uses),
+        instructions=tuple(steps),
+        packs=tuple(compiler.packs),
+        named_next=tuple(named),
     )
 
 
@@ -219,65 +228,69 @@ def _resolved(following: Following, hits: tuple[str | None, ...]) -> str | None:
 
 
 def _is_false(note: Term | None) -> bool:
-    if isinstance(note, Pairs):
-        allowed = mapping(note).get("allowed")
-    else:
-        allowed = None
+    if not isinstance(note, Pairs):
+        return False
+    allowed = note.get("allowed")
     return allowed is not None and text(allowed) == "false"
 
 
-def _use(
-    call: Invocation,
-    memory: Attached,
-    compiler: Compiler,
-    data: ActionData,
-    units: Mapping[int, HashUnit],
-    references: Mapping[str, Invocation],
-) -> Use:
-    """Return a function for an instruction that uses a memory, such as ``reg(action,
-    $hash_dist)``.
+class _Addresses:
+    """The ways in which one action's instructions address memories.
+
+    ``references`` say how the table addresses each memory, by the memory's name.
     """
-    args = list(call.args)
-    action = None
-    if isinstance(memory, AttachedRegister):
-        action = text(args.pop(0))
-    elif len(args) == 2:
-        args.pop(0)  # a meter's type
-    index = _index(args[0], call, compiler, data, units, references)
-    if isinstance(memory, AttachedRegister):
-        assert action is not None
-        return memory.use(action, index, call.line)
-    return memory.use(index)
 
+    def __init__(
+        self,
+        compiler: Compiler,
+        data: ActionData,
+        units: Mapping[int, HashUnit],
+        references: Mapping[str, Invocation],
+    ) -> None:
+        self._compiler = compiler
+        self._data = data
+        self._units = units
+        self._references = references
 
-def _index(
-    node: Term,
-    call: Invocation,
-    compiler: Compiler,
-    data: ActionData,
-    units: Mapping[int, HashUnit],
-    references: Mapping[str, Invocation],
-) -> Index:
-    if isinstance(node, Number):
-        constant = node.value
-        return lambda _run, _entry: constant
-    name = name_of(node)
-    if name == "$DIRECT":
-        return lambda _run, entry: None if entry is None or entry.found.handle < 0 else entry.index
-    if name == "$hash_dist":
-        reference = references.get(call.name)
-        if reference is None or not reference.args:
-            hashed = None
-        else:
-            hashed = reference.args[0]
+    def use(self, call: Invocation, memory: Attached) -> Use:
+        """Return a function for an instruction such as ``reg(action, $hash_dist)``."""
+        args = list(call.args)
+        if isinstance(memory, AttachedRegister):
+            action = text(args.pop(0))
+            return memory.use(action, self._index(args[0], call), call.line)
+        if len(args) == 2:
+            args.pop(0)  # a meter's type
+        return memory.use(self._index(args[0], call))
+
+    def _index(self, node: Term, call: Invocation) -> Index:
+        if isinstance(node, Number):
+            constant = node.value
+            return lambda _run, _entry: constant
+        name = name_of(node)
+        if name == "$DIRECT":
+            return _direct_index
+        if name == "$hash_dist":
+            read = self._unit(call).index
+            return lambda run, _entry: read(run.before)
+        if self._data.knows(name):
+            value = self._compiler.entry_index(name, call.line)
+            return lambda run, _entry: value(run)
+        raise refusal(call.line, f"the index '{name}' of '{call.name}' is not supported")
+
+    def _unit(self, call: Invocation) -> HashUnit:
+        """Return the hash distribution unit that addresses the memory of ``call``."""
+        reference = self._references.get(call.name)
+        hashed = reference.args[0] if reference is not None and reference.args else None
         if not isinstance(hashed, Invocation) or hashed.name != "hash_dist":
             raise refusal(call.line, f"the table does not say which hash addresses '{call.name}'")
         unit = number(hashed.args[0])
-        if unit not in units:
+        if unit not in self._units:
             raise refusal(call.line, f"there is no hash distribution unit {unit}")
-        read: Callable[[list[int]], int] = units[unit].index
-        return lambda run, _entry: read(run.before)
-    if data.knows(name):
-        value = compiler.entry_index(name, call.line)
-        return lambda run, _entry: value(run)
-    raise refusal(call.line, f"the index '{name}' of '{call.name}' is not supported")
+        return self._units[unit]
+
+
+def _direct_index(_run: PacketRun, entry: TableEntry | None) -> int | None:
+    """Return an entry's own index; None for a default entry, which is in no memory."""
+    if entry is None or entry.row.handle < 0:
+        return None
+    return entry.index

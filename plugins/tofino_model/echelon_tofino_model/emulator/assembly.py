@@ -30,9 +30,9 @@ _DIGIT_BITS = {"x": 4, "o": 3, "b": 1}
 _TIGHTNESS = {"|": 1, "^": 2, "&": 3, "<<": 4, ">>": 4}
 
 
-def refusal(line: int, what: str) -> ProgramError:
+def refusal(line: int, reason: str) -> ProgramError:
     """Return the error that refuses a line of the file being loaded."""
-    return ProgramError(f"line {line}", what)
+    return ProgramError(f"line {line}", reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,9 @@ class Mapping(Term):
 
 
 def mapping(node: Term | None) -> Mapping:
-    """Return ``node`` if it is a mapping, an empty one for None or an empty value; refuse
-    everything else.
+    """Return ``node`` if it is a mapping, or an empty one for None or an empty value.
+
+    Everything else is refused.
     """
     if isinstance(node, Mapping):
         return node
@@ -133,6 +134,15 @@ def number(node: Term | None, default: int | None = None) -> int:
     raise refusal(0 if node is None else node.line, "a number is expected here")
 
 
+def label(node: Term) -> str:
+    """Return the name of a key for a refusal; other keys have no short name."""
+    if isinstance(node, Invocation):
+        return node.name
+    if isinstance(node, Name):
+        return node.text
+    return "entry"
+
+
 def text(node: Term) -> str:
     """Return a name; refuse everything else."""
     if isinstance(node, Name):
@@ -150,9 +160,7 @@ def bounds(node: Term) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A top-level section, such as ``stage 0 ingress``: its name, its parameters and its
-    content.
-    """
+    """A top-level section with its parameters, such as ``stage 0 ingress``."""
 
     line: int
     name: str
@@ -165,6 +173,11 @@ class _Line:
     number: int
     indent: int
     text: str
+
+    @property
+    def is_item(self) -> bool:
+        """Whether the line is an element of a list."""
+        return self.text.startswith("- ") or self.text == "-"
 
 
 # A fabric loads the same file once for each of its switches.
@@ -189,16 +202,16 @@ def _lines(source: str) -> Iterator[_Line]:
     held: list[str] = []
     first = indent = depth = 0
     for count, raw in enumerate(source.splitlines(), 1):
-        bare = _COMMENT.sub(
-            lambda found: found[0] if found[0].startswith('"') else "", raw
-        ).rstrip()
+        bare = _COMMENT.sub(_without_comment, raw).rstrip()
         if not bare.strip():
             continue
         if not held:
             first = count
             indent = len(bare) - len(bare.lstrip())
         held.append(bare.strip())
-        depth += sum(map(bare.count, "([{")) - sum(map(bare.count, ")]}"))
+        opened = sum(map(bare.count, "([{"))
+        closed = sum(map(bare.count, ")]}"))
+        depth += opened - closed
         if depth <= 0:
             yield _Line(first, indent, " ".join(held))
             held = []
@@ -207,78 +220,92 @@ def _lines(source: str) -> Iterator[_Line]:
         raise refusal(first, "a bracket is not closed")
 
 
+def _without_comment(match: re.Match[str]) -> str:
+    """Return what stays of a match of `_COMMENT`: a quoted text, in which a # may stand."""
+    if match[0].startswith('"'):
+        return match[0]
+    return ""
+
+
 class _Blocks:
     """The reader of indented blocks."""
 
     def __init__(self, lines: list[_Line]) -> None:
         self._lines = lines
-        self._at = 0
+        self._index = 0
 
     def pairs(self, indent: int) -> list[tuple[Term, Term]]:
         """Read the ``key: value`` lines that stand at ``indent``."""
-        found = []
-        while self._at < len(self._lines):
-            line = self._lines[self._at]
-            if line.indent < indent or line.text.startswith("- ") or line.text == "-":
+        pairs = []
+        while self._index < len(self._lines):
+            line = self._lines[self._index]
+            if line.indent < indent or line.is_item:
                 break
             if line.indent > indent:
                 raise refusal(line.number, "this line is indented deeper than its neighbours")
-            self._at += 1
-            found.append(self._pair(line, line.text, indent))
-        return found
+            self._index += 1
+            pairs.append(self._pair(line, line.text, indent))
+        return pairs
 
-    def _pair(self, line: _Line, source: str, indent: int) -> tuple[Term, Term]:
+    def _pair(
+        self,
+        line: _Line,
+        source: str,
+        indent: int,
+    ) -> tuple[Term, Term]:
         tokens = _Tokens(line.number, source)
         if tokens.peek() == "?":
             tokens.take()
         key = tokens.value()
         tokens.expect(":")
-        return key, tokens.rest() if tokens.more() else self._nested(line.number, indent)
+        if tokens.more():
+            return key, tokens.rest()
+        return key, self._nested(line.number, indent)
 
     def _nested(self, number: int, indent: int) -> Term:
-        """Read the block below a key: deeper lines, or a list that may stand at the key's own
-        indentation.
+        """Read the block below a key.
+
+        These are deeper lines, or a list that may stand at the key's own indentation.
         """
-        if self._at < len(self._lines):
-            line = self._lines[self._at]
-            is_list = line.text.startswith("- ") or line.text == "-"
-            if is_list and line.indent >= indent:
+        if self._index < len(self._lines):
+            line = self._lines[self._index]
+            if line.is_item and line.indent >= indent:
                 return Sequence(line.number, tuple(self._list(line.indent)))
             if line.indent > indent:
                 return Mapping(line.number, tuple(self.pairs(line.indent)))
         return Mapping(number, ())
 
     def _list(self, indent: int) -> Iterator[Term]:
-        while self._at < len(self._lines):
-            line = self._lines[self._at]
-            if line.indent != indent or not (line.text.startswith("- ") or line.text == "-"):
+        while self._index < len(self._lines):
+            line = self._lines[self._index]
+            if line.indent != indent or not line.is_item:
                 break
-            self._at += 1
-            content = line.text[1:].strip()
-            if not content:
-                yield Mapping(line.number, ())
-            elif (split := _top_level(content)) == ":":
-                pairs = [self._pair(line, content, indent)]
-                if self._at < len(self._lines) and self._lines[self._at].indent > indent:
-                    pairs += self.pairs(self._lines[self._at].indent)
-                yield Mapping(line.number, tuple(pairs))
-            elif split == ",":
-                tokens = _Tokens(line.number, content)
-                name = tokens.name()
-                args = [tokens.value()]
-                while tokens.more():
-                    tokens.expect(",")
-                    args.append(tokens.value())
-                yield Invocation(line.number, name, tuple(args))
-            else:
-                yield _Tokens(line.number, content).rest()
+            self._index += 1
+            yield self._item(line, line.text[1:].strip())
+
+    def _item(self, line: _Line, content: str) -> Term:
+        """Read an element of a list, whose first line is ``content`` behind the dash."""
+        if not content:
+            return Mapping(line.number, ())
+        separator = _top_level(content)
+        if separator == ":":
+            pairs = [self._pair(line, content, line.indent)]
+            if self._index < len(self._lines):
+                deeper = self._lines[self._index].indent
+                if deeper > line.indent:
+                    pairs += self.pairs(deeper)
+            return Mapping(line.number, tuple(pairs))
+        tokens = _Tokens(line.number, content)
+        if separator == ",":
+            return tokens.instruction()
+        return tokens.rest()
 
 
 def _top_level(source: str) -> str:
     """Return the first colon or comma outside brackets and quotes, or nothing."""
     depth = 0
-    for found in re.finditer(r'"(?:\\.|[^"\\])*"|[\[\](){}:,]', source):
-        sign = found[0]
+    for match in re.finditer(r'"(?:\\.|[^"\\])*"|[\[\](){}:,]', source):
+        sign = match[0]
         if sign in "([{":
             depth += 1
         elif sign in ")]}":
@@ -293,40 +320,50 @@ class _Tokens:
 
     def __init__(self, line: int, source: str) -> None:
         self._line = line
-        self._found: list[tuple[str, str]] = []
-        at = 0
-        while at < len(source.rstrip()):
-            token = _TOKEN.match(source, at)
+        self._tokens: list[tuple[str, str]] = []
+        index = 0
+        end = len(source.rstrip())
+        while index < end:
+            token = _TOKEN.match(source, index)
             if token is None:
-                raise refusal(line, f"'{source[at:].strip()[:20]}' cannot be read")
+                raise refusal(line, f"'{source[index:].strip()[:20]}' cannot be read")
             kind = token.lastgroup
             assert kind is not None
-            self._found.append((kind, token[kind]))
-            at = token.end()
-        self._at = 0
+            self._tokens.append((kind, token[kind]))
+            index = token.end()
+        self._index = 0
 
     def more(self) -> bool:
-        return self._at < len(self._found)
+        return self._index < len(self._tokens)
 
     def peek(self) -> str:
-        return self._found[self._at][1] if self.more() else ""
+        return self._tokens[self._index][1] if self.more() else ""
 
     def take(self) -> tuple[str, str]:
         if not self.more():
             raise refusal(self._line, "the line ends too early")
-        self._at += 1
-        return self._found[self._at - 1]
+        self._index += 1
+        return self._tokens[self._index - 1]
 
     def expect(self, sign: str) -> None:
-        kind, found = self.take()
-        if found != sign or kind == "text":
-            raise refusal(self._line, f"'{sign}' is expected instead of '{found}'")
+        kind, token = self.take()
+        if token != sign or kind == "text":
+            raise refusal(self._line, f"'{sign}' is expected instead of '{token}'")
 
     def name(self) -> str:
-        kind, found = self.take()
+        kind, token = self.take()
         if kind != "name":
-            raise refusal(self._line, f"a name is expected instead of '{found}'")
-        return found
+            raise refusal(self._line, f"a name is expected instead of '{token}'")
+        return token
+
+    def instruction(self) -> Invocation:
+        """Read a mnemonic and its operands, which have commas between them."""
+        name = self.name()
+        args = [self.value()]
+        while self.more():
+            self.expect(",")
+            args.append(self.value())
+        return Invocation(self._line, name, tuple(args))
 
     def rest(self) -> Term:
         """Read a value that must end with the line."""
@@ -336,15 +373,19 @@ class _Tokens:
         return value
 
     def value(self, tightness: int = 0) -> Term:
+        """Read an expression of operators that bind tighter than ``tightness``."""
         left = self._unary()
-        while (operator := self.peek()) in _TIGHTNESS and _TIGHTNESS[operator] > tightness:
+        while True:
+            operator = self.peek()
+            if _TIGHTNESS.get(operator, 0) <= tightness:
+                return left
             self.take()
             right = self.value(_TIGHTNESS[operator])
+            args: tuple[Term, ...] = (left, right)
+            # A chain of one operator is one node: `a ^ b ^ c`.
             if isinstance(left, Invocation) and left.name == operator and operator in "^|&":
-                left = Invocation(self._line, operator, (*left.args, right))
-            else:
-                left = Invocation(self._line, operator, (left, right))
-        return left
+                args = (*left.args, right)
+            left = Invocation(self._line, operator, args)
 
     def _unary(self) -> Term:
         if self.peek() in ("-", "!"):
@@ -361,43 +402,48 @@ class _Tokens:
         return self._primary()
 
     def _primary(self, *, with_params: bool = True) -> Term:
-        kind, found = self.take()
+        kind, token = self.take()
         if kind == "number":
-            value = self._integer(found)
-            if self.more() and self._found[self._at][0] == "range":
-                self.take()
-                return Interval(self._line, value, self._integer(self.take()[1]))
-            if self.peek() == ".":
-                return self._version(found)
-            return Number(self._line, value)
+            return self._numeric(token)
         if kind == "pattern":
-            return self._pattern(found)
+            return self._pattern(token)
         if kind == "text":
-            return Name(self._line, found[1:-1])
-        if found == "[":
+            return Name(self._line, token[1:-1])
+        if token == "[":
             return Sequence(self._line, tuple(self._elements("]")))
-        if found == "{":
+        if token == "{":
             return self._braces()
         if kind != "name":
-            raise refusal(self._line, f"'{found}' is not expected here")
+            raise refusal(self._line, f"'{token}' is not expected here")
         args: list[Term] = []
         if self.peek() == "(":
             self.take()
             args = list(self._elements(")"))
             if not args:
-                return Name(self._line, found)
+                return Name(self._line, token)
         while with_params and self._is_param():
             args.append(self._primary(with_params=False))
         if args:
-            return Invocation(self._line, found, tuple(args))
-        return Name(self._line, found)
+            return Invocation(self._line, token, tuple(args))
+        return Name(self._line, token)
+
+    def _numeric(self, digits: str) -> Term:
+        """Read a number, or what one begins: an interval or a version."""
+        value = self._integer(digits)
+        if self.peek() == "..":
+            self.take()
+            _, last = self.take()
+            return Interval(self._line, value, self._integer(last))
+        if self.peek() == ".":
+            return self._version(digits)
+        return Number(self._line, value)
 
     def _is_param(self) -> bool:
         """Return whether a parameter follows a name, as in ``hash_dist 3``."""
         if not self.more():
             return False
-        kind, found = self._found[self._at]
-        return kind in ("number", "name", "pattern", "text") or found in ("[", "{")
+        kind, token = self._tokens[self._index]
+        return kind in ("number", "name", "pattern", "text") or token in ("[", "{")
 
     def _elements(self, end: str) -> Iterator[Term]:
         while self.peek() != end:
@@ -417,17 +463,18 @@ class _Tokens:
         self.take()
         return Mapping(self._line, tuple(pairs))
 
-    def _version(self, found: str) -> Name:
+    def _version(self, token: str) -> Name:
         """Read dotted numbers, such as ``1.0.1``."""
         while self.peek() == ".":
             self.take()
-            found = f"{found}.{self.take()[1]}"
-        return Name(self._line, found)
+            token = f"{token}.{self.take()[1]}"
+        return Name(self._line, token)
 
     def _integer(self, digits: str) -> int:
         plain = digits.replace("_", "")
         try:
-            return int(plain, 0 if plain[1:2] in tuple("xXoObB") else 10)
+            has_prefix = plain[1:2] in tuple("xXoObB")
+            return int(plain, 0 if has_prefix else 10)
         except ValueError:
             raise refusal(self._line, f"'{digits}' is not a number") from None
 

@@ -1,6 +1,4 @@
-"""The memories attached to match tables: counters, meters, registers, and how an action addresses
-them.
-"""
+"""Counters, meters and registers of match tables, and how an action addresses them."""
 
 from __future__ import annotations
 
@@ -71,7 +69,8 @@ class AttachedMeter:
         """Return a function that meters a packet and leaves the colour among the outputs."""
         array = self.array
         label = self.label
-        colours = self.colours
+        green, yellow, red = self.colours
+        colours = {GREEN: green, YELLOW: yellow}
         adjust = self.adjust_bytes
         by_bytes = self.unit == "bytes"
 
@@ -80,12 +79,13 @@ class AttachedMeter:
             colour = GREEN
             if array is None:
                 if entry is not None:
-                    colour = entry.meter.execute(octets if by_bytes else 1, run.now_ns)
+                    amount = octets if by_bytes else 1
+                    colour = entry.meter.execute(amount, run.now_ns)
             else:
                 cell = index(run, entry)
                 if cell is not None and cell < array.size:
                     colour = array.execute(cell, octets, run.now_ns)
-            run.outputs[label] = colours[0 if colour == GREEN else 1 if colour == YELLOW else 2]
+            run.outputs[label] = colours.get(colour, red)
 
         return meter
 
@@ -101,7 +101,12 @@ class AttachedRegister:
     def name(self) -> str:
         return self.register.name
 
-    def use(self, action: str, index: Index, line: int) -> Use:
+    def use(
+        self,
+        action: str,
+        index: Index,
+        line: int,
+    ) -> Use:
         """Return a function that runs a RegisterAction and leaves its output among the outputs."""
         if action not in self.register.actions:
             raise refusal(line, f"the register '{self.name}' has no action '{action}'")
@@ -121,16 +126,21 @@ Attached = AttachedCounter | AttachedMeter | AttachedRegister
 
 
 def load_attached(
-    kind: str, label: str, body: Pairs, names: FieldNames, stage: int, tables: Mapping[str, int]
+    kind: str,
+    label: str,
+    body: Pairs,
+    names: FieldNames,
+    stage: int,
+    tables: Mapping[str, int],
 ) -> Attached:
     """Return the memory that a ``counter``, ``meter`` or ``stateful`` describes.
 
     ``tables`` has the sizes of the match tables by label, for registers with a cell per entry.
     """
     p4 = mapping(body.get("p4"))
-    given = p4.get("name")
+    declared = p4.get("name")
     size = p4.get("size")
-    name = label if given is None else text(given)
+    name = label if declared is None else text(declared)
     adjust = number(body.get("bytecount_adjust"), 0)
     if kind == "counter":
         counts = body.get("count")
@@ -141,23 +151,15 @@ def load_attached(
         if how is not None and text(how) != "standard":
             raise refusal(how.line, f"meters of type '{text(how)}' are not supported")
         for feature in ("pre_color", "color_aware"):
-            found = body.get(feature)
-            if found is not None:
-                raise refusal(found.line, "colour-aware meters are not supported")
+            setting = body.get(feature)
+            if setting is not None:
+                raise refusal(setting.line, "colour-aware meters are not supported")
         counts = body.get("count")
-        if counts is None or text(counts) == "bytes":
-            unit = "bytes"
-        else:
-            unit = "packets"
-        colours = tuple(
-            number(body.get(c), d) for c, d in (("green", 0), ("yellow", 1), ("red", _RED))
-        )
-        if size is None:
-            meters = None
-        else:
-            meters = Meter(name, number(size), unit)
-        return AttachedMeter(
-            label, name, meters, unit, (colours[0], colours[1], colours[2]), adjust
-        )
+        unit = "bytes" if counts is None or text(counts) == "bytes" else "packets"
+        green = number(body.get("green"), 0)
+        yellow = number(body.get("yellow"), 1)
+        red = number(body.get("red"), _RED)
+        meters = None if size is None else Meter(name, number(size), unit)
+        return AttachedMeter(label, name, meters, unit, (green, yellow, red), adjust)
     default_size = tables.get(label.partition("$salu")[0], 1)
     return AttachedRegister(label, StatefulRegister(body, name, names, stage, default_size))

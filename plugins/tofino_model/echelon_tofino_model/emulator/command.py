@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     from echelon_tofino_model.bfruntime.server import BfRuntimeServer
     from echelon_tofino_model.emulator import TofinoProgram, TofinoSwitch
     from echelon_tofino_model.emulator.device import TofinoDevice
-    from softswitch.realtime import Core, HandoverLock
-    from softswitch.tm import PortScheduler
+    from softswitch.native.core import Core
+    from softswitch.native.scheduler import PortScheduler
+    from softswitch.realtime import HandoverLock
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "program", type=Path, metavar="PROGRAM.bfa", help="the assembly that p4c wrote for Tofino"
+        "program",
+        type=Path,
+        metavar="PROGRAM.bfa",
+        help="the assembly that p4c wrote for Tofino",
     )
     parser.add_argument(
         "-i",
@@ -42,7 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             " describe the program"
         ),
     )
-    parser.add_argument("--setup", type=Path, metavar="FILE.stf", help="the entries to begin with")
+    parser.add_argument(
+        "--setup",
+        type=Path,
+        metavar="FILE.stf",
+        help="the entries to begin with",
+    )
     parser.add_argument(
         "--port-rate",
         action="append",
@@ -155,16 +164,17 @@ def _bf_runtime(
         program = BfrtProgram(options.program.stem, schema, binary=options.program.read_bytes())
 
     def use(switch: TofinoSwitch) -> None:
-        core.switch = switch
+        core.run(switch)
 
     device = TofinoDevice(TrafficManager(schedulers, clock), use, program)
     return device, BfRuntimeServer(BfRuntime(device, lock), options.bf_runtime)
 
 
 def _serve(switch: TofinoSwitch, options: argparse.Namespace) -> int:
-    from softswitch.cli.running import open_port, until_ended
-    from softswitch.realtime import Core, DataPlane, HandoverLock
-    from softswitch.tm import MAX_QUEUES, PortScheduler
+    from softswitch.cli.running import new_core, open_port, until_ended
+    from softswitch.native.polling import DataPlane
+    from softswitch.realtime import HandoverLock
+    from softswitch.tm import MAX_QUEUES
 
     numbers = [attached.port for attached in options.interfaces]
     rates: dict[int, int | None] = {}
@@ -181,13 +191,14 @@ def _serve(switch: TofinoSwitch, options: argparse.Namespace) -> int:
 
     lock = HandoverLock()
     # A port may have all queues of its port group.
-    core = Core(switch, MAX_QUEUES)
+    core = new_core(MAX_QUEUES)
+    core.run(switch)
     schedulers: dict[int, PortScheduler] = {}
     with until_ended() as ended, ExitStack() as closing:
         data_plane = DataPlane(core, clock, lock, _NoControllers())
         closing.callback(data_plane.stop)
         for attached in options.interfaces:
-            schedulers[attached.port] = scheduler = PortScheduler(rates.get(attached.port))
+            schedulers[attached.port] = scheduler = core.scheduler(rates.get(attached.port))
             data_plane.add(attached.port, open_port(attached, None), scheduler)
         server = None
         if options.bf_runtime is not None:

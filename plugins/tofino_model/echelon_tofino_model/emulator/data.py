@@ -1,5 +1,4 @@
-"""The data of a table's action: the parameters of an entry, and the slots of memory into which the
-compiler packs them.
+"""The data of a table's action: an entry's parameters and the slots of memory that hold them.
 
 The assembly says it by aliases. ``{ port_1: immediate(0..8), port: port_1 }`` packs the parameter
 ``port`` into the bits 0 to 8 of the immediate data; instructions name the parameter, the alias or
@@ -79,43 +78,32 @@ class ActionData:
         self._contents.setdefault(place.name, []).append((name, place.low))
 
     def infer_params(self) -> None:
-        """Take the aliases of memory slots for parameters where the file does not list any
-        (hand-written files).
+        """Take the aliases of memory slots for parameters in a file that lists none.
+
+        Only files written by hand need it.
         """
         if self.params:
             return
         for name, places in self._places.items():
-            if (
-                name not in self._constants
-                and _SLOT.fullmatch(places[0].name)
-                and not name.startswith("$")
-            ):
+            is_slot = _SLOT.fullmatch(places[0].name) is not None
+            if is_slot and name not in self._constants and not name.startswith("$"):
                 self.params[name] = places[0].width or 32
 
     def knows(self, name: str) -> bool:
         """Return whether a name is a parameter, an alias or a slot of this action."""
-        return (
-            name in self.params
-            or name in self._places
-            or name in self._contents
-            or name in self._constants
-            or _SLOT.fullmatch(name) is not None
-            or self._parameter(name) is not None
-        )
+        if name in self._places or name in self._contents or name in self._constants:
+            return True
+        return _SLOT.fullmatch(name) is not None or self._parameter(name) is not None
 
     def target(self, name: str) -> str | None:
-        """Return what a name is an alias of if it stands for the whole of it, such as
-        ``counter_addr``.
-        """
+        """Return the name that an alias stands for as a whole, such as ``counter_addr``."""
         places = self._places.get(name)
         if places and places[0].width is None:
             return places[0].name
         return None
 
     def slot(self, name: str) -> tuple[str, int] | None:
-        """Return the memory slot in which a name lies, and its lowest bit there; None if it lies in
-        none.
-        """
+        """Return the memory slot in which a name lies, and its lowest bit there, or None."""
         low = 0
         for _ in range(len(self._places) + 1):
             if _SLOT.fullmatch(name):
@@ -128,20 +116,21 @@ class ActionData:
         return None
 
     def mask_slot(self, name: str, size: int) -> tuple[str, int] | None:
-        """Return the slot beside that of ``name``, and its lowest bit: the mask of a
-        `bitmasked-set`.
+        """Return the slot of a `bitmasked-set`'s mask, next to that of ``name``, and its lowest bit.
 
         ``size`` is the width of the container in bits.
         """
-        found = self.slot(name)
-        if found is None:
+        place = self.slot(name)
+        if place is None:
             return None
-        slot, low = found
+        slot, low = place
         if slot == "immediate":
+            # The mask is behind the value, at the next multiple of the container's width.
             return slot, low // size * size + size
+        # Slots are named `$adf_w3`: the kind, then the number.
         kind = slot[:6]
-        place = int(slot[6:])
-        return f"{kind}{place + 1}", 0
+        number = int(slot[6:])
+        return f"{kind}{number + 1}", 0
 
     def _parameter(self, name: str) -> tuple[str, int, int] | None:
         """Return (parameter, lowest bit, width) for a parameter or a part of one."""
@@ -169,7 +158,12 @@ class ActionData:
         """Return a function that computes the value of a name from an entry's arguments."""
         return self._pack(name, line, ())
 
-    def _pack(self, name: str, line: int, path: tuple[str, ...]) -> Pack:
+    def _pack(
+        self,
+        name: str,
+        line: int,
+        path: tuple[str, ...],
+    ) -> Pack:
         if name in path:
             raise refusal(line, f"the alias '{name}' refers to itself")
         parameter = self._parameter(name)
@@ -186,12 +180,12 @@ class ActionData:
         if parts:
             return lambda args: sum_of(parts, args)
         for place in self._places.get(name, ()):
-            whole = self._pack(place.name, line, (*path, name))
+            value = self._pack(place.name, line, (*path, name))
             if place.width is None:
-                return whole
+                return value
             low = place.low
             mask = (1 << place.width) - 1
-            return lambda args: whole(args) >> low & mask
+            return lambda args: value(args) >> low & mask
         if _SLOT.fullmatch(name):
             return lambda _args: 0
         raise refusal(line, f"'{name}' is neither a parameter nor a part of the action's data")

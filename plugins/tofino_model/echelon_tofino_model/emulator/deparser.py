@@ -1,5 +1,6 @@
-"""The deparser: the packet is built from containers whose validity bit (POV) is set, followed by
-the unparsed rest.
+"""The deparser, which builds the packet from containers whose validity bit (POV) is set.
+
+The unparsed rest follows them.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class ChecksumInput:
-    """A container's share of a checksum: the bits of ``mask``, whose 16-bit halves in ``swap`` have
-    bytes exchanged.
+    """A container's share of a checksum: the bits of ``mask``.
+
+    The 16-bit halves in ``swap`` have their bytes exchanged.
     """
 
     source: Slice
@@ -61,8 +63,10 @@ class ContainerChecksum:
 
 @dataclass(frozen=True, slots=True)
 class DigestField:
-    """A field of a learning digest: ``width`` bits that end ``low`` bits above the lowest bit of
-    the byte string.
+    """A field of a learning digest.
+
+    It has ``width`` bits from ``start_bit`` of ``start_byte`` downwards, and lies ``offset`` bits
+    above the lowest bit of its value.
     """
 
     name: str
@@ -92,9 +96,8 @@ class Reports:
         """Return the field list that a packet has chosen."""
         if not valid >> self.select.container & 1:
             return None
-        return self.by_index.get(
-            vector[self.select.container] >> self.select.low & self.select.mask
-        )
+        index = vector[self.select.container] >> self.select.low & self.select.mask
+        return self.by_index.get(index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,8 @@ class PhvDeparser:
             if not vector[bit.container] >> bit.low & 1:
                 continue
             if emit.source is not None:
-                parts.append(vector[emit.source.container].to_bytes(emit.source.size // 8, "big"))
+                value = vector[emit.source.container]
+                parts.append(value.to_bytes(emit.source.size // 8, "big"))
             elif emit.checksum >= 0:
                 if emit.checksum not in sums:
                     sums[emit.checksum] = checksum(self.checksums[emit.checksum], vector)
@@ -128,10 +132,13 @@ class PhvDeparser:
         parts.append(rest)
         return b"".join(parts)
 
-    def param(self, name: str, vector: Vector, valid: int) -> int | None:
-        """Return an intrinsic metadata field; None if the program does not have it or has not
-        written it.
-        """
+    def param(
+        self,
+        name: str,
+        vector: Vector,
+        valid: int,
+    ) -> int | None:
+        """Return an intrinsic metadata field; None if the program has not written it."""
         place = self.params.get(name)
         if place is None or not valid >> place.container & 1:
             return None
@@ -163,12 +170,15 @@ def packed(sources: Sequence[Slice], vector: Vector) -> bytes:
 
 
 def field_value(field: DigestField, data: bytes) -> int:
-    """Return a field of a learning digest; ``start_bit`` is that of its highest bit within
-    ``start_byte``.
+    """Return a field of a learning digest.
+
+    ``start_bit`` is that of its highest bit within ``start_byte``.
     """
     first = 8 * field.start_byte + 7 - field.start_bit
-    value = int.from_bytes(data, "big") >> max(8 * len(data) - first - field.width, 0)
-    return (value & (1 << field.width) - 1) << field.offset
+    trailing_bits = 8 * len(data) - first - field.width
+    value = int.from_bytes(data, "big") >> max(trailing_bits, 0)
+    mask = (1 << field.width) - 1
+    return (value & mask) << field.offset
 
 
 def load_deparser(section: Section, names: FieldNames) -> PhvDeparser:
@@ -184,7 +194,8 @@ def load_deparser(section: Section, names: FieldNames) -> PhvDeparser:
             case Name(text="dictionary"):
                 emits += [_emit(source, pov, names) for source, pov in mapping(value).pairs]
             case Invocation(name="partial_checksum"):
-                partial[number(key.args[0])] = tuple(_input(item, names) for item in items(value))
+                inputs = [_input(item, names) for item in items(value)]
+                partial[number(key.args[0])] = tuple(inputs)
             case Invocation(name="full_checksum"):
                 full.append((number(key.args[0]), value))
             case Name() if key.text in _REPORTS:
@@ -201,13 +212,18 @@ def load_deparser(section: Section, names: FieldNames) -> PhvDeparser:
     for unit, value in full:
         checksums[unit] = _full(value, partial)
     for emit in emits:
-        if emit.source is None and emit.checksum >= 0 and emit.checksum not in checksums:
+        is_checksum = emit.source is None and emit.checksum >= 0
+        if is_checksum and emit.checksum not in checksums:
             raise refusal(section.line, f"there is no checksum {emit.checksum}")
     return PhvDeparser(tuple(emits), checksums, params, reports)
 
 
-def _emit(source: Term, pov: Term, names: FieldNames) -> Emit:
-    if isinstance(pov, Mapping | Sequence) or not isinstance(pov, Name | Invocation):
+def _emit(
+    source: Term,
+    pov: Term,
+    names: FieldNames,
+) -> Emit:
+    if not isinstance(pov, Name | Invocation):
         raise refusal(pov.line, "the deparser needs one validity bit here")
     valid = names.slice(pov, STAGES)
     match source:
@@ -224,7 +240,8 @@ def _input(item: Term, names: FieldNames) -> ChecksumInput:
     pairs = mapping(item).pairs
     source, settings = pairs[0]
     place = names.slice(source, STAGES)
-    return ChecksumInput(place, place.mask << place.low, number(mapping(settings).get("swap"), 0))
+    swap = number(mapping(settings).get("swap"), 0)
+    return ChecksumInput(place, place.mask << place.low, swap)
 
 
 def _full(value: Term, partial: dict[int, tuple[ChecksumInput, ...]]) -> ContainerChecksum:
@@ -264,7 +281,5 @@ def _digest_field(item: Term) -> DigestField:
     parts = items(item)
     if len(parts) != 5:
         raise refusal(item.line, "a digest's field needs its name and four numbers")
-    name, start_byte, width, start_bit, offset = parts
-    return DigestField(
-        text(name), number(start_byte), number(width), number(start_bit), number(offset)
-    )
+    numbers = [number(part) for part in parts[1:]]
+    return DigestField(text(parts[0]), *numbers)

@@ -24,24 +24,29 @@ from echelon_tofino_model.bfruntime.device import (
     Ternary,
 )
 from echelon_tofino_model.bfruntime.schema import BfrtTable as Described
-from echelon_tofino_model.bfruntime.schema import Schema
+from echelon_tofino_model.bfruntime.schema import Digest, Schema
 from echelon_tofino_model.bfruntime.store import Groups, IndexedEntries, MatchEntries, Multicast
 from echelon_tofino_model.bfruntime.traffic import TrafficManager
-from echelon_tofino_model.emulator.attached import AttachedCounter, AttachedMeter, AttachedRegister
 from echelon_tofino_model.emulator.pipeline import TofinoSwitch
 from echelon_tofino_model.emulator.profiles import Profile
 from echelon_tofino_model.emulator.program import TofinoProgram, load_assembly
+from echelon_tofino_model.emulator.stateful import StatefulRegister
 from echelon_tofino_model.emulator.tables import MatchTable, TableEntry
 from softswitch.errors import DuplicateEntry, NoSuchEntry, ProgramError, TableError, TableFull
 from softswitch.lookup import KeyElement
 from softswitch.rpc.status import Code, RefusedError
-from softswitch.stateful import MeterConfig
+from softswitch.stateful import Counter, Meter, MeterConfig
 
 __all__ = ["TofinoDevice"]
 
 _PRIORITY = "$MATCH_PRIORITY"
 _PACKETS, _BYTES = "$COUNTER_SPEC_PKTS", "$COUNTER_SPEC_BYTES"
 _MEMBER, _GROUP, _STATUS = "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "$ACTION_MEMBER_STATUS"
+
+# The settings of a meter, in the order of `MeterConfig`.
+_PACKET_RATES = ("CIR_PPS", "CBS_PKTS", "PIR_PPS", "PBS_PKTS")
+_BIT_RATES = ("CIR_KBPS", "CBS_KBITS", "PIR_KBPS", "PBS_KBITS")
+_BYTES_PER_KILOBIT = 125
 
 OnSwitch = Callable[[TofinoSwitch], object]
 
@@ -56,7 +61,10 @@ class TofinoDevice:
     """
 
     def __init__(
-        self, traffic: TrafficManager, on_switch: OnSwitch, program: BfrtProgram | None = None
+        self,
+        traffic: TrafficManager,
+        on_switch: OnSwitch,
+        program: BfrtProgram | None = None,
     ) -> None:
         self.on_digest: OnDigest | None = None
         self._traffic = traffic
@@ -95,24 +103,18 @@ class TofinoDevice:
         entries = _entries(program.schema, loaded)
         self._traffic.reset()
         switch.queue_nr = self._traffic.queue_nr
-        digests = {
-            name.rpartition(".")[2]: digest for name, digest in program.schema.digests.items()
-        }
-        for name, report in loaded.digests.items():
-            described = digests.get(name.rpartition(".")[2])
-            if described is not None and len(described.fields) != len(
-                {field.name for field in report.fields}
-            ):
-                raise ValueError(
-                    f"{program.name}.bfa: the digest '{name}' and its description have different"
-                    " fields"
-                )
+        digests = _digests(program, loaded)
 
-        def learned(_now_ns: int, name: str, fields: Mapping[str, int]) -> None:
-            described = digests.get(name.rpartition(".")[2])
+        def learned(
+            _now_ns: int,
+            name: str,
+            fields: Mapping[str, int],
+        ) -> None:
+            described = digests.get(_last_part(name))
             if self.on_digest is not None and described is not None:
                 names = (field.name for field in described.fields)
-                self.on_digest(described.name, [dict(zip(names, fields.values(), strict=True))])
+                values = dict(zip(names, fields.values(), strict=True))
+                self.on_digest(described.name, [values])
 
         switch.on_digest = learned
         self._program = program
@@ -127,34 +129,61 @@ def _plain(name: str) -> str:
     return name.partition(".")[2] or name
 
 
+def _last_part(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _digests(program: BfrtProgram, loaded: TofinoProgram) -> dict[str, Digest]:
+    """Return the described digests by the last part of their names.
+
+    Raise ValueError for one whose fields are not those of the assembly.
+    """
+    digests = {_last_part(digest.name): digest for digest in program.schema.digests.values()}
+    for name, report in loaded.digests.items():
+        described = digests.get(_last_part(name))
+        fields = {field.name for field in report.fields}
+        if described is not None and len(described.fields) != len(fields):
+            raise ValueError(
+                f"{program.name}.bfa: the digest '{name}' and its description have different fields"
+            )
+    return digests
+
+
 def _entries(schema: Schema, program: TofinoProgram) -> dict[str, Entries]:
     """Return the entries of every table of the description."""
-    selectors = {
-        profile.selector: profile
-        for profile in program.profiles.values()
-        if profile.selector is not None
+    selectors: dict[str, Profile] = {}
+    for profile in program.profiles.values():
+        if profile.selector is not None:
+            selectors[profile.selector] = profile
+    return {
+        table.name: _table_entries(table, program, selectors) for table in schema.tables.values()
     }
-    found: dict[str, Entries] = {}
-    for table in schema.tables.values():
-        name = _plain(table.name)
-        if name in program.tables:
-            found[table.name] = _TableEntries(table, program.tables[name])
-        elif name in program.registers:
-            found[table.name] = _RegisterEntries(table, program.registers[name])
-        elif name in program.counters and program.counters[name].array is not None:
-            found[table.name] = _CounterEntries(table, program.counters[name])
-        elif name in program.meters and program.meters[name].array is not None:
-            found[table.name] = _MeterEntries(table, program.meters[name])
-        elif name in program.profiles:
-            found[table.name] = _MemberEntries(table, program.profiles[name])
-        elif name in selectors:
-            found[table.name] = _GroupEntries(table, selectors[name])
-        elif table.key and table.key[0].name.endswith("_INDEX"):
-            found[table.name] = IndexedEntries(table)
-        else:
-            # The program has the table, but its parser or the compiler has left nothing of it.
-            found[table.name] = MatchEntries(table)
-    return found
+
+
+def _table_entries(
+    table: Described,
+    program: TofinoProgram,
+    selectors: Mapping[str, Profile],
+) -> Entries:
+    name = _plain(table.name)
+    if name in program.tables:
+        return _TableEntries(table, program.tables[name])
+    if name in program.registers:
+        return _RegisterEntries(table, program.registers[name].register)
+    counter = program.counters.get(name)
+    if counter is not None and counter.array is not None:
+        return _CounterEntries(table, counter.array)
+    meter = program.meters.get(name)
+    if meter is not None and meter.array is not None:
+        return _MeterEntries(table, meter.array)
+    if name in program.profiles:
+        return _MemberEntries(table, program.profiles[name])
+    if name in selectors:
+        return _GroupEntries(table, selectors[name])
+    # The program has the table, but its parser or the compiler has left nothing of it.
+    if table.key and table.key[0].name.endswith("_INDEX"):
+        return IndexedEntries(table)
+    return MatchEntries(table)
 
 
 def _refused(error: TableError | ValueError) -> RefusedError:
@@ -174,7 +203,13 @@ class _Passed(MatchEntries):
     What it refuses is not kept either.
     """
 
-    def _put(self, key: Key, data: Data, *, is_new: bool) -> None:
+    def _put(
+        self,
+        key: Key,
+        data: Data,
+        *,
+        is_new: bool,
+    ) -> None:
         raise NotImplementedError
 
     def _remove(self, key: Key) -> None:
@@ -182,6 +217,7 @@ class _Passed(MatchEntries):
 
     def insert(self, key: Key, data: Data) -> None:
         super().insert(key, data)
+        # What is passed on has the initial values of fields that the client left out.
         try:
             self._put(key, super().get(key), is_new=True)
         except (TableError, ValueError) as error:
@@ -245,29 +281,41 @@ class _TableEntries(_Passed):
         elements: list[KeyElement] = []
         for field, part in zip(self._target.keys, parts, strict=True):
             if isinstance(part, Optional):
-                elements.append((part.value, (1 << field.width) - 1) if part.is_valid else None)
+                mask = (1 << field.width) - 1
+                elements.append((part.value, mask) if part.is_valid else None)
             elif isinstance(part, tuple):
                 elements.append((part[0], part[1]))
             else:
                 elements.append(part)
         return elements, priority
 
-    def _put(self, key: Key, data: Data, *, is_new: bool) -> None:
+    def _put(
+        self,
+        key: Key,
+        data: Data,
+        *,
+        is_new: bool,
+    ) -> None:
         matches, priority = self._split(key)
         target = self._target
         if target.is_indirect:
+            # A table cannot change where an entry leads to: a new entry takes the old one's place.
             if not is_new:
                 target.delete(matches, priority)
             group = data.fields.get(_GROUP)
             member = data.fields.get(_MEMBER) if group is None else None
-            entry = target.insert_indirect(matches, member=member, group=group, priority=priority)
+            entry = target.insert_indirect(
+                matches,
+                member=member,
+                group=group,
+                priority=priority,
+            )
         else:
             action, args = self._call(data)
-            if is_new:
-                entry = target.insert(matches, action, args, priority)
-            else:
+            if not is_new:
                 target.modify(matches, action, args, priority)
-                entry = target.entry(matches, priority)
+                return
+            entry = target.insert(matches, action, args, priority)
         if is_new:
             entry.packets = data.fields.get(_PACKETS, 0)
             entry.bytes = data.fields.get(_BYTES, 0)
@@ -279,10 +327,11 @@ class _TableEntries(_Passed):
         only one, in order.
         """
         actions = self._target.actions
-        if data.action is not None:
-            return data.action, {name: data.fields[name] for name in actions[data.action].params}
-        action = next(iter(actions.values()))
-        return action.name, dict(zip(action.params, data.fields.values(), strict=True))
+        if data.action is None:
+            action = next(iter(actions.values()))
+            return action.name, dict(zip(action.params, data.fields.values(), strict=True))
+        params = actions[data.action].params
+        return data.action, {name: data.fields[name] for name in params}
 
     def _remove(self, key: Key) -> None:
         matches, priority = self._split(key)
@@ -306,8 +355,12 @@ class _TableEntries(_Passed):
         if not self._counts:
             return data
         entry = self._target.entry(*self._split(key))
-        now = {_PACKETS: entry.packets, _BYTES: entry.bytes}
-        return replace(data, fields={**data.fields, **{name: now[name] for name in self._counts}})
+        fields = dict(data.fields)
+        if _PACKETS in self._counts:
+            fields[_PACKETS] = entry.packets
+        if _BYTES in self._counts:
+            fields[_BYTES] = entry.bytes
+        return replace(data, fields=fields)
 
     def set_default(self, data: Data | None) -> None:
         super().set_default(data)
@@ -316,10 +369,7 @@ class _TableEntries(_Passed):
             if chosen is None or chosen.action is None:
                 self._target.reset_default()
             else:
-                args = {
-                    name: chosen.fields[name] for name in self._target.actions[chosen.action].params
-                }
-                self._target.set_default(chosen.action, args)
+                self._target.set_default(*self._call(chosen))
         except TableError as error:
             raise _refused(error) from None
 
@@ -331,7 +381,13 @@ class _MemberEntries(_Passed):
         super().__init__(described)
         self._profile = profile
 
-    def _put(self, key: Key, data: Data, *, is_new: bool) -> None:
+    def _put(
+        self,
+        key: Key,
+        data: Data,
+        *,
+        is_new: bool,
+    ) -> None:
         assert data.action is not None
         args = {name: data.fields[name] for name in self._profile.actions[data.action].params}
         self._profile.set_member(int(key[0]), data.action, args, is_new=is_new)
@@ -347,14 +403,21 @@ class _GroupEntries(_Passed):
         super().__init__(described)
         self._profile = profile
 
-    def _put(self, key: Key, data: Data, *, is_new: bool) -> None:
+    def _put(
+        self,
+        key: Key,
+        data: Data,
+        *,
+        is_new: bool,
+    ) -> None:
         members = data.fields.get(_MEMBER, ())
         states = data.fields.get(_STATUS, ())
         if len(members) != len(states):
             raise ValueError(f"{len(members)} members, but the state of {len(states)} is given")
-        self._profile.set_group(
-            int(key[0]), [(int(m), bool(s)) for m, s in zip(members, states, strict=True)]
-        )
+        states_by_member = [
+            (int(member), bool(state)) for member, state in zip(members, states, strict=True)
+        ]
+        self._profile.set_group(int(key[0]), states_by_member)
 
     def _remove(self, key: Key) -> None:
         self._profile.delete_group(int(key[0]))
@@ -363,17 +426,17 @@ class _GroupEntries(_Passed):
 class _RegisterEntries(IndexedEntries):
     """The cells of a register, read and written where packets use them."""
 
-    def __init__(self, described: Described, memory: AttachedRegister) -> None:
+    def __init__(self, described: Described, register: StatefulRegister) -> None:
         super().__init__(described)
-        self._register = memory.register
+        self._register = register
         self._fields = [field.name for field in described.data if field.is_register]
 
     def get(self, key: Key) -> Data:
         data = super().get(key)
-        values = self._register.read(int(key[0]))
-        return replace(
-            data, fields={**data.fields, **dict(zip(self._fields, values, strict=False))}
-        )
+        halves = self._register.read(int(key[0]))
+        # The description of a single register has one field.
+        values = dict(zip(self._fields, halves, strict=False))
+        return replace(data, fields={**data.fields, **values})
 
     def modify(self, key: Key, data: Data) -> None:
         before = self.get(key)
@@ -385,7 +448,9 @@ class _RegisterEntries(IndexedEntries):
             raise _refused(error) from None
 
     def all(self) -> Iterator[tuple[Key, Data]]:
-        return (((index,), self.get((index,))) for index in range(self._register.size))
+        for index in range(self._register.size):
+            key = (index,)
+            yield key, self.get(key)
 
     def clear(self) -> None:
         super().clear()
@@ -395,27 +460,33 @@ class _RegisterEntries(IndexedEntries):
 class _CounterEntries(IndexedEntries):
     """The cells of a counter."""
 
-    def __init__(self, described: Described, memory: AttachedCounter) -> None:
+    def __init__(self, described: Described, array: Counter) -> None:
         super().__init__(described)
-        assert memory.array is not None
-        self._array = memory.array
+        self._array = array
         self._fields = {field.name for field in described.data}
 
     def get(self, key: Key) -> Data:
         super().get(key)
         packets, octets = self._array.read(int(key[0]))
-        values = {_PACKETS: packets, _BYTES: octets}
-        return Data(None, {name: value for name, value in values.items() if name in self._fields})
+        fields = {}
+        if _PACKETS in self._fields:
+            fields[_PACKETS] = packets
+        if _BYTES in self._fields:
+            fields[_BYTES] = octets
+        return Data(None, fields)
 
     def modify(self, key: Key, data: Data) -> None:
         super().get(key)
-        packets, octets = self._array.read(int(key[0]))
-        self._array.write(
-            int(key[0]), data.fields.get(_PACKETS, packets), data.fields.get(_BYTES, octets)
-        )
+        index = int(key[0])
+        packets, octets = self._array.read(index)
+        packets = data.fields.get(_PACKETS, packets)
+        octets = data.fields.get(_BYTES, octets)
+        self._array.write(index, packets, octets)
 
     def all(self) -> Iterator[tuple[Key, Data]]:
-        return (((index,), self.get((index,))) for index in range(self._array.size))
+        for index in range(self._array.size):
+            key = (index,)
+            yield key, self.get(key)
 
     def clear(self) -> None:
         for index in range(self._array.size):
@@ -425,15 +496,15 @@ class _CounterEntries(IndexedEntries):
 class _MeterEntries(IndexedEntries):
     """The cells of a meter."""
 
-    def __init__(self, described: Described, memory: AttachedMeter) -> None:
+    def __init__(self, described: Described, array: Meter) -> None:
         super().__init__(described)
-        assert memory.array is not None
-        self._array = memory.array
+        self._array = array
 
     def modify(self, key: Key, data: Data) -> None:
         super().modify(key, data)
+        rates = _rates(super().get(key).fields)
         try:
-            self._array.configure(int(key[0]), _rates(super().get(key).fields))
+            self._array.configure(int(key[0]), rates)
         except TableError as error:
             raise _refused(error) from None
 
@@ -446,15 +517,6 @@ class _MeterEntries(IndexedEntries):
 def _rates(fields: Mapping[str, Any]) -> MeterConfig:
     """Return the rates of a meter's entry, whatever its unit: kbit/s and kbit, or packets."""
     if "$METER_SPEC_CIR_PPS" in fields:
-        return MeterConfig(
-            fields["$METER_SPEC_CIR_PPS"],
-            fields["$METER_SPEC_CBS_PKTS"],
-            fields["$METER_SPEC_PIR_PPS"],
-            fields["$METER_SPEC_PBS_PKTS"],
-        )
-    return MeterConfig(
-        fields["$METER_SPEC_CIR_KBPS"] * 125,
-        fields["$METER_SPEC_CBS_KBITS"] * 125,
-        fields["$METER_SPEC_PIR_KBPS"] * 125,
-        fields["$METER_SPEC_PBS_KBITS"] * 125,
-    )
+        return MeterConfig(*[fields[f"$METER_SPEC_{name}"] for name in _PACKET_RATES])
+    kilobits = [fields[f"$METER_SPEC_{name}"] for name in _BIT_RATES]
+    return MeterConfig(*[value * _BYTES_PER_KILOBIT for value in kilobits])

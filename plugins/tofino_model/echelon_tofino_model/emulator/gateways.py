@@ -1,6 +1,4 @@
-"""Gateways: small ternary matches beside a table, which decide whether the table runs and which one
-comes next.
-"""
+"""Gateways: small matches that decide whether a table runs and which one comes next."""
 
 from __future__ import annotations
 
@@ -48,7 +46,11 @@ class _Row:
 
     def contains(self, key: int) -> bool:
         """Return whether each nibble of the range bits is in its set."""
-        return all(nibbles >> (key >> at & 15) & 1 for at, nibbles in self.ranges)
+        for shift, nibbles in self.ranges:
+            nibble = key >> shift & 0xF
+            if not nibbles >> nibble & 1:
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,46 +71,47 @@ class Gateway:
         return self.miss
 
 
-def load_gateway(body: Mapping, names: FieldNames, stage: int) -> Gateway:
+def load_gateway(
+    body: Mapping,
+    names: FieldNames,
+    stage: int,
+) -> Gateway:
     """Return the gateway that ``body`` describes."""
     reads: list[tuple[Read, int]] = []
-    lowest, covered = None, 0
+    covered = 0
     for field in ("match", "xor"):
-        found = body.get(field)
-        for position, node in found.pairs if isinstance(found, Mapping) else ():
+        section = body.get(field)
+        if not isinstance(section, Mapping):
+            continue
+        for position, node in section.pairs:
             place = names.slice(node, stage)
-            at = number(position)
-            reads.append((place.reader(), at))
+            bit = number(position)
+            reads.append((place.reader(), bit))
             if field == "match":
-                covered |= place.mask << at
-                lowest = at if lowest is None else min(lowest, at)
+                covered |= place.mask << bit
     with_range = body.get("range") is not None
     if with_range and number(body.get("range")) != _RANGE_UNIT_BITS:
         raise refusal(body.line, "only ranges of 4 bits are supported in a gateway")
-    ground = covered & (1 << _RANGE_BIT) - 1 if with_range else covered
-    shift = (ground & -ground).bit_length() - 1 if ground else 0
+    if with_range:
+        covered &= (1 << _RANGE_BIT) - 1
+    # Patterns begin at the lowest bit that is matched.
+    lowest = covered & -covered
+    shift = lowest.bit_length() - 1 if covered else 0
     rows = []
     miss = Verdict(True, None)
     for key, value in body.pairs:
         if isinstance(key, Name) and key.text == "miss":
             miss = _verdict(value)
         elif isinstance(key, Number | Pattern | Sequence):
-            rows.append(_row(key, value, shift, ground, with_range))
-    name = body.get("name")
-    read = (
-        _mixed(reads)
-        if body.get("xor") is not None
-        else joined(reads)
-        if reads
-        else lambda _vector: 0
-    )
-    return Gateway("" if name is None else text(name), tuple(rows), miss, read)
+            rows.append(_row(key, value, shift, covered, with_range))
+    named = body.get("name")
+    name = "" if named is None else text(named)
+    read = joined(reads) if body.get("xor") is None else _mixed(reads)
+    return Gateway(name, tuple(rows), miss, read)
 
 
 def _mixed(reads: list[tuple[Read, int]]) -> Read:
-    """Return a function for a key in which what ``xor`` lists meets the bits that it is compared
-    with.
-    """
+    """Return a function for a key whose bits are compared with those that ``xor`` lists."""
     parts = tuple(reads)
 
     def mixed(vector: Vector) -> int:
@@ -120,7 +123,13 @@ def _mixed(reads: list[tuple[Read, int]]) -> Read:
     return mixed
 
 
-def _row(key: Term, value: Term, shift: int, covered: int, with_range: bool) -> _Row:
+def _row(
+    key: Term,
+    value: Term,
+    shift: int,
+    covered: int,
+    with_range: bool,
+) -> _Row:
     ranges: list[tuple[int, int]] = []
     if isinstance(key, Sequence):
         if not with_range:
@@ -132,6 +141,7 @@ def _row(key: Term, value: Term, shift: int, covered: int, with_range: bool) -> 
         case Pattern():
             bits, mask = key.value, key.mask
         case Number():
+            # A number is compared in full.
             bits, mask = key.value, -1
         case _:
             raise refusal(key.line, "a gateway's row needs a number or a pattern")
@@ -144,9 +154,9 @@ def _verdict(value: Term) -> Verdict:
         runs = value.get("run_table")
         if runs is not None and text(runs) == "true":
             return Verdict(True, None)
-        action = value.get("action")
-        following = value.get("next")
-        return Verdict(False, target(following), None if action is None else text(action))
+        named = value.get("action")
+        action = None if named is None else text(named)
+        return Verdict(False, target(value.get("next")), action)
     if isinstance(value, Name) and value.text == "run_table":
         return Verdict(True, None)
     return Verdict(False, target(value))
@@ -154,10 +164,10 @@ def _verdict(value: Term) -> Verdict:
 
 def target(node: Term | None) -> str | None:
     """Return the name of a next table; None at the end of the pipeline."""
-    found = items(node)
-    if not found:
+    tables = items(node)
+    if not tables:
         return None
-    if len(found) > 1:
-        raise refusal(found[0].line, "several next tables are not supported")
-    name = text(found[0])
+    if len(tables) > 1:
+        raise refusal(tables[0].line, "several next tables are not supported")
+    name = text(tables[0])
     return None if name == "END" else name

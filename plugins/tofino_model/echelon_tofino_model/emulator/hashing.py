@@ -56,35 +56,51 @@ class HashGroups:
         for key, value in mapping(crossbar).pairs:
             if not isinstance(key, Invocation) or key.name != "hash":
                 continue
-            if isinstance(key.args[0], Number):
-                outputs = self._tables.setdefault(key.args[0].value, [])
-                for bits, expression in mapping(value).pairs:
-                    if isinstance(bits, Number) or (not isinstance(bits, Name | Invocation)):
-                        low, high = bounds(bits)
-                        # A ternary table and its indirection both list the hash that they share.
-                        if not any((output.low, output.high) == (low, high) for output in outputs):
-                            outputs.append(_Output(low, high, expression))
+            first = key.args[0]
+            if isinstance(first, Number):
+                self._load_table(first.value, mapping(value))
             else:
-                group = number(key.args[1])
-                body = mapping(value)
-                self._members.setdefault(group, set()).update(
-                    number(item) for item in items(body.get("table"))
-                )
-                self._seeds[group] = self._seeds.get(group, 0) | number(body.get("seed"), 0)
+                self._load_group(number(key.args[1]), mapping(value))
 
-    def bits(self, group: int, low: int, high: int, line: int) -> Read:
+    def _load_table(self, table: int, body: Mapping) -> None:
+        outputs = self._tables.setdefault(table, [])
+        for bits, expression in body.pairs:
+            if isinstance(bits, Name | Invocation):
+                continue
+            low, high = bounds(bits)
+            # A ternary table and its indirection both list the hash that they share.
+            if not any((output.low, output.high) == (low, high) for output in outputs):
+                outputs.append(_Output(low, high, expression))
+
+    def _load_group(self, group: int, body: Mapping) -> None:
+        members = self._members.setdefault(group, set())
+        for item in items(body.get("table")):
+            members.add(number(item))
+        seed = number(body.get("seed"), 0)
+        self._seeds[group] = self._seeds.get(group, 0) | seed
+
+    def bits(
+        self,
+        group: int,
+        low: int,
+        high: int,
+        line: int,
+    ) -> Read:
         """Return a function that computes the bits ``low`` to ``high`` of a group's output."""
         if group not in self._members:
             raise refusal(line, f"there is no hash group {group}")
-        seed = self._seeds[group] >> low & (1 << high - low + 1) - 1
+        mask = (1 << high - low + 1) - 1
+        seed = self._seeds[group] >> low & mask
         reads: list[tuple[Read, int]] = []
         for table in sorted(self._members[group]):
             for output in self._tables.get(table, ()):
                 first = max(low, output.low)
                 last = min(high, output.high)
-                if first <= last:
-                    whole = self._expression(output.value, output.high - output.low + 1)
-                    reads.append((_cut(whole, first - output.low, last - first + 1), first - low))
+                if first > last:
+                    continue
+                expression = self._expression(output.value, output.high - output.low + 1)
+                part = _cut(expression, first - output.low, last - first + 1)
+                reads.append((part, first - low))
         if not reads:
             return lambda _vector: seed
         if len(reads) == 1 and not seed:
@@ -99,7 +115,12 @@ class HashGroups:
 
         return mixed
 
-    def only(self, low: int, high: int, line: int) -> Read:
+    def only(
+        self,
+        low: int,
+        high: int,
+        line: int,
+    ) -> Read:
         """Return a function for bits of the only group."""
         if len(self._members) != 1:
             raise refusal(line, "one hash group is expected here")
@@ -115,20 +136,13 @@ class HashGroups:
                 terms = tuple(self._expression(item, width) for item in node.args)
                 return _xor(terms)
             case Invocation(name="&"):
-                constants = [item.value for item in node.args if isinstance(item, Number)]
-                others = [item for item in node.args if not isinstance(item, Number)]
-                if len(others) == 1 and constants:
-                    inner = self._expression(others[0], width)
-                    mask = constants[0]
-                    return lambda vector: inner(vector) & mask
-                raise refusal(node.line, "a hash can only be masked by a constant")
+                return self._masked(node, width)
             case Invocation(name="stripe"):
                 return self._stripe(node, width)
             case Invocation(name="slice"):
                 low, high = bounds(node.args[1])
-                return _cut(
-                    self._expression(node.args[0], high + 1), low, min(width, high - low + 1)
-                )
+                source = self._expression(node.args[0], high + 1)
+                return _cut(source, low, min(width, high - low + 1))
             case Invocation(name="crc" | "crc_rev" | "crc_reverse"):
                 return self._crc(node)
             case Invocation(name="random"):
@@ -137,6 +151,15 @@ class HashGroups:
                 return self._xor_hash(node)
             case _:
                 return self._names.slice(node, self._stage).reader()
+
+    def _masked(self, node: Invocation, width: int) -> Read:
+        constants = [item.value for item in node.args if isinstance(item, Number)]
+        operands = [item for item in node.args if not isinstance(item, Number)]
+        if len(operands) != 1 or not constants:
+            raise refusal(node.line, "a hash can only be masked by a constant")
+        source = self._expression(operands[0], width)
+        mask = constants[0]
+        return lambda vector: source(vector) & mask
 
     def _width(self, node: Term) -> int:
         match node:
@@ -157,20 +180,22 @@ class HashGroups:
     def _stripe(self, node: Invocation, width: int) -> Read:
         """Repeat the operands, the first at the lowest bits, until ``width`` bits are filled."""
         reads: list[tuple[Read, int]] = []
-        at = 0
-        while at < width:
+        filled = 0
+        while filled < width:
             for item in node.args:
                 size = self._width(item)
-                if at < width and size:
-                    reads.append((_cut(self._expression(item, size), 0, min(size, width - at)), at))
-                at += size
-            if at == 0:
+                if filled < width and size:
+                    part = _cut(self._expression(item, size), 0, min(size, width - filled))
+                    reads.append((part, filled))
+                filled += size
+            if filled == 0:
                 raise refusal(node.line, "the stripe has no bits")
         return joined(reads)
 
     def _input(self, places: Term, line: int) -> tuple[Read, int]:
-        """Return a function for the input of a CRC, given the position of each field, and its
-        length in bits.
+        """Return a function for the input of a CRC, and its length in bits.
+
+        ``places`` has the position of each field.
         """
         if not isinstance(places, Mapping):
             raise refusal(line, "the hash needs the positions of its fields")
@@ -178,9 +203,10 @@ class HashGroups:
         length = 0
         for position, field in places.pairs:
             place = self._names.slice(field, self._stage)
-            reads.append((place.reader(), number(position)))
-            length = max(length, number(position) + place.width)
-        return joined(reads) if reads else lambda _vector: 0, length
+            bit = number(position)
+            reads.append((place.reader(), bit))
+            length = max(length, bit + place.width)
+        return joined(reads), length
 
     def _crc(self, node: Invocation) -> Read:
         koopman = number(node.args[0])
@@ -194,7 +220,9 @@ class HashGroups:
             length = values[2]
         reflected = node.name != "crc"
         # A CRC without initial value and final exclusive-or is linear; the seed has the rest.
-        compute = crc(Crc(width, (koopman << 1 | 1) & (1 << width) - 1, 0, 0, reflected))
+        # Koopman's notation has the highest coefficient, and leaves out the lowest, which is 1.
+        polynomial = (koopman << 1 | 1) & (1 << width) - 1
+        compute = crc(Crc(width, polynomial, 0, 0, reflected))
         octets = (length + 7) // 8
         return lambda vector: compute(read(vector).to_bytes(octets, "big"))
 
@@ -207,15 +235,17 @@ class HashGroups:
             reads.append((place.reader(), length))
             length += place.width
         read = joined(reads)
+        # The same line of a file gives the same function in every run.
         source = random.Random(f"{node.line}")
         rows = tuple(source.getrandbits(max(length, 1)) for _ in range(width))
 
         def parities(vector: list[int]) -> int:
             value = read(vector)
-            found = 0
+            result = 0
             for bit, row in enumerate(rows):
-                found |= ((value & row).bit_count() & 1) << bit
-            return found
+                parity = (value & row).bit_count() & 1
+                result |= parity << bit
+            return result
 
         return parities
 
@@ -228,16 +258,20 @@ class HashGroups:
 
         def blocks(vector: list[int]) -> int:
             value = read(vector) << padding
-            found = 0
+            result = 0
             while value:
-                found ^= value & mask
+                result ^= value & mask
                 value >>= width
-            return found
+            return result
 
         return blocks
 
 
-def _cut(read: Read, low: int, width: int) -> Read:
+def _cut(
+    read: Read,
+    low: int,
+    width: int,
+) -> Read:
     mask = (1 << width) - 1
     if low:
         return lambda vector: read(vector) >> low & mask
@@ -256,8 +290,9 @@ def _xor(terms: tuple[Read, ...]) -> Read:
 
 @dataclass(frozen=True, slots=True)
 class HashUnit:
-    """A hash distribution unit: ``value`` has its bits in place, ``index`` addresses a memory by
-    them.
+    """A hash distribution unit.
+
+    ``value`` has its bits in place, ``index`` addresses a memory by them.
 
     The hardware shifts the index to the width of the memory's words; here an index counts words,
     from bit 0.
@@ -284,11 +319,15 @@ def load_units(body: Mapping, groups: HashGroups) -> dict[int, HashUnit]:
         mask = number(settings.get("mask"), 0xFFFF)
         shift = number(settings.get("shift"), 0)
         lowest = (mask & -mask).bit_length() - 1 if mask else 0
-        units[unit] = HashUnit(
-            _shifted(read, mask, shift), _cut(_shifted(read, mask, 0), lowest, mask.bit_length())
-        )
+        masked = _shifted(read, mask, 0)
+        index = _cut(masked, lowest, mask.bit_length())
+        units[unit] = HashUnit(_shifted(read, mask, shift), index)
     return units
 
 
-def _shifted(read: Read, mask: int, shift: int) -> Read:
+def _shifted(
+    read: Read,
+    mask: int,
+    shift: int,
+) -> Read:
     return lambda vector: (read(vector) & mask) << shift

@@ -1,5 +1,6 @@
-"""The instructions of an action (VLIW): each computes one container of the next stage from those of
-this stage.
+"""The instructions of an action (VLIW).
+
+Each computes one container of the next stage from those of this stage.
 
 The names and operands are those of `instruction.cpp` in `bf-asm`. A container's bits that an
 instruction does not name keep their value. Arithmetic is modulo the container's width, or saturates
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from echelon_tofino_model.emulator.alu import OPERATIONS, UNARY, Operation, signed
 from echelon_tofino_model.emulator.assembly import (
     Invocation,
     Name,
@@ -27,75 +29,74 @@ from echelon_tofino_model.emulator.run import PacketRun
 
 Read = Callable[[PacketRun], int]
 Do = Callable[[PacketRun], None]
-Compute = Callable[[int, int, int], int]
-"""A function of two operands and the container's width in bits."""
 
 
-def _signed(value: int, size: int) -> int:
-    return value - (1 << size) if value >> size - 1 & 1 else value
+def _set_zeros(
+    _a: int,
+    _b: int,
+    _width: int,
+) -> int:
+    return 0
 
 
-def _clamped(value: int, size: int) -> int:
-    top = (1 << size - 1) - 1
-    return max(-top - 1, min(top, value))
+def _set_ones(
+    _a: int,
+    _b: int,
+    _width: int,
+) -> int:
+    return -1
 
 
-_ALU: Mapping[str, Compute] = {
-    "add": lambda a, b, _size: a + b,
-    "sub": lambda a, b, _size: a - b,
-    "saddu": lambda a, b, size: min(a + b, (1 << size) - 1),
-    "sadds": lambda a, b, size: _clamped(_signed(a, size) + _signed(b, size), size),
-    "ssubu": lambda a, b, _size: max(a - b, 0),
-    "ssubs": lambda a, b, size: _clamped(_signed(a, size) - _signed(b, size), size),
-    "minu": lambda a, b, _size: min(a, b),
-    "mins": lambda a, b, size: min(_signed(a, size), _signed(b, size)),
-    "maxu": lambda a, b, _size: max(a, b),
-    "maxs": lambda a, b, size: max(_signed(a, size), _signed(b, size)),
-    "setz": lambda _a, _b, _size: 0,
-    "sethi": lambda _a, _b, _size: -1,
-    "nor": lambda a, b, _size: ~(a | b),
-    "andca": lambda a, b, _size: ~a & b,
-    "andcb": lambda a, b, _size: a & ~b,
-    "xor": lambda a, b, _size: a ^ b,
-    "nand": lambda a, b, _size: ~(a & b),
-    "and": lambda a, b, _size: a & b,
-    "xnor": lambda a, b, _size: ~(a ^ b),
-    "orca": lambda a, b, _size: ~a | b,
-    "orcb": lambda a, b, _size: a | ~b,
-    "or": lambda a, b, _size: a | b,
+def _shift_left(
+    value: int,
+    count: int,
+    _width: int,
+) -> int:
+    return value << count
+
+
+def _shift_right(
+    value: int,
+    count: int,
+    _width: int,
+) -> int:
+    return value >> count
+
+
+def _shift_right_signed(
+    value: int,
+    count: int,
+    width: int,
+) -> int:
+    return signed(value, width) >> count
+
+
+_ALU: Mapping[str, Operation] = {**OPERATIONS, "setz": _set_zeros, "sethi": _set_ones}
+_SHIFTS: Mapping[str, Operation] = {
+    "shl": _shift_left,
+    "shru": _shift_right,
+    "shrs": _shift_right_signed,
 }
-_UNARY: Mapping[str, Callable[[int], int]] = {
-    "not": lambda a: ~a,
-    "nota": lambda a: ~a,
-    "notb": lambda a: ~a,
-    "alu_a": lambda a: a,
-    "alu_b": lambda a: a,
-}
-_SHIFTS: Mapping[str, Compute] = {
-    "shl": lambda a, count, _size: a << count,
-    "shru": lambda a, count, _size: a >> count,
-    "shrs": lambda a, count, size: _signed(a, size) >> count,
-}
-MNEMONICS = frozenset(
-    {
-        *_ALU,
-        *_UNARY,
-        *_SHIFTS,
-        "set",
-        "load-const",
-        "deposit-field",
-        "deposit_field",
-        "bitmasked-set",
-        "noop",
-    }
-    | {"funnel-shift", "invalidate", "byte-rotate-merge", "byte_rotate_merge"}
+_MOVES = (
+    "set",
+    "load-const",
+    "deposit-field",
+    "deposit_field",
+    "bitmasked-set",
+    "byte-rotate-merge",
+    "byte_rotate_merge",
+    "funnel-shift",
+    "invalidate",
+    "noop",
 )
+MNEMONICS = frozenset((*_ALU, *UNARY, *_SHIFTS, *_MOVES))
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A source: what its container or slot holds, and the bits ``low`` to ``high`` of it that are
-    named.
+    """A source: what its container or slot holds.
+
+    Its bits ``low`` to ``high`` are named.
 
     ``high`` is None where the whole is meant. ``value`` is the number of a constant.
     """
@@ -171,101 +172,136 @@ class Compiler:
             case "invalidate":
                 return _invalidate(target)
             case "funnel-shift":
-                high, low = (self._operand(node, target.size).named() for node in args[1:3])
-                count = number(args[3])
-                size = target.size
-                return _whole(target, lambda run: (high(run) << size | low(run)) >> count)
+                return self._funnel_shift(target, args)
         if name in _SHIFTS:
-            compute = _SHIFTS[name]
-            size = target.size
-            count = number(args[2])
-            read = self._operand(args[1], target.size).named()
-            return _write(target, lambda run: compute(read(run), count, size))
-        if name in _UNARY:
-            change = _UNARY[name]
-            only = self._operand(args[-1], target.size).named()
-            return _write(target, lambda run: change(only(run)))
+            return self._shift(_SHIFTS[name], target, args)
+        if name in UNARY:
+            return self._change(UNARY[name], target, args[-1])
         if name in _ALU:
             return self._alu(_ALU[name], target, args)
         raise refusal(line, f"the instruction '{name}' is not supported")
 
-    def _alu(self, compute: Compute, target: Slice, args: tuple[Term, ...]) -> Do:
+    def _funnel_shift(self, target: Slice, args: tuple[Term, ...]) -> Do:
+        """Return an instruction that shifts two sources, as one of twice the width, to the right."""
         size = target.size
-        mask = (1 << size) - 1
+        high = self._operand(args[1], size).named()
+        low = self._operand(args[2], size).named()
+        count = number(args[3])
+
+        def funnel(run: PacketRun) -> int:
+            double = high(run) << size | low(run)
+            return double >> count
+
+        return _write_container(target, funnel)
+
+    def _shift(
+        self,
+        operation: Operation,
+        target: Slice,
+        args: tuple[Term, ...],
+    ) -> Do:
+        size = target.size
+        count = number(args[2])
+        read = self._operand(args[1], size).named()
+        return _write(target, lambda run: operation(read(run), count, size))
+
+    def _change(
+        self,
+        operation: Callable[[int], int],
+        target: Slice,
+        source: Term,
+    ) -> Do:
+        read = self._operand(source, target.size).named()
+        return _write(target, lambda run: operation(read(run)))
+
+    def _alu(
+        self,
+        operation: Operation,
+        target: Slice,
+        args: tuple[Term, ...],
+    ) -> Do:
         if len(args) == 2:
+            # The target is the first operand, too.
             first = args[0]
             second = args[1]
         else:
             first = args[1]
             second = args[2]
-        one = self._operand(first, size)
-        two = self._operand(second, size)
-        if target.is_whole:
-            a = self._aligned(one, mask)
-            b = self._aligned(two, mask)
-            return _whole(target, lambda run: compute(a(run), b(run), size))
+        left = self._operand(first, target.size).named()
+        right = self._operand(second, target.size).named()
         # Only logic reaches a slice, where both operands name the same bits of their containers.
-        c = one.named()
-        d = two.named()
         width = target.width
-        part = target.mask
-        return _write(target, lambda run: compute(c(run) & part, d(run) & part, width))
+        mask = target.mask
 
-    @staticmethod
-    def _aligned(operand: Operand, mask: int) -> Read:
-        read = operand.named()
-        return lambda run: read(run) & mask
+        def compute(run: PacketRun) -> int:
+            return operation(left(run) & mask, right(run) & mask, width)
 
-    def _set(self, target: Slice, source: Operand, line: int) -> Do:
+        return _write(target, compute)
+
+    def _set(
+        self,
+        target: Slice,
+        source: Operand,
+        line: int,
+    ) -> Do:
         if source.value is not None:
-            value = source.value
-            return _write(target, lambda _run: value)
+            return _write(target, source.read)
         if target.is_whole and source.is_container and source.low:
             raise refusal(
                 line, "a whole container can only be set from the low bits of another one"
             )
         if target.is_whole:
-            return _whole(target, source.named())
+            return _write_container(target, source.named())
         return _deposit(target, source, None)
 
-    def _bitmasked(self, target: Slice, args: tuple[Term, ...], line: int) -> Do:
+    def _bitmasked(
+        self,
+        target: Slice,
+        args: tuple[Term, ...],
+        line: int,
+    ) -> Do:
         mask_slot = self._data.mask_slot(name_of(args[1]), target.size)
         if mask_slot is None:
             raise refusal(line, "the mask of a bitmasked-set is not among the action's data")
-        ones = self._operand(args[1], target.size).read
-        beside = self._entry(mask_slot[0], line)
-        shift = mask_slot[1]
+        slot, shift = mask_slot
+        source = self._operand(args[1], target.size).read
+        read_slot = self._entry(slot, line)
         if len(args) > 2:
             ground = self._operand(args[-1], target.size).read
         else:
             ground = self._container(target)
 
         def merged(run: PacketRun) -> int:
-            mask = beside(run) >> shift
-            return ones(run) & mask | ground(run) & ~mask
+            mask = read_slot(run) >> shift
+            return source(run) & mask | ground(run) & ~mask
 
-        return _whole(target, merged)
+        return _write_container(target, merged)
 
     def _merged(self, target: Slice, args: tuple[Term, ...]) -> Do:
-        """Return an instruction that takes each byte from one of two sources, which are rotated to
-        the right before.
+        """Return an instruction that takes each byte from one of two rotated sources.
+
+        The sources are rotated to the right first.
         """
         size = target.size
         bits = number(args[5])
         mask = sum(0xFF << 8 * byte for byte in range(size // 8) if bits >> byte & 1)
         full = (1 << size) - 1
-        one, two = (self._operand(node, size).read for node in args[1:3])
-        turn_one, turn_two = (8 * number(node) % size for node in args[3:5])
+        left = self._operand(args[1], size).read
+        right = self._operand(args[2], size).read
+        left_turn = 8 * number(args[3]) % size
+        right_turn = 8 * number(args[4]) % size
 
-        def turned(value: int, turn: int) -> int:
+        def rotated(value: int, turn: int) -> int:
             if turn:
-                return (value >> turn | value << size - turn) & full
+                value = value >> turn | value << size - turn
             return value & full
 
-        return _whole(
-            target,
-            lambda run: turned(one(run), turn_one) & mask | turned(two(run), turn_two) & ~mask,
-        )
+        def merge(run: PacketRun) -> int:
+            masked = rotated(left(run), left_turn) & mask
+            rest = rotated(right(run), right_turn) & ~mask
+            return masked | rest
+
+        return _write_container(target, merge)
 
     def _container(self, place: Slice) -> Read:
         index = place.container
@@ -289,26 +325,14 @@ class Compiler:
             value = node.value
             return Operand(lambda _run: value, 0, None, value=value)
         name = name_of(node)
-        if name == "hash_dist" and isinstance(node, Invocation):
-            return self._hashed(node)
-        if name == "rng" and isinstance(node, Invocation):
-            return Operand(lambda run: run.random.getrandbits(32), *bounds(node.args[-1]))
-        low = 0
-        high = None
         if isinstance(node, Invocation):
-            spans = [arg for arg in node.args if not isinstance(arg, Name | Invocation)]
-            spans += [span for arg in node.args if isinstance(arg, Invocation) for span in arg.args]
-            if spans:
-                low, high = bounds(spans[0])
+            if name == "hash_dist":
+                return self._hashed(node)
+            if name == "rng":
+                return Operand(_random_word, *bounds(node.args[-1]))
+        low, high = _span(node)
         if self._data.knows(name):
-            whole = self._entry(name, node.line)
-            slot = self._data.slot(name)
-            at = 0 if slot is None else slot[1] % size
-            if at == 0:
-                return Operand(whole, low, high)
-            return Operand(
-                lambda run: whole(run) << at, low + at, None if high is None else high + at
-            )
+            return self._entry_operand(name, node.line, low, high, size)
         if name in self._outputs:
             return Operand(lambda run: run.outputs.get(name, 0), low, high)
         place = self._names.find(node, self._stage)
@@ -316,9 +340,28 @@ class Compiler:
             raise refusal(node.line, f"the operand '{name}' is not known in stage {self._stage}")
         return Operand(self._container(place), place.low, place.high, is_container=True)
 
+    def _entry_operand(
+        self,
+        name: str,
+        line: int,
+        low: int,
+        high: int | None,
+        size: int,
+    ) -> Operand:
+        """Return the source for a value of the entry, whose bits are where its slot has them."""
+        read = self._entry(name, line)
+        slot = self._data.slot(name)
+        shift = 0 if slot is None else slot[1] % size
+        if shift == 0:
+            return Operand(read, low, high)
+        if high is not None:
+            high += shift
+        return Operand(lambda run: read(run) << shift, low + shift, high)
+
     def _hashed(self, node: Invocation) -> Operand:
-        """Return the operand of ``hash_dist(1, 0..15)`` or, with two units, ``hash_dist(0, 1,
-        0..31)``.
+        """Return the operand of ``hash_dist(1, 0..15)``.
+
+        With two units it is ``hash_dist(0, 1, 0..31)``.
         """
         units = [arg.value for arg in node.args[:-1] if isinstance(arg, Number)]
         for unit in units:
@@ -333,22 +376,38 @@ class Compiler:
         return Operand(lambda run: first(run.before) | second(run.before) << 16, low, high)
 
 
-def _whole(target: Slice, read: Read) -> Do:
+def _random_word(run: PacketRun) -> int:
+    return run.random.getrandbits(32)
+
+
+def _span(node: Term) -> tuple[int, int | None]:
+    """Return the bits (lowest, highest) that an operand names; (0, None) if it names none."""
+    if isinstance(node, Invocation):
+        for arg in node.args:
+            if not isinstance(arg, Name | Invocation):
+                return bounds(arg)
+        for arg in node.args:
+            if isinstance(arg, Invocation) and arg.args:
+                return bounds(arg.args[0])
+    return 0, None
+
+
+def _write_container(target: Slice, read: Read) -> Do:
     container = target.container
     full = (1 << target.size) - 1
     bit = 1 << container
 
-    def run_whole(run: PacketRun) -> None:
+    def run_container(run: PacketRun) -> None:
         run.after[container] = read(run) & full
         run.valid |= bit
 
-    return run_whole
+    return run_container
 
 
 def _write(target: Slice, read: Read) -> Do:
     """Return an instruction that writes a slice and leaves the rest of the container as it is."""
     if target.is_whole:
-        return _whole(target, read)
+        return _write_container(target, read)
     container = target.container
     low = target.low
     part = target.mask
@@ -362,7 +421,11 @@ def _write(target: Slice, read: Read) -> Do:
     return run_slice
 
 
-def _deposit(target: Slice, source: Operand, ground: Operand | None) -> Do:
+def _deposit(
+    target: Slice,
+    source: Operand,
+    ground: Operand | None,
+) -> Do:
     """Return an instruction that rotates the source until its lowest named bit meets the target's.
 
     The bits beside the target come from ``ground``, or stay.
@@ -370,8 +433,8 @@ def _deposit(target: Slice, source: Operand, ground: Operand | None) -> Do:
     container = target.container
     size = target.size
     mask = target.mask << target.low
-    full = (1 << target.size) - 1
-    bit = 1 << target.container
+    full = (1 << size) - 1
+    bit = 1 << container
     turn = (target.low - source.low) % size
     read = source.read
     base = None if ground is None else ground.read
@@ -379,8 +442,8 @@ def _deposit(target: Slice, source: Operand, ground: Operand | None) -> Do:
     def run_deposit(run: PacketRun) -> None:
         value = read(run) & full
         value = (value << turn | value >> size - turn) & mask
-        beside = run.after[container] if base is None else base(run)
-        run.after[container] = beside & full & ~mask | value
+        before = run.after[container] if base is None else base(run)
+        run.after[container] = before & full & ~mask | value
         run.valid |= bit
 
     return run_deposit
@@ -388,7 +451,7 @@ def _deposit(target: Slice, source: Operand, ground: Operand | None) -> Do:
 
 def _invalidate(target: Slice) -> Do:
     container = target.container
-    bit = ~(1 << target.container)
+    bit = ~(1 << container)
 
     def run_invalidate(run: PacketRun) -> None:
         run.after[container] = 0

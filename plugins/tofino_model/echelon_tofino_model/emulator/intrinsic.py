@@ -1,12 +1,12 @@
-"""The intrinsic metadata of TNA on Tofino 1: the bytes that precede a packet in the parsers
-(`tofino1_base.p4`).
+"""The intrinsic metadata of TNA on Tofino 1, which precedes a packet in the parsers.
+
+The fields are those of `tofino1_base.p4`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_EGRESS_BYTES = 27
 _MAPPED_BYTES = 32
 _TIME_STAMP_BYTE = 54 - 32
 """The place of the time stamp among the bytes that the parser's input buffer shows behind byte
@@ -19,14 +19,17 @@ CELL_BYTES = 80
 
 
 def mapped_bytes(now_ns: int) -> bytes:
-    """Return the bytes 32 to 63 of a parser's input buffer: a time stamp, and a version that is
-    0.
-    """
+    """Return the bytes 32 to 63 of a parser's input buffer: a time stamp and the version 0."""
     stamp = (now_ns & _TIME_MASK).to_bytes(6, "big")
     return stamp.rjust(_TIME_STAMP_BYTE + 6, b"\0").ljust(_MAPPED_BYTES, b"\0")
 
 
-def ingress_bytes(port: int, now_ns: int, *, is_resubmitted: bool = False) -> bytes:
+def ingress_bytes(
+    port: int,
+    now_ns: int,
+    *,
+    is_resubmitted: bool = False,
+) -> bytes:
     """Return the eight bytes before the port metadata of a packet that arrived on ``port``."""
     head = is_resubmitted << 15 | port & 0x1FF
     return head.to_bytes(2, "big") + (now_ns & _TIME_MASK).to_bytes(6, "big")
@@ -53,22 +56,29 @@ def egress_bytes(passage: Passage) -> bytes:
 
     Times and depths are cut to their fields' widths.
     """
-    value = 0
-    for field, width in (
-        (passage.port, 16),
-        (passage.enq_qdepth_cells & 0x7FFFF, 24),
-        (0, 8),
-        (passage.enq_ns & 0x3FFFF, 32),
-        (passage.deq_qdepth_cells & 0x7FFFF, 24),
-        (0, 8),
-        (0, 8),
-        (passage.deq_ns - passage.enq_ns & 0x3FFFF, 32),
-        (passage.rid & 0xFFFF, 16),
-        (passage.is_first_copy, 8),
-        (passage.queue & 0x1F, 8),
-        (passage.cos & 7, 8),
-        (0, 8),
-        (passage.length_bytes & 0xFFFF, 16),
-    ):
-        value = value << width | field
-    return value.to_bytes(_EGRESS_BYTES, "big")
+    parts = (
+        _field(passage.port, 16, 2),
+        _field(passage.enq_qdepth_cells, 19, 3),
+        bytes(1),
+        _field(passage.enq_ns, 18, 4),
+        _field(passage.deq_qdepth_cells, 19, 3),
+        bytes(2),
+        _field(passage.deq_ns - passage.enq_ns, 18, 4),
+        _field(passage.rid, 16, 2),
+        _field(passage.is_first_copy, 1, 1),
+        _field(passage.queue, 5, 1),
+        _field(passage.cos, 3, 1),
+        bytes(1),
+        _field(passage.length_bytes, 16, 2),
+    )
+    return b"".join(parts)
+
+
+def _field(
+    value: int,
+    bits: int,
+    size_bytes: int,
+) -> bytes:
+    """Return a field of ``bits`` bits, padded with zeros to whole bytes."""
+    mask = (1 << bits) - 1
+    return (value & mask).to_bytes(size_bytes, "big")

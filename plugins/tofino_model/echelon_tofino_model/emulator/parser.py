@@ -1,5 +1,4 @@
-"""The parser: states whose TCAM rows match loaded bytes, extract bytes into containers and shift
-the input.
+"""The parser: states whose TCAM rows match bytes, extract them and shift the input.
 
 The bytes 32 to 63 of the input buffer are not of the packet: the hardware shows its time stamp and
 version there.
@@ -7,6 +6,8 @@ version there.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from echelon_tofino_model.emulator.assembly import (
@@ -20,6 +21,7 @@ from echelon_tofino_model.emulator.assembly import (
     Term,
     bounds,
     items,
+    label,
     mapping,
     number,
     refusal,
@@ -41,6 +43,7 @@ switch.
 """
 
 _REGISTERS = {"byte0": 1, "byte1": 1, "half": 2}
+_NOTES = {"clear_on_write", "hdr_len_adj", "name", "parse_depth_checks_disabled", "bubble"}
 _IGNORED = {
     "buf_req",
     "intr_md",
@@ -71,8 +74,9 @@ class Deposit:
 
 @dataclass(frozen=True, slots=True)
 class ChecksumStep:
-    """One step of a checksum unit: a sum over the bytes ``places``; words in ``swap`` have their
-    bytes exchanged.
+    """One step of a checksum unit: a sum over the bytes ``places``.
+
+    Words in ``swap`` have their bytes exchanged.
 
     VERIFY writes whether the sum is wrong. RESIDUAL writes what is left of a checksum when the
     bytes summed, and those parsed behind the byte ``end_position`` of the last step, are subtracted
@@ -91,8 +95,9 @@ class ChecksumStep:
 
 @dataclass(frozen=True, slots=True)
 class CounterLoad:
-    """Load the counter with a constant, or with a register's byte: rotated right, masked, plus
-    ``add``.
+    """A load of the counter with a constant, or with a register's byte.
+
+    The byte is rotated right and masked, then ``constant`` is added.
     """
 
     source: str | None
@@ -146,6 +151,15 @@ class ParserSpec:
     """Whether the egress parser gets all intrinsic metadata, not only the port."""
 
 
+def _has_all_metadata(value: Term) -> bool:
+    fields = number(value)
+    if fields not in (0, _ALL_METADATA):
+        raise refusal(
+            value.line, "egress intrinsic metadata with only some of its fields is not supported"
+        )
+    return fields == _ALL_METADATA
+
+
 def load_parser(section: Section, names: FieldNames) -> ParserSpec:
     """Return the parser of a section. Raises :class:`ProgramError` for what is not supported."""
     body = mapping(section.value)
@@ -155,13 +169,13 @@ def load_parser(section: Section, names: FieldNames) -> ParserSpec:
     has_all_metadata = False
     zeroed: tuple[int, ...] = ()
     ored: frozenset[int] = frozenset()
-    found: list[tuple[Term, Term]] = []
+    described: list[tuple[Term, Term]] = []
     for key, value in body.pairs:
         match key:
             case Name(text="start"):
                 start = text(items(value)[0])
             case Name(text="states"):
-                found += mapping(value).pairs
+                described += mapping(value).pairs
             case Name(text="init_zero"):
                 zeroed = tuple(names.slice(item, 0).container for item in items(value))
             case Name(text="bitwise_or" | "multi_write"):
@@ -169,25 +183,14 @@ def load_parser(section: Section, names: FieldNames) -> ParserSpec:
             case Name(text="parser_error"):
                 error = names.slice(value, 0)
             case Name(text="meta_opt"):
-                has_all_metadata = number(value) == _ALL_METADATA
-                if number(value) not in (0, _ALL_METADATA):
-                    raise refusal(
-                        value.line,
-                        "egress intrinsic metadata with only some of its fields is not supported",
-                    )
-            case Name(
-                text="clear_on_write"
-                | "hdr_len_adj"
-                | "name"
-                | "parse_depth_checks_disabled"
-                | "bubble"
-            ):
+                has_all_metadata = _has_all_metadata(value)
+            case Name() if key.text in _NOTES:
                 pass
             case _ if isinstance(value, Mapping):
-                found.append((key, value))
+                described.append((key, value))
             case _:
-                raise refusal(key.line, f"the parser's '{_shown(key)}' is not supported")
-    for key, value in found:
+                raise refusal(key.line, f"the parser's '{label(key)}' is not supported")
+    for key, value in described:
         state = _state(key, mapping(value), names)
         states[state.name] = state
     for state in states.values():
@@ -196,23 +199,24 @@ def load_parser(section: Section, names: FieldNames) -> ParserSpec:
                 raise refusal(row.line, f"there is no parser state '{row.following}'")
     if start not in states:
         raise refusal(section.line, f"there is no parser state '{start}'")
-    sets = tuple(
-        dict.fromkeys(
-            r.value_set for s in states.values() for r in s.rows if r.value_set is not None
-        )
-    )
-    return ParserSpec(start, states, zeroed, ored, error, sets, has_all_metadata)
+    return ParserSpec(start, states, zeroed, ored, error, _value_sets(states), has_all_metadata)
 
 
-def _shown(node: Term) -> str:
-    if isinstance(node, Invocation):
-        return node.name
-    if isinstance(node, Name):
-        return node.text
-    return "entry"
+def _value_sets(states: dict[str, TcamState]) -> tuple[str, ...]:
+    """Return the names of the value sets, in the order of their first use."""
+    names: dict[str, None] = {}
+    for state in states.values():
+        for row in state.rows:
+            if row.value_set is not None:
+                names[row.value_set] = None
+    return tuple(names)
 
 
-def _state(key: Term, body: Mapping, names: FieldNames) -> TcamState:
+def _state(
+    key: Term,
+    body: Mapping,
+    names: FieldNames,
+) -> TcamState:
     registers: tuple[str, ...] = ()
     rows = []
     implicit: list[tuple[Term, Term]] = []
@@ -234,7 +238,7 @@ def _state(key: Term, body: Mapping, names: FieldNames) -> TcamState:
                 implicit.append((item, value))
     if implicit:
         rows.append(_row(key.line, 0, 0, None, Mapping(key.line, tuple(implicit)), names))
-    return TcamState(_shown(key), registers, tuple(rows))
+    return TcamState(label(key), registers, tuple(rows))
 
 
 def _register(node: Term) -> str:
@@ -245,7 +249,12 @@ def _register(node: Term) -> str:
 
 
 def _row(
-    line: int, value: int, mask: int, value_set: str | None, body: Mapping, names: FieldNames
+    line: int,
+    value: int,
+    mask: int,
+    value_set: str | None,
+    body: Mapping,
+    names: FieldNames,
 ) -> Row:
     extracts = []
     deposits = []
@@ -259,20 +268,19 @@ def _row(
             case Number() | Interval():
                 low, high = bounds(key)
                 target = names.slice(content, 0)
-                if target.width != 8 * (high - low + 1):
-                    raise refusal(
-                        key.line, f"{high - low + 1} bytes do not fit {target.width} bits"
-                    )
+                count = high - low + 1
+                if target.width != 8 * count:
+                    raise refusal(key.line, f"{count} bytes do not fit {target.width} bits")
                 extracts.append(ByteMove(low, high, target))
             case Name(text="shift"):
                 shift = number(content)
             case Name(text="next"):
-                if text(content).lower() == "end":
+                following = text(content)
+                if following.lower() == "end":
                     following = None
-                else:
-                    following = text(content)
             case Name(text="load"):
-                loads += [(_register(reg), *bounds(span)) for reg, span in mapping(content).pairs]
+                for register, span in mapping(content).pairs:
+                    loads.append((_register(register), *bounds(span)))
             case Name(text="counter"):
                 counter = _counter(content)
             case Invocation(name="checksum"):
@@ -283,17 +291,28 @@ def _row(
                 target = names.slice(key, 0)
                 deposits.append(Deposit(content.value << target.low, target))
             case _:
-                raise refusal(key.line, f"the parser's '{_shown(key)}' is not supported")
+                raise refusal(key.line, f"the parser's '{label(key)}' is not supported")
     return Row(
-        line, value, mask, value_set, tuple(extracts), tuple(deposits), tuple(checksums), counter, tuple(loads), shift,
-        following,
-    )  # fmt: skip
+        line=line,
+        value=value,
+        mask=mask,
+        value_set=value_set,
+        extracts=tuple(extracts),
+        deposits=tuple(deposits),
+        checksums=tuple(checksums),
+        counter=counter,
+        loads=tuple(loads),
+        shift=shift,
+        following=following,
+    )
 
 
 def _counter(node: Term) -> CounterLoad | int:
-    if isinstance(node, Invocation) and node.name in ("inc", "increment", "dec", "decrement"):
-        amount = number(node.args[0])
-        return amount if node.name.startswith("inc") else -amount
+    if isinstance(node, Invocation):
+        if node.name in ("inc", "increment"):
+            return number(node.args[0])
+        if node.name in ("dec", "decrement"):
+            return -number(node.args[0])
     body = mapping(node)
     source = body.get("src")
     if source is None:
@@ -302,48 +321,47 @@ def _counter(node: Term) -> CounterLoad | int:
     register, _, half = name.partition("_")
     if register not in _REGISTERS:
         raise refusal(source.line, f"the counter cannot be loaded from '{name}'")
-    return CounterLoad(
-        register,
-        half == "hi",
-        number(body.get("add"), 0),
-        number(body.get("rotate"), 0),
-        number(body.get("mask"), 0xFF),
-        number(body.get("max"), 0xFF),
-    )
+    constant = number(body.get("add"), 0)
+    rotate = number(body.get("rotate"), 0)
+    mask = number(body.get("mask"), 0xFF)
+    maximum = number(body.get("max"), 0xFF)
+    return CounterLoad(register, half == "hi", constant, rotate, mask, maximum)
 
 
 def _places(mask: Term | None) -> tuple[int, ...]:
-    """Return the bytes of a mask, each once: p4c lists a byte for every field that has bits of
-    it.
+    """Return the bytes of a mask, each once.
+
+    p4c lists a byte for every field that has bits of it.
     """
-    found: set[int] = set()
+    places: set[int] = set()
     for span in items(mask):
         low, high = bounds(span)
-        found.update(range(low, high + 1))
-    return tuple(sorted(found))
+        places.update(range(low, high + 1))
+    return tuple(sorted(places))
 
 
-def _checksum(unit: int, body: Mapping, names: FieldNames) -> ChecksumStep:
+def _checksum(
+    unit: int,
+    body: Mapping,
+    names: FieldNames,
+) -> ChecksumStep:
     kind = body.get("type")
     if kind is None or text(kind) not in ("VERIFY", "RESIDUAL"):
         raise refusal(body.line, "only VERIFY and RESIDUAL checksums are supported")
-    target = body.get("dest")
-    return ChecksumStep(
-        unit,
-        text(kind) == "VERIFY",
-        _places(body.get("mask")),
-        number(body.get("swap"), 0),
-        bool(number(body.get("start"), 0)),
-        bool(number(body.get("end"), 0)),
-        number(body.get("end_pos"), 0),
-        None if target is None else names.slice(target, 0),
-    )
+    verify = text(kind) == "VERIFY"
+    places = _places(body.get("mask"))
+    swap = number(body.get("swap"), 0)
+    start = bool(number(body.get("start"), 0))
+    end = bool(number(body.get("end"), 0))
+    end_position = number(body.get("end_pos"), 0)
+    dest = body.get("dest")
+    target = None if dest is None else names.slice(dest, 0)
+    return ChecksumStep(unit, verify, places, swap, start, end, end_position, target)
 
 
 @dataclass(slots=True)
 class ParsedPacket:
-    """A parsed packet: its vector, the containers that are valid (a bit each) and the number of
-    bytes consumed.
+    """A parsed packet: its vector, its valid containers (a bit each) and the bytes consumed.
 
     ``errors`` are the bits of ``parser_err``.
     """
@@ -352,6 +370,10 @@ class ParsedPacket:
     valid: int
     consumed: int
     errors: int
+
+
+_Move = tuple[int, int, int, int, int]
+"""An extraction as (first byte, end, container, lowest bit, mask of the bits that stay)."""
 
 
 class PhvParser:
@@ -363,19 +385,19 @@ class PhvParser:
     def __init__(self, spec: ParserSpec) -> None:
         self.spec = spec
         self.value_sets: dict[str, list[tuple[int, int]]] = {name: [] for name in spec.value_sets}
-        self._moves = {
-            row.line: (
-                tuple([_move(extract, spec.ored) for extract in row.extracts]),
-                sum({1 << extract.target.container for extract in row.extracts}),
-            )
-            for state in spec.states.values()
-            for row in state.rows
-        }
-        self._zero_valid = sum(1 << container for container in set(spec.zeroed))
+        self._moves: dict[int, tuple[tuple[_Move, ...], int]] = {}
+        """What each row extracts and the containers that it writes, a bit each, by its line."""
+        for state in spec.states.values():
+            for row in state.rows:
+                moves = [_move(extract, spec.ored) for extract in row.extracts]
+                written = _bits(extract.target.container for extract in row.extracts)
+                self._moves[row.line] = tuple(moves), written
+        self._zero_valid = _bits(spec.zeroed)
 
     def parse(self, data: bytes, mapped: bytes = bytes(32)) -> ParsedPacket:
-        """Parse ``data``, which begins with the intrinsic metadata. ``mapped`` are the bytes 32 to
-        63 of the buffer.
+        """Parse ``data``, which begins with the intrinsic metadata.
+
+        ``mapped`` are the bytes 32 to 63 of the buffer.
 
         A packet that ends within a header keeps what was extracted before, and the vector shows the
         parser's error.
@@ -386,7 +408,7 @@ class PhvParser:
         registers = {"half": 0, "byte0": 0, "byte1": 0}
         sums: dict[int, int] = {}
         residuals: list[tuple[Slice, int, int]] = []
-        counter = at = errors = 0
+        counter = position = errors = 0
         name: str | None = spec.start
         size = len(data)
         for _ in range(_STEPS):
@@ -397,21 +419,24 @@ class PhvParser:
             if row is None:
                 errors |= NO_MATCH
                 break
+
             short = False
             moves, written = self._moves[row.line]
             for first, end, place, low, kept in moves:
                 if first >= _MAPPED:
                     value = int.from_bytes(mapped[first - _MAPPED : end - _MAPPED], "big")
-                elif at + end > size:
+                elif position + end > size:
                     short = True
                     continue
                 else:
-                    value = int.from_bytes(data[at + first : at + end], "big")
+                    value = int.from_bytes(data[position + first : position + end], "big")
                 vector[place] = vector[place] & kept | value << low
             valid |= written
-            if short or at + row.shift > size:
+            if short or position + row.shift > size:
+                # The rest of the row counts only if its header is complete.
                 errors |= PARTIAL_HEADER
                 break
+
             for deposit in row.deposits:
                 place = deposit.target.container
                 if place in spec.ored:
@@ -420,29 +445,39 @@ class PhvParser:
                     vector[place] = _merged(vector, deposit.target, deposit.value)
                 valid |= 1 << place
             for step in row.checksums:
-                total = sums[step.unit] = _summed(step, data, at, sums)
+                total = _summed(step, data, position, sums)
+                sums[step.unit] = total
                 if step.end and step.target is not None:
                     valid |= 1 << step.target.container
                     if step.verify:
                         _put(vector, step.target, int(total != 0xFFFF))
                     else:
-                        residuals.append((step.target, total, at + step.end_position + 1))
+                        residuals.append((step.target, total, position + step.end_position + 1))
             for register, first, last in row.loads:
-                registers[register] = int.from_bytes(
-                    data[at + first : at + last + 1].ljust(last - first + 1, b"\0"), "big"
-                )
+                loaded = data[position + first : position + last + 1]
+                # Beyond the packet's end a register gets zeros.
+                loaded = loaded.ljust(last - first + 1, b"\0")
+                registers[register] = int.from_bytes(loaded, "big")
             if row.counter is not None:
                 counter = _counted(row.counter, counter, registers)
-            at += row.shift
+            position += row.shift
             name = row.following
+
+        # A residual needs to know where the parsed bytes end, which only the last state says.
         for target, total, end in residuals:
-            _put(vector, target, ~folded(total + words_sum(data[end:at])) & 0xFFFF)
+            summed = folded(total + words_sum(data[end:position]))
+            _put(vector, target, ~summed & 0xFFFF)
         if spec.error is not None:
             _put(vector, spec.error, errors)
             valid |= 1 << spec.error.container
-        return ParsedPacket(vector, valid, min(at, size), errors)
+        return ParsedPacket(vector, valid, min(position, size), errors)
 
-    def _match(self, state: TcamState, registers: dict[str, int], counter: int) -> Row | None:
+    def _match(
+        self,
+        state: TcamState,
+        registers: dict[str, int],
+        counter: int,
+    ) -> Row | None:
         key = 0
         for register in state.registers:
             if register == "ctr_zero":
@@ -453,29 +488,40 @@ class PhvParser:
                 key = key << 8 * _REGISTERS[register] | registers[register]
         for row in state.rows:
             if row.value_set is not None:
-                if any(
-                    key & mask == value & mask for value, mask in self.value_sets[row.value_set]
-                ):
-                    return row
+                for value, mask in self.value_sets[row.value_set]:
+                    if key & mask == value & mask:
+                        return row
             elif key & row.mask == row.value:
                 return row
         return None
 
 
-def _summed(step: ChecksumStep, data: bytes, at: int, sums: dict[int, int]) -> int:
+def _bits(containers: Iterable[int]) -> int:
+    """Return a number with the bit of each container set."""
+    bits = 0
+    for container in containers:
+        bits |= 1 << container
+    return bits
+
+
+def _summed(
+    step: ChecksumStep,
+    data: bytes,
+    position: int,
+    sums: dict[int, int],
+) -> int:
     """Return the sum of a checksum unit after one more step."""
     total = 0 if step.start else sums.get(step.unit, 0)
     for place in step.places:
-        byte = data[at + place] if at + place < len(data) else 0
-        is_high = (place % 2 == 0) != bool(step.swap >> place // 2 & 1)
+        index = position + place
+        byte = data[index] if index < len(data) else 0
+        is_swapped = bool(step.swap >> place // 2 & 1)
+        is_high = (place % 2 == 0) != is_swapped
         total += byte << 8 if is_high else byte
     return folded(total)
 
 
-def _move(extract: ByteMove, ored: frozenset[int]) -> tuple[int, int, int, int, int]:
-    """Return (first byte, end, container, lowest bit, mask of the bits that stay) of an
-    extraction.
-    """
+def _move(extract: ByteMove, ored: frozenset[int]) -> _Move:
     target = extract.target
     if target.container in ored:
         kept = -1
@@ -495,20 +541,32 @@ def words_sum(data: bytes) -> int:
     """Return the sum of 16-bit words, the last one filled with zeros."""
     if len(data) % 2:
         data += b"\0"
-    return sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
+    return sum(word for (word,) in struct.iter_unpack(">H", data))
 
 
-def _put(vector: Vector, target: Slice, value: int) -> None:
+def _put(
+    vector: Vector,
+    target: Slice,
+    value: int,
+) -> None:
     """Write a slice."""
     vector[target.container] = _merged(vector, target, value << target.low)
 
 
-def _merged(vector: Vector, target: Slice, value: int) -> int:
+def _merged(
+    vector: Vector,
+    target: Slice,
+    value: int,
+) -> int:
     mask = target.mask << target.low
     return vector[target.container] & ~mask | value & mask
 
 
-def _counted(step: CounterLoad | int, counter: int, registers: dict[str, int]) -> int:
+def _counted(
+    step: CounterLoad | int,
+    counter: int,
+    registers: dict[str, int],
+) -> int:
     if isinstance(step, int):
         return counter + step
     if step.source is None:

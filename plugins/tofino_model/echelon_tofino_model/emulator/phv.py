@@ -1,5 +1,4 @@
-"""The packet header vector (PHV): its containers, and the names that the assembly gives to slices
-of them.
+"""The packet header vector (PHV): containers, and the assembly's names for slices of them.
 
 At run time a vector is a list of integers, one per container. The validity of Tofino 1's containers
 is kept apart from it, as one integer with a bit per container.
@@ -48,6 +47,9 @@ CONTAINERS = 336
 _CONTAINER = re.compile(r"(TW|TB|TH|W|B|H)([0-9]+)")
 
 
+_SPAN = re.compile(r"([0-9]+)-([0-9]+)")
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """The bits ``low`` to ``high``, both included, of a container that is ``size`` bits wide."""
@@ -70,7 +72,12 @@ class Slice:
     def is_whole(self) -> bool:
         return self.width == self.size
 
-    def part(self, low: int, high: int, line: int) -> Slice:
+    def part(
+        self,
+        low: int,
+        high: int,
+        line: int,
+    ) -> Slice:
         """Return the bits ``low`` to ``high`` of this slice; refuse bits beyond its end."""
         if not 0 <= low <= high < self.width:
             raise refusal(line, f"bits {low}..{high} are not in a field of {self.width} bits")
@@ -90,11 +97,11 @@ class Slice:
 
 def container(name: str) -> Slice | None:
     """Return a whole container by its name, such as ``W3`` or ``TB0``; None for another name."""
-    found = _CONTAINER.fullmatch(name)
-    if found is None:
+    parts = _CONTAINER.fullmatch(name)
+    if parts is None:
         return None
-    first, count, size = _GROUPS[found[1]]
-    number = int(found[2])
+    first, count, size = _GROUPS[parts[1]]
+    number = int(parts[2])
     if number < count:
         return Slice(first + number, size, 0, size - 1)
     return None
@@ -134,31 +141,25 @@ class FieldNames:
 
     def slice(self, node: Term, stage: int) -> Slice:
         """Return the slice that ``node`` names in ``stage``; refuse an unknown name."""
-        found = self.find(node, stage)
-        if found is None:
-            if isinstance(node, Invocation):
-                name = node.name
-            else:
-                name = text(node)
+        place = self.find(node, stage)
+        if place is None:
+            name = node.name if isinstance(node, Invocation) else text(node)
             raise refusal(
                 node.line, f"'{name}' is not a field of the packet header vector in stage {stage}"
             )
-        return found
+        return place
 
     def find(self, node: Term, stage: int) -> Slice | None:
         """Return the slice that ``node`` names in ``stage``, None if it names no field."""
-        if (
-            isinstance(node, Invocation)
-            and len(node.args) == 1
-            and not isinstance(node.args[0], Name | Invocation)
-        ):
-            whole = self.named(node.name, stage)
-            if whole is None:
-                return None
-            return whole.part(*bounds(node.args[0]), node.line)
         if isinstance(node, Name):
             return self.named(node.text, stage)
-        return None
+        if not isinstance(node, Invocation) or len(node.args) != 1:
+            return None
+        span = node.args[0]
+        field = self.named(node.name, stage)
+        if field is None or isinstance(span, Name | Invocation):
+            return None
+        return field.part(*bounds(span), node.line)
 
     def named(self, name: str, stage: int) -> Slice | None:
         """Return the slice of the name itself."""
@@ -166,34 +167,40 @@ class FieldNames:
         if places is None:
             return container(name)
         for place in places:
+            # A field may have another place in later stages.
             if place.first <= stage <= place.last:
                 return place.slice
         return None
 
     def parts(self, field: str, stage: int) -> list[tuple[int, Slice]]:
-        """Return the slices of a field that may be split, each with the position of its lowest bit
-        in the field.
+        """Return the slices of a field, each with the position of its lowest bit in the field.
 
         A part's name is the field's with the range of its bits: ``hdr.ipv6.src.32-63``.
         """
-        whole = self.named(field, stage)
-        if whole is not None:
-            return [(0, whole)]
-        found = []
+        undivided = self.named(field, stage)
+        if undivided is not None:
+            return [(0, undivided)]
+        parts = []
         prefix = f"{field}."
         for name in self._places:
-            if name.startswith(prefix):
-                span = re.fullmatch(r"([0-9]+)-([0-9]+)", name[len(prefix) :])
-                place = self.named(name, stage) if span else None
-                if span is not None and place is not None:
-                    found.append((int(span[1]), place))
-        return sorted(found, key=lambda part: part[0])
+            if not name.startswith(prefix):
+                continue
+            span = _SPAN.fullmatch(name.removeprefix(prefix))
+            place = self.named(name, stage)
+            if span is not None and place is not None:
+                parts.append((int(span[1]), place))
+        return sorted(parts, key=lambda part: part[0])
 
     def field_reader(
-        self, field: str, low: int, width: int, stage: int, line: int, mask: int | None = None
+        self,
+        field: str,
+        low: int,
+        width: int,
+        stage: int,
+        line: int,
+        mask: int | None = None,
     ) -> Read:
-        """Return a function that reads ``width`` bits of a field from bit ``low``, wherever its
-        parts are.
+        """Return a function that reads ``width`` bits of a field from bit ``low``.
 
         Bits outside ``mask`` need not have a place.
         """
@@ -203,26 +210,31 @@ class FieldNames:
             first = max(start, low)
             last = min(start + part.width, low + width) - 1
             if first <= last:
-                reads.append((part.part(first - start, last - start, line).reader(), first - low))
-                covered += last - first + 1
-        if covered != width and (mask is None or covered < mask.bit_count()):
+                needed = part.part(first - start, last - start, line)
+                reads.append((needed.reader(), first - low))
+                covered += needed.width
+        required = width if mask is None else min(width, mask.bit_count())
+        if covered < required:
+            end = low + width - 1
             raise refusal(
-                line,
-                f"the field '{field}' has no place for all of its bits {low}..{low + width - 1}",
+                line, f"the field '{field}' has no place for all of its bits {low}..{end}"
             )
         return joined(reads)
 
 
 def joined(reads: list[tuple[Read, int]]) -> Read:
     """Return a function that reads several slices into one number, each at its own bit."""
+    if not reads:
+        return lambda _vector: 0
+    # Most keys have one slice or two: these need no loop.
     if len(reads) == 1:
         read, shift = reads[0]
         if shift == 0:
             return read
         return lambda vector: read(vector) << shift
     if len(reads) == 2:
-        (first, one), (second, two) = reads
-        return lambda vector: first(vector) << one | second(vector) << two
+        (first, first_bit), (second, second_bit) = reads
+        return lambda vector: first(vector) << first_bit | second(vector) << second_bit
     parts = tuple(reads)
 
     def read_all(vector: Vector) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from echelon_tofino_model.emulator.deparser import Report, field_value, packed
+from echelon_tofino_model.emulator.deparser import PhvDeparser, Report, field_value, packed
 from echelon_tofino_model.emulator.intrinsic import (
     CELL_BYTES,
     Passage,
@@ -88,20 +88,25 @@ class TofinoSwitch:
     def stats(self) -> Stats:
         """Return what the switch has counted."""
         packets_in, packets_out = self.packet_counts
-        overruns = {
-            name: m.register.overruns
-            for name, m in self.program.registers.items()
-            if m.register.overruns
-        }
+        overruns = {}
+        for name, memory in self.program.registers.items():
+            if memory.register.overruns:
+                overruns[name] = memory.register.overruns
         return Stats(packets_in, packets_out, dict(self._dropped), {}, overruns)
 
     def discard(self, reason: str) -> None:
         """Count a dropped packet."""
         self._dropped[reason] = self._dropped.get(reason, 0) + 1
 
-    def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
-        """Return (port, packet) of everything that leaves in consequence of a packet, as if no
-        queue ever filled.
+    def process(
+        self,
+        port: int,
+        data: bytes,
+        now_ns: int,
+    ) -> list[tuple[int, bytes]]:
+        """Return (port, packet) of everything that leaves in consequence of a packet.
+
+        No queue ever fills here.
         """
         waiting: Sequence[Queued] = self.ingress(port, data, now_ns)
         sent: list[tuple[int, bytes]] = []
@@ -120,7 +125,12 @@ class TofinoSwitch:
 
     # -- ingress -----------------------------------------------------------------------------------
 
-    def ingress(self, port: int, data: bytes, now_ns: int) -> list[Queued]:
+    def ingress(
+        self,
+        port: int,
+        data: bytes,
+        now_ns: int,
+    ) -> list[Queued]:
         """Run ingress for a packet that arrived on ``port``.
 
         Return what the traffic manager is to queue.
@@ -129,7 +139,12 @@ class TofinoSwitch:
         return self._ingress(port, data, now_ns, None, 0)
 
     def _ingress(
-        self, port: int, data: bytes, now_ns: int, resubmitted: bytes | None, depth: int
+        self,
+        port: int,
+        data: bytes,
+        now_ns: int,
+        resubmitted: bytes | None,
+        depth: int,
     ) -> list[Queued]:
         program = self.program
         if resubmitted is not None:
@@ -139,72 +154,71 @@ class TofinoSwitch:
         else:
             second = bytes(_PORT_METADATA_BYTES)
         head = ingress_bytes(port, now_ns, is_resubmitted=resubmitted is not None) + second
+
         parsed = self._run(program.ingress, head + data, now_ns, len(data) + _FCS_BYTES)
         if parsed is None:
             self.discard("ingress parser error")
             return []
         run, rest = parsed
-        vector = run.after
-        valid = run.valid
         deparser = program.ingress.deparser
-
-        def param(name: str) -> int:
-            return deparser.param(name, vector, valid) or 0
-
-        drop = param("drop_ctl")
+        drop = deparser.param("drop_ctl", run.after, run.valid) or 0
         self._learn(run, now_ns)
-        if (
-            not drop & _DROP_UNICAST
-            and (again := self._chosen(program.ingress, "resubmit", run)) is not None
-        ):
-            if depth >= RESUBMIT_LIMIT:
-                self.discard("resubmitted too often")
-                return []
-            extra = packed(again.sources, vector)[:_RESUBMIT_BYTES].ljust(_RESUBMIT_BYTES, b"\0")
-            return self._ingress(port, data, now_ns, extra, depth + 1)
-        queued: list[Queued] = []
-        qid = param("qid")
-        queue_nr = self.queue_nr
-        packet: bytes | None = None
         if not drop & _DROP_UNICAST:
-            copies = [
-                copy
-                for name in ("egress_multicast_group_0", "egress_multicast_group_1")
-                if (group := deparser.param(name, vector, valid))
-                for copy in self.multicast_groups.get(group, ())
-            ]
-            unicast = deparser.param("egress_unicast_port", vector, valid)
-            if copies or unicast is not None:
-                packet = deparser.emit(vector, rest)
-            bypass = bool(param("bypss_egr"))
-            if unicast is not None and packet is not None:
-                queued.append(
-                    _queued(
-                        unicast,
-                        queue_nr(unicast, qid),
-                        _Waiting(packet, param("rid"), False, bypass),
-                    )
-                )
-            for place, (to, rid) in enumerate(copies):
-                if packet is not None:
-                    queued.append(
-                        _queued(to, queue_nr(to, qid), _Waiting(packet, rid, place == 0, bypass))
-                    )
-        if not drop & _DROP_COPY and param("copy_to_cpu") and self.cpu_port is not None:
-            if packet is None:
-                packet = deparser.emit(vector, rest)
-            else:
-                packet = packet
-            queued.append(
-                _queued(
-                    self.cpu_port, queue_nr(self.cpu_port, qid), _Waiting(packet, 0, False, False)
-                )
-            )
+            resubmission = self._chosen(program.ingress, "resubmit", run)
+            if resubmission is not None:
+                if depth >= RESUBMIT_LIMIT:
+                    self.discard("resubmitted too often")
+                    return []
+                # The packet comes back with what the program packs in place of the port metadata.
+                extra = packed(resubmission.sources, run.after)[:_RESUBMIT_BYTES]
+                extra = extra.ljust(_RESUBMIT_BYTES, b"\0")
+                return self._ingress(port, data, now_ns, extra, depth + 1)
+
+        destinations = self._destinations(deparser, run, drop)
+        queued: list[Queued] = []
+        if destinations:
+            packet = deparser.emit(run.after, rest)
+            qid = deparser.param("qid", run.after, run.valid) or 0
+            for port_out, rid, is_first_copy, bypasses_egress in destinations:
+                waiting = _Waiting(packet, rid, is_first_copy, bypasses_egress)
+                queued.append(_queued(port_out, self.queue_nr(port_out, qid), waiting))
         if not drop & _DROP_MIRROR:
             queued += self._mirrored(program.ingress, run, data)
         if not queued:
             self.discard("dropped by the program" if drop & _DROP_UNICAST else "no egress port")
         return queued
+
+    def _destinations(
+        self,
+        deparser: PhvDeparser,
+        run: PacketRun,
+        drop: int,
+    ) -> list[tuple[int, int, bool, bool]]:
+        """Return the ways that a packet takes.
+
+        Each is (port, replication id, whether it is a first copy, whether egress is bypassed).
+        """
+
+        def param(name: str) -> int | None:
+            return deparser.param(name, run.after, run.valid)
+
+        destinations: list[tuple[int, int, bool, bool]] = []
+        if not drop & _DROP_UNICAST:
+            bypasses_egress = bool(param("bypss_egr"))
+            unicast = param("egress_unicast_port")
+            if unicast is not None:
+                destinations.append((unicast, param("rid") or 0, False, bypasses_egress))
+            is_first_copy = True
+            for name in ("egress_multicast_group_0", "egress_multicast_group_1"):
+                group = param(name) or 0
+                # Group 0 stands for none.
+                copies = self.multicast_groups.get(group, ()) if group else ()
+                for port, rid in copies:
+                    destinations.append((port, rid, is_first_copy, bypasses_egress))
+                    is_first_copy = False
+        if not drop & _DROP_COPY and self.cpu_port is not None and param("copy_to_cpu"):
+            destinations.append((self.cpu_port, 0, False, False))
+        return destinations
 
     # -- egress ------------------------------------------------------------------------------------
 
@@ -228,20 +242,21 @@ class TofinoSwitch:
         if not waiting.bypasses_egress:
             cells = -(-len(data) // CELL_BYTES)
             passage = Passage(
-                port,
-                queued.queue,
-                enq_qdepth_pkts * cells,
-                enqueued_ns,
-                deq_qdepth_pkts * cells,
-                now_ns,
-                waiting.rid,
-                waiting.is_first_copy,
-                len(data) + _FCS_BYTES,
+                port=port,
+                queue=queued.queue,
+                enq_qdepth_cells=enq_qdepth_pkts * cells,
+                enq_ns=enqueued_ns,
+                deq_qdepth_cells=deq_qdepth_pkts * cells,
+                deq_ns=now_ns,
+                rid=waiting.rid,
+                is_first_copy=waiting.is_first_copy,
+                length_bytes=len(data) + _FCS_BYTES,
             )
             gress = self.program.egress
             head = egress_bytes(passage)
             if not gress.parser.spec.has_all_metadata:
                 head = head[:_PORT_BYTES]
+
             parsed = self._run(gress, head + data, now_ns, len(data) + _FCS_BYTES)
             if parsed is None:
                 self.discard("egress parser error")
@@ -264,7 +279,11 @@ class TofinoSwitch:
     # -- parts -------------------------------------------------------------------------------------
 
     def _run(
-        self, gress: Gress, data: bytes, now_ns: int, length_bytes: int
+        self,
+        gress: Gress,
+        data: bytes,
+        now_ns: int,
+        length_bytes: int,
     ) -> tuple[PacketRun, bytes] | None:
         """Parse a packet and run the stages. Return None if the parser drops it.
 
@@ -280,7 +299,11 @@ class TofinoSwitch:
         return run, data[parsed.consumed :]
 
     @staticmethod
-    def _chosen(gress: Gress, kind: str, run: PacketRun) -> Report | None:
+    def _chosen(
+        gress: Gress,
+        kind: str,
+        run: PacketRun,
+    ) -> Report | None:
         reports = gress.deparser.reports.get(kind)
         if reports is None:
             return None
@@ -296,27 +319,31 @@ class TofinoSwitch:
             values[field.name] = values.get(field.name, 0) | field_value(field, data)
         self.on_digest(now_ns, report.name, values)
 
-    def _mirrored(self, gress: Gress, run: PacketRun, data: bytes) -> list[Queued]:
-        """Return the mirrored copy of a packet that asked for one, with the mirror's header before
-        it.
-        """
+    def _mirrored(
+        self,
+        gress: Gress,
+        run: PacketRun,
+        data: bytes,
+    ) -> list[Queued]:
+        """Return the mirrored copies of a packet that asked for them, behind the mirror's header."""
         report = self._chosen(gress, "mirror", run)
         if report is None or not report.sources:
             return []
+        # The first source is the number of the session, the others are the header.
         first = report.sources[0]
         number = run.after[first.container] >> first.low & first.mask
         session = self.clone_sessions.get(number)
         if session is None:
             return []
-        copy = (packed(report.sources[1:], run.after) + data)[: session.truncate_bytes]
-        return [
-            _queued(
-                port,
-                session.queue,
-                _Waiting(copy, rid, place == 0 and len(session.replicas) > 1, False),
-            )
-            for place, (port, rid) in enumerate(session.replicas)
-        ]
+        header = packed(report.sources[1:], run.after)
+        copy = (header + data)[: session.truncate_bytes]
+        queued = []
+        is_first_copy = len(session.replicas) > 1
+        for port, rid in session.replicas:
+            waiting = _Waiting(copy, rid, is_first_copy, False)
+            queued.append(_queued(port, session.queue, waiting))
+            is_first_copy = False
+        return queued
 
 
 def _first_eight(_port: int, qid: int) -> int:
@@ -324,5 +351,9 @@ def _first_eight(_port: int, qid: int) -> int:
     return qid % 8
 
 
-def _queued(port: int, queue: int, waiting: _Waiting) -> Queued:
+def _queued(
+    port: int,
+    queue: int,
+    waiting: _Waiting,
+) -> Queued:
     return Queued(port, queue, len(waiting.data), waiting)

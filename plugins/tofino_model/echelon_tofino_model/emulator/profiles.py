@@ -1,6 +1,4 @@
-"""Action profiles and selectors: members that entries of a table share, and groups of which a hash
-chooses one.
-"""
+"""Action profiles, whose members entries share, and selectors, which choose by a hash."""
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ from echelon_tofino_model.emulator.tables import (
     Pack,
     TableEntry,
     checked_args,
+    packed_data,
     stand_alone,
 )
 from softswitch.errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
@@ -32,7 +31,12 @@ class Profile:
     Methods raise a :class:`~softswitch.errors.TableError` with the profile and the reason.
     """
 
-    def __init__(self, name: str, actions: Sequence[ActionSpec], size: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        actions: Sequence[ActionSpec],
+        size: int,
+    ) -> None:
         self.name = name
         self.actions = {action.name: action for action in actions}
         self.size = size
@@ -43,7 +47,12 @@ class Profile:
         self.packers: dict[str, Mapping[str, Pack]] = {}
 
     def set_member(
-        self, number: int, action: str, args: Mapping[str, int], *, is_new: bool = True
+        self,
+        number: int,
+        action: str,
+        args: Mapping[str, int],
+        *,
+        is_new: bool = True,
     ) -> None:
         """Add or change a member."""
         if is_new and number in self.members:
@@ -57,16 +66,11 @@ class Profile:
         if action not in self.actions:
             raise BadEntry(f"action profile '{self.name}': there is no action '{action}'")
         values = checked_args(f"action profile '{self.name}'", self.actions[action], args)
-        before = self.members.get(number)
-        if before is None:
-            member = stand_alone(action, values)
-        else:
-            member = before
+        # A member stays the object that groups have among their active ones.
+        member = self.members.get(number) or stand_alone(action, values)
         member.action = action
         member.args = values
-        member.data = {
-            part: packs[action](member) for part, packs in self.packers.items() if action in packs
-        }
+        member.data = packed_data(member, self.packers)
         self.members[number] = member
 
     def member(self, number: int) -> TableEntry:
@@ -86,12 +90,12 @@ class Profile:
     def set_group(self, number: int, members: Sequence[tuple[int, bool]]) -> None:
         """Add or change a group of (member, whether it is active)."""
         active = tuple([self.member(member) for member, is_active in members if is_active])
-        found = self.groups.get(number)
-        if found is None:
+        group = self.groups.get(number)
+        if group is None:
             self.groups[number] = MemberGroup(tuple(members), active)
         else:
-            found.members = tuple(members)
-            found.active = active
+            group.members = tuple(members)
+            group.active = active
 
     def group(self, number: int) -> MemberGroup:
         """Return a group."""
@@ -109,24 +113,23 @@ class Profile:
     def repack(self) -> None:
         """Pack the data of every member again, after a table was added to `packers`."""
         for member in self.members.values():
-            packs = self.packers.items()
-            member.data = {
-                part: of_part[member.action](member)
-                for part, of_part in packs
-                if member.action in of_part
-            }
+            member.data = packed_data(member, self.packers)
 
-    def chosen(self, entry: TableEntry, read: Read | None, vector: Vector) -> TableEntry | None:
+    def chosen(
+        self,
+        entry: TableEntry,
+        read: Read | None,
+        vector: Vector,
+    ) -> TableEntry | None:
         """Return the member that an entry leads to; None if its group has no active member.
 
         The hash is reduced modulo the number of active members.
         """
         if entry.member is not None:
             return self.members.get(entry.member)
-        if entry.group is None:
-            group = None
-        else:
-            group = self.groups.get(entry.group)
+        group = None if entry.group is None else self.groups.get(entry.group)
         if group is None or not group.active:
             return None
-        return group.active[0 if read is None else read(vector) % len(group.active)]
+        if read is None:
+            return group.active[0]
+        return group.active[read(vector) % len(group.active)]

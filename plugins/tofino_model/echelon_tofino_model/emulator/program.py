@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from echelon_tofino_model.emulator.assembly import (
     Name,
@@ -68,15 +69,13 @@ def load_assembly(source: str | bytes, name: str = "program.bfa") -> TofinoProgr
     malformed or needs something that this switch does not execute.
     """
     try:
-        if isinstance(source, str):
-            decoded = source
-        else:
-            decoded = source.decode()
-        return _load(read_sections(decoded), name)
+        if isinstance(source, bytes):
+            source = source.decode()
+        return _load(read_sections(source), name)
     except UnicodeDecodeError:
         raise ProgramError(name, "this is not a text file") from None
     except ProgramError as error:
-        raise ProgramError(f"{name}, {error.place}", error.what) from None
+        raise ProgramError(f"{name}, {error.place}", error.reason) from None
 
 
 def _load(sections: tuple[Section, ...], name: str) -> TofinoProgram:
@@ -119,31 +118,35 @@ def _load(sections: tuple[Section, ...], name: str) -> TofinoProgram:
                 pass
             case _:
                 raise refusal(section.line, f"the section '{section.name}' is not supported")
-    both = []
+    gresses = {}
     for direction in _DIRECTIONS:
         if direction not in parsers or direction not in deparsers:
             raise ProgramError("end of the file", f"there is no {direction} parser or deparser")
-        both.append(Gress(parsers[direction], loaders[direction].finish(), deparsers[direction]))
-    memories = loaded.memories
+        mau = loaders[direction].finish()
+        gresses[direction] = Gress(parsers[direction], mau, deparsers[direction])
     return TofinoProgram(
-        name,
-        both[0],
-        both[1],
-        loaded.tables,
-        {
-            label: memory
-            for label, memory in memories.items()
-            if isinstance(memory, AttachedCounter)
-        },
-        {label: memory for label, memory in memories.items() if isinstance(memory, AttachedMeter)},
-        {
-            label: memory
-            for label, memory in memories.items()
-            if isinstance(memory, AttachedRegister)
-        },
-        loaded.profiles,
-        loaded.port_metadata,
+        name=name,
+        ingress=gresses["ingress"],
+        egress=gresses["egress"],
+        tables=loaded.tables,
+        counters=_memories(loaded, AttachedCounter),
+        meters=_memories(loaded, AttachedMeter),
+        registers=_memories(loaded, AttachedRegister),
+        profiles=loaded.profiles,
+        port_metadata=loaded.port_metadata,
     )
+
+
+_Memory = TypeVar("_Memory", AttachedCounter, AttachedMeter, AttachedRegister)
+
+
+def _memories(loaded: Loaded, kind: type[_Memory]) -> dict[str, _Memory]:
+    """Return the memories of one kind by name."""
+    memories = {}
+    for name, memory in loaded.memories.items():
+        if isinstance(memory, kind):
+            memories[name] = memory
+    return memories
 
 
 def _check_target(section: Section) -> None:

@@ -1,10 +1,8 @@
-"""The match-action stages: tables that match, run actions and name the next table, until none is
-left.
-"""
+"""The match-action stages, whose tables run actions and name the table that comes next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from echelon_tofino_model.emulator.actions import StageAction, load_actions
@@ -24,7 +22,7 @@ from echelon_tofino_model.emulator.assembly import Mapping as Pairs
 from echelon_tofino_model.emulator.attached import Attached, load_attached
 from echelon_tofino_model.emulator.data import name_of
 from echelon_tofino_model.emulator.gateways import Gateway, load_gateway, target
-from echelon_tofino_model.emulator.hashing import HashGroups, load_units
+from echelon_tofino_model.emulator.hashing import HashGroups, HashUnit, load_units
 from echelon_tofino_model.emulator.phv import FieldNames, Read, Vector
 from echelon_tofino_model.emulator.profiles import Profile
 from echelon_tofino_model.emulator.run import PacketRun
@@ -39,6 +37,9 @@ _PROFILE_SIZE = 1024
 """The members of an action profile whose actions have no data, for which the assembly gives no
 size.
 """
+
+_PORTS = 288
+"""The ports of a Tofino 1's four pipes, each with its port metadata."""
 
 _FAIR_BITS, _RESILIENT_BITS = 14, 51
 """The bits of the hash that choose a member, by the selector's mode."""
@@ -108,28 +109,37 @@ class StageTable:
     stage: int
     number: int
     line: int
-    gateway: Gateway | None
-    table: MatchTable | None
-    search: Callable[[Vector], TableEntry | None] | None
-    actions: Mapping[str, StageAction]
-    always_inhibited: bool
+    gateway: Gateway | None = None
+    table: MatchTable | None = None
+    search: Callable[[Vector], TableEntry | None] | None = None
+    actions: Mapping[str, StageAction] = field(default_factory=dict)
+    always_inhibited: bool = False
     """Whether the action runs when the gateway inhibits the table, not when it lets it run
     (`hash_action`).
     """
-    hits: tuple[str | None, ...]
-    miss: str | None
+    hits: tuple[str | None, ...] = ()
+    miss: str | None = None
     profile: Profile | None = None
     select: Read | None = None
     """The hash that chooses a member of a group."""
     is_last_part: bool = True
     """Whether no later stage continues this table. Only the last part runs the default action."""
 
+    def next_tables(self) -> Iterator[str]:
+        """Yield the name of each table that may come next."""
+        names = [*self.hits, self.miss]
+        if self.gateway is not None:
+            names += [row.verdict.following for row in self.gateway.rows]
+            names.append(self.gateway.miss.following)
+        for action in self.actions.values():
+            names += action.named_next
+        for name in names:
+            if name is not None:
+                yield name
+
     def run(self, run: PacketRun) -> str | None:
         """Run the table on a packet and return the next table."""
-        if self.gateway is None:
-            verdict = None
-        else:
-            verdict = self.gateway.decide(run.before)
+        verdict = None if self.gateway is None else self.gateway.decide(run.before)
         if verdict is not None and not verdict.runs_table:
             if self.always_inhibited or verdict.action is not None:
                 self._inhibited(run, verdict.action)
@@ -138,49 +148,55 @@ class StageTable:
             if self.gateway is None:
                 self._inhibited(run, None)
             return self.miss
-        if self.search is None:
-            entry = None
-        else:
-            entry = self.search(run.before)
+        entry = None if self.search is None else self.search(run.before)
         if entry is not None:
-            entry.hit_ns = run.now_ns
-            if self.profile is not None:
-                member = self.profile.chosen(entry, self.select, run.before)
-                if member is None:
-                    return self.hits[0] if self.hits else None
-                entry = member
-            action = self.actions[entry.action]
-            action.run(run, entry, self.label)
-            return action.following(self.hits)
-        if self.table is None or not self.is_last_part:
-            default = None
-        else:
-            default = self.table.default
-        if default is None:
+            return self._hit(run, entry)
+        if self.table is None or self.table.default is None or not self.is_last_part:
             return self.miss
+        default = self.table.default
         action = self.actions[default.action]
         action.run(run, default, self.label)
         return action.following_miss(self.hits, self.miss)
 
+    def _hit(self, run: PacketRun, entry: TableEntry) -> str | None:
+        """Run the action of an entry, or of its member, and return the next table."""
+        entry.hit_ns = run.now_ns
+        if self.profile is not None:
+            member = self.profile.chosen(entry, self.select, run.before)
+            if member is None:
+                return self.hits[0] if self.hits else None
+            entry = member
+        action = self.actions[entry.action]
+        action.run(run, entry, self.label)
+        return action.following(self.hits)
+
     def _inhibited(self, run: PacketRun, name: str | None) -> None:
-        """Run the action of an inhibited table: the entry that its key selects, or its only or
-        default action.
+        """Run the action of an inhibited table.
+
+        It is that of the entry that its key selects, or its only or default action.
         """
         assert self.table is not None
-        if self.search is None or name is not None:
-            entry = None
-        else:
+        entry = None
+        if self.search is not None and name is None:
             entry = self.search(run.before)
         entry = entry or self.table.default
         if name is not None and (entry is None or entry.action != name):
-            action = self.actions.get(name) or next(
-                a for a in self.actions.values() if a.name.endswith(f".{name}")
-            )
-            action.run(run, None, self.label)
+            self._action(name).run(run, None, self.label)
         elif entry is not None:
             self.actions[entry.action].run(run, entry, self.label)
         elif len(self.actions) == 1:
             next(iter(self.actions.values())).run(run, None, self.label)
+
+    def _action(self, name: str) -> StageAction:
+        """Return the action that a gateway names, with or without its control block."""
+        if name in self.actions:
+            return self.actions[name]
+        suffix = f".{name}"
+        return next(action for action in self.actions.values() if action.name.endswith(suffix))
+
+
+def _order(table: StageTable) -> tuple[int, int]:
+    return table.stage, table.number
 
 
 @dataclass(slots=True)
@@ -215,10 +231,13 @@ class PortMetadata:
 
     def data(self, port: int) -> bytes:
         """Return the eight bytes that follow the intrinsic metadata of a packet from ``port``."""
-        entry = next((e for e in self.table.entries() if e.key == (port,)), self.table.default)
+        matching = (entry for entry in self.table.entries() if entry.key == (port,))
+        entry = next(matching, self.table.default)
+        args = {} if entry is None else entry.args
         value = self.constant
         for name, (low, width) in self.places.items():
-            value |= (0 if entry is None else entry.args.get(name, 0) & (1 << width) - 1) << low
+            mask = (1 << width) - 1
+            value |= (args.get(name, 0) & mask) << low
         return value.to_bytes(8, "big")
 
 
@@ -230,6 +249,21 @@ class Loaded:
     memories: dict[str, Attached] = field(default_factory=dict)
     profiles: dict[str, Profile] = field(default_factory=dict)
     port_metadata: PortMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block of a stage: a table, or a memory or part that tables use."""
+
+    label: str
+    kind: str
+    stage: int
+    number: int
+    body: Pairs
+
+
+_Blocks = Mapping[str, _Block]
+"""The blocks of a stage by label."""
 
 
 class StageLoader:
@@ -244,103 +278,87 @@ class StageLoader:
         """Take one ``stage`` section. Sections come in the order of their stages."""
         stage = number(section.params[0])
         body = mapping(section.value)
-        blocks: dict[str, tuple[str, Pairs]] = {}
-        numbers: dict[str, int] = {}
+        blocks: dict[str, _Block] = {}
         for key, value in body.pairs:
             if isinstance(key, Name) and key.text in ("dependency", "error_mode"):
                 continue
             if not isinstance(key, Invocation) or not key.args:
-                raise refusal(
-                    key.line,
-                    f"'{text(key) if isinstance(key, Name) else 'this'}' is not supported in a"
-                    " stage",
-                )
+                name = text(key) if isinstance(key, Name) else "this"
+                raise refusal(key.line, f"'{name}' is not supported in a stage")
             label = text(key.args[0])
             content = mapping(value)
             if content.get("selection_table") is not None:
-                continue  # only the driver uses it, to change a selector's groups
-            blocks[label] = key.name, content
-            if len(key.args) > 1:
-                numbers[label] = number(key.args[1])
-        sizes = {
-            label: number(mapping(content.get("p4")).get("size"), 1)
-            for label, (kind, content) in blocks.items()
-            if kind in _MATCH_KINDS
-        }
+                # Only the driver uses it, to change a selector's groups.
+                continue
+            place = number(key.args[1]) if len(key.args) > 1 else 0
+            blocks[label] = _Block(label, key.name, stage, place, content)
+
+        # Actions name memories that may stand behind their tables in the file.
+        memories = self._attached(blocks)
+        for label, block in blocks.items():
+            line = block.body.line
+            if block.kind == "phase0_match":
+                self._phase0(label, block.body)
+            elif block.kind == "gateway":
+                gateway = load_gateway(block.body, self._names, stage)
+                self._tables[label] = StageTable(label, stage, block.number, line, gateway)
+            elif block.kind in _MATCH_KINDS:
+                self._match(block, blocks, memories)
+            elif block.kind not in _MEMORIES and block.kind not in _PARTS:
+                raise refusal(line - 1, f"a table of kind '{block.kind}' is not supported")
+
+    def _attached(self, blocks: _Blocks) -> dict[str, Attached]:
+        """Return the counters, meters and registers of a stage by label."""
+        sizes: dict[str, int] = {}
+        for label, block in blocks.items():
+            if block.kind in _MATCH_KINDS:
+                sizes[label] = number(mapping(block.body.get("p4")).get("size"), 1)
         memories: dict[str, Attached] = {}
-        for label, (kind, content) in blocks.items():
-            if kind in _MEMORIES:
-                memories[label] = load_attached(kind, label, content, self._names, stage, sizes)
-                self._loaded.memories[memories[label].name] = memories[label]
-        for label, (kind, content) in blocks.items():
-            if kind == "phase0_match":
-                self._phase0(label, content)
-            elif kind == "gateway":
-                gateway = load_gateway(content, self._names, stage)
-                self._add(
-                    StageTable(
-                        label,
-                        stage,
-                        numbers.get(label, 0),
-                        content.line,
-                        gateway,
-                        None,
-                        None,
-                        {},
-                        False,
-                        (),
-                        None,
-                    )
+        for label, block in blocks.items():
+            if block.kind in _MEMORIES:
+                memory = load_attached(
+                    block.kind, label, block.body, self._names, block.stage, sizes
                 )
-            elif kind in _MATCH_KINDS:
-                self._match(label, kind, stage, numbers.get(label, 0), content, blocks, memories)
-            elif kind not in _MEMORIES and kind not in _PARTS:
-                raise refusal(content.line - 1, f"a table of kind '{kind}' is not supported")
+                memories[label] = memory
+                self._loaded.memories[memory.name] = memory
+        return memories
 
     def finish(self) -> Mau:
         """Return the stages, after checking that every next table exists."""
+        last_parts: dict[int, StageTable] = {}
         for table in self._tables.values():
-            follows = [*table.hits, table.miss]
-            if table.gateway is not None:
-                follows += [row.verdict.following for row in table.gateway.rows] + [
-                    table.gateway.miss.following
-                ]
-            follows += [name for action in table.actions.values() for name in action.named_next]
-            for name in follows:
-                if name is not None and name not in self._tables:
-                    raise refusal(
-                        table.line,
-                        f"the table '{table.label}' goes on to '{name}', which does not exist",
-                    )
-                if name is not None and (self._tables[name].stage, self._tables[name].number) <= (
-                    table.stage,
-                    table.number,
-                ):
-                    raise refusal(table.line, f"the table '{table.label}' goes back to '{name}'")
-        parts: dict[int, list[StageTable]] = {}
-        for table in self._tables.values():
-            if table.table is not None:
-                parts.setdefault(id(table.table), []).append(table)
-        for group in parts.values():
-            for table in group[:-1]:
-                table.is_last_part = False
-        first = min(
-            self._tables.values(), key=lambda table: (table.stage, table.number), default=None
-        )
-        return Mau(None if first is None else first.label, self._tables)
+            self._check_order(table)
+            if table.table is None:
+                continue
+            # Tables come in the order of their stages.
+            earlier = last_parts.get(id(table.table))
+            if earlier is not None:
+                earlier.is_last_part = False
+            last_parts[id(table.table)] = table
+        if not self._tables:
+            return Mau(None, {})
+        first = min(self._tables.values(), key=_order)
+        return Mau(first.label, self._tables)
 
-    def _add(self, table: StageTable) -> None:
-        self._tables[table.label] = table
+    def _check_order(self, table: StageTable) -> None:
+        """Refuse a table that names a next one which does not exist or came before."""
+        for name in table.next_tables():
+            following = self._tables.get(name)
+            if following is None:
+                raise refusal(
+                    table.line,
+                    f"the table '{table.label}' goes on to '{name}', which does not exist",
+                )
+            if _order(following) <= _order(table):
+                raise refusal(table.line, f"the table '{table.label}' goes back to '{name}'")
 
     # -- one table ---------------------------------------------------------------------------------
 
     def _phase0(self, label: str, body: Pairs) -> None:
-        p4 = mapping(body.get("p4"))
-        name = p4.get("name")
-        keys = [
-            self._key(key, mapping(settings))
-            for key, settings in mapping(body.get("p4_param_order")).pairs
-        ]
+        p4_name = mapping(body.get("p4")).get("name")
+        keys = []
+        for key, settings in mapping(body.get("p4_param_order")).pairs:
+            keys.append(self._key(key, mapping(settings)))
         places = {}
         for field_name, span in mapping(body.get("format")).pairs:
             low, high = bounds(span)
@@ -349,214 +367,197 @@ class StageLoader:
         for key, value in mapping(body.get("actions")).pairs:
             action = load_actions(Pairs(key.line, ((key, value),)), self._names, 0, {}, {})[0]
             specs.append(action.spec(set(), None))
-        table = MatchTable(
-            label if name is None else text(name), keys, specs, number(body.get("size"), 288)
-        )
+        name = label if p4_name is None else text(p4_name)
+        table = MatchTable(name, keys, specs, number(body.get("size"), _PORTS))
         if not table.keys:
             return
         self._loaded.tables[table.name] = table
-        self._loaded.port_metadata = PortMetadata(
-            table, places, number(body.get("constant_value"), 0)
-        )
+        constant = number(body.get("constant_value"), 0)
+        self._loaded.port_metadata = PortMetadata(table, places, constant)
 
     def _key(self, key: Term, settings: Pairs) -> KeyField:
-        name = settings.get("key_name") or settings.get("name") or key
+        name = settings.get("key_name") or settings.get("name")
         kind = settings.get("type")
         mask = settings.get("mask")
         return KeyField(
-            key.name if name is key and isinstance(key, Invocation) else text(name),
-            "exact" if kind is None else text(kind),
-            number(settings.get("size")),
-            None if mask is None else number(mask),
+            name=name_of(key) if name is None else text(name),
+            match="exact" if kind is None else text(kind),
+            width=number(settings.get("size")),
+            mask=None if mask is None else number(mask),
         )
 
     def _match(
         self,
-        label: str,
-        kind: str,
-        stage: int,
-        place: int,
-        body: Pairs,
-        blocks: Mapping[str, tuple[str, Pairs]],
+        block: _Block,
+        blocks: _Blocks,
         memories: Mapping[str, Attached],
     ) -> None:
-        indirect = body.get("indirect")
-        inner = body
-        if isinstance(indirect, Name):
-            if indirect.text not in blocks:
-                raise refusal(indirect.line, f"there is no '{indirect.text}' in this stage")
-            inner = blocks[indirect.text][1]
-        elif isinstance(indirect, Pairs):
-            inner = indirect
-        for key, _ in body.pairs:
-            if not isinstance(key, Name) or key.text not in _KNOWN:
-                if isinstance(key, Invocation):
-                    what = key.name
-                elif isinstance(key, Name):
-                    what = key.text
-                else:
-                    what = "this"
-                raise refusal(key.line, f"'{what}' is not supported in a match table")
-        if kind == "atcam_match":
+        label = block.label
+        stage = block.stage
+        body = block.body
+        _check_settings(body)
+        if block.kind == "atcam_match":
             _check_partitions(body)
-        groups = HashGroups(self._names, stage)
-        units = {}
-        for source in {id(body): body, id(inner): inner}.values():
-            groups.load(source.get("input_xbar"))
-        for source in {id(body): body, id(inner): inner}.values():
-            units.update(load_units(source, groups))
-        if not items(inner.get("actions")) and not mapping(inner.get("actions")).pairs:
+        inner = _indirect(body, blocks)
+        sources = (body,) if inner is body else (body, inner)
+        units = self._units(sources, stage)
+        listed = inner.get("actions")
+        if not items(listed) and not mapping(listed).pairs:
             raise refusal(
                 body.line - 1,
                 f"the table '{label}' has no actions: the compiler may have ended early",
             )
-        references = _references(inner)
         actions = load_actions(
-            mapping(inner.get("actions")), self._names, stage, units, memories, references
+            mapping(listed), self._names, stage, units, memories, _references(inner)
         )
-        table, reads = self._control(label, kind, stage, body, inner, actions)
-        profile = self._profile(label, body, inner, blocks, actions)
+        table, reads = self._control(block, inner, actions)
+        profile = self._profile(block, inner, blocks, actions)
         table.is_indirect = profile is not None
-        gateway = body.get("gateway")
-        if gateway is None:
-            decides = None
-        else:
-            decides = load_gateway(mapping(gateway), self._names, stage)
-        for row in () if decides is None else decides.rows:
-            chosen = row.verdict.action
-            if chosen is not None and any(
-                action.packs for action in actions if action.name.endswith(chosen)
-            ):
-                raise refusal(
-                    mapping(gateway).line, "entries with data in a gateway are not supported"
-                )
+
         hits = tuple(target(item) for item in items(body.get("hit")))
         only = body.get("next")
         miss = target(body.get("miss") if only is None else only)
         if only is not None and not hits:
             hits = (target(only),)
-        self._add(
-            StageTable(
-                label,
-                stage,
-                place,
-                body.line - 1,
-                decides,
-                table,
-                table.searcher(reads) if reads else None,
-                {action.name: action for action in actions},
-                kind == "hash_action",
-                hits,
-                miss,
-                profile,
-                None if profile is None else self._selector(stage, inner, blocks, profile),
-            )
-        )
+
+        stage_table = StageTable(label, stage, block.number, body.line - 1)
+        stage_table.gateway = self._gateway(body.get("gateway"), stage, actions)
+        stage_table.table = table
+        if reads:
+            stage_table.search = table.searcher(reads)
+        stage_table.actions = {action.name: action for action in actions}
+        stage_table.always_inhibited = block.kind == "hash_action"
+        stage_table.hits = hits
+        stage_table.miss = miss
+        if profile is not None:
+            stage_table.profile = profile
+            stage_table.select = self._selector(stage, inner, blocks, profile)
+        self._tables[label] = stage_table
+
+    def _units(self, sources: Iterable[Pairs], stage: int) -> dict[int, HashUnit]:
+        """Return the hash distribution units of a table, from each part that may list them."""
+        groups = HashGroups(self._names, stage)
+        for source in sources:
+            groups.load(source.get("input_xbar"))
+        units: dict[int, HashUnit] = {}
+        for source in sources:
+            units.update(load_units(source, groups))
+        return units
+
+    def _gateway(
+        self,
+        node: Term | None,
+        stage: int,
+        actions: Iterable[StageAction],
+    ) -> Gateway | None:
+        """Return the gateway within a table.
+
+        Its actions run without an entry, so that they must not need the data of one.
+        """
+        if node is None:
+            return None
+        gateway = load_gateway(mapping(node), self._names, stage)
+        for row in gateway.rows:
+            name = row.verdict.action
+            if name is None:
+                continue
+            if any(action.packs for action in actions if action.name.endswith(name)):
+                raise refusal(node.line, "entries with data in a gateway are not supported")
+        return gateway
 
     def _profile(
         self,
-        label: str,
-        body: Pairs,
+        block: _Block,
         inner: Pairs,
-        blocks: Mapping[str, tuple[str, Pairs]],
+        blocks: _Blocks,
         actions: list[StageAction],
     ) -> Profile | None:
-        """Return the action profile of a table, made for the first table that uses it; None if it
-        has none.
+        """Return the action profile of a table, or None.
+
+        It is made for the first table that uses it.
         """
-        given = mapping(body.get("p4")).get("action_profile")
-        if given is None:
+        profile_name = mapping(block.body.get("p4")).get("action_profile")
+        if profile_name is None:
             return None
-        name = text(given)
+        name = text(profile_name)
         data = inner.get("action")
         size = None
         if isinstance(data, Invocation) and data.name in blocks:
-            size = mapping(blocks[data.name][1].get("p4")).get("size")
+            size = mapping(blocks[data.name].body.get("p4")).get("size")
         profile = self._loaded.profiles.get(name)
         if profile is None:
             specs = [action.spec(action.flags, None) for action in actions]
-            profile = self._loaded.profiles[name] = Profile(
-                name, specs, number(size, _PROFILE_SIZE)
-            )
-        profile.packers[label] = {action.name: action.pack for action in actions}
+            profile = Profile(name, specs, number(size, _PROFILE_SIZE))
+            self._loaded.profiles[name] = profile
+        profile.packers[block.label] = {action.name: action.pack for action in actions}
         profile.repack()
         return profile
 
     def _selector(
-        self, stage: int, inner: Pairs, blocks: Mapping[str, tuple[str, Pairs]], profile: Profile
+        self,
+        stage: int,
+        inner: Pairs,
+        blocks: _Blocks,
+        profile: Profile,
     ) -> Read | None:
         """Return the hash of a table's selector; None if it has none."""
         used = inner.get("selector")
         if not isinstance(used, Invocation) or used.name not in blocks:
             return None
-        body = blocks[used.name][1]
-        given = mapping(body.get("p4")).get("name")
-        profile.selector = used.name if given is None else text(given)
+        body = blocks[used.name].body
+        selector_name = mapping(body.get("p4")).get("name")
+        profile.selector = used.name if selector_name is None else text(selector_name)
         groups = HashGroups(self._names, stage)
         groups.load(body.get("input_xbar"))
         mode = body.get("mode")
+        low = 0
+        width = _RESILIENT_BITS
         if isinstance(mode, Invocation) and mode.name == "fair":
-            part = number(mode.args[0])
-        else:
-            part = None
-        if part is None:
-            low = 0
-            high = _RESILIENT_BITS - 1
-        else:
-            low = part * _FAIR_BITS
-            high = (part + 1) * _FAIR_BITS - 1
-        return groups.only(low, high, body.line)
+            low = number(mode.args[0]) * _FAIR_BITS
+            width = _FAIR_BITS
+        return groups.only(low, low + width - 1, body.line)
 
     def _control(
         self,
-        label: str,
-        kind: str,
-        stage: int,
-        body: Pairs,
+        block: _Block,
         inner: Pairs,
         actions: list[StageAction],
     ) -> tuple[MatchTable, list[Read]]:
-        """Return the control plane's table, made for the first of its parts, and how to read its
-        key here.
+        """Return the control plane's table, and how to read its key here.
+
+        The table is made for the first of its parts.
         """
+        body = block.body
         p4 = mapping(body.get("p4"))
-        given = p4.get("name")
-        if given is None or _is_preclassifier(kind, p4):
-            name = label
+        declared = p4.get("name")
+        if declared is None or _is_preclassifier(block.kind, p4):
+            name = block.label
         else:
-            name = text(given)
+            name = text(declared)
         keys = []
         reads = []
         for key, settings in mapping(body.get("p4_param_order")).pairs:
             details = mapping(settings)
-            field_ = self._key(key, details)
-            if isinstance(key, Invocation):
-                phv_name = key.name
-            else:
-                phv_name = text(key)
+            matched = self._key(key, details)
             start = number(details.get("start_bit"), 0)
-            reads.append(
-                self._names.field_reader(
-                    phv_name, start, field_.width, stage, key.line, field_.mask
-                )
+            read = self._names.field_reader(
+                name_of(key), start, matched.width, block.stage, key.line, matched.mask
             )
-            keys.append(field_)
+            reads.append(read)
+            keys.append(matched)
         table = self._loaded.tables.get(name)
+
         static = items(mapping(body.get("context_json")).get("static_entries"))
         default = inner.get("default_action") or inner.get("default_only_action")
         if table is None:
             const_default = None if default is None else text(default)
             specs = [action.spec(action.flags, const_default) for action in actions]
-            table = MatchTable(name, keys, specs, number(p4.get("size"), max(len(static), 1)))
+            size = number(p4.get("size"), max(len(static), 1))
+            table = MatchTable(name, keys, specs, size)
             self._loaded.tables[name] = table
-        table.packers[label] = {action.name: action.pack for action in actions}
+        table.packers[block.label] = {action.name: action.pack for action in actions}
         if default is not None and table.default is None:
-            given_args = mapping(inner.get("default_action_parameters"))
-            args = {text(key): number(value) for key, value in given_args.pairs}
-            spec = table.actions.get(text(default))
-            if spec is None:
-                raise refusal(default.line, f"the default action '{text(default)}' does not exist")
-            table.set_default(text(default), {param: args.get(param, 0) for param in spec.params})
+            _set_default(table, default, mapping(inner.get("default_action_parameters")))
         else:
             table.repack()
         for entry in static:
@@ -567,9 +568,44 @@ class StageLoader:
         return table, reads
 
 
+def _indirect(body: Pairs, blocks: _Blocks) -> Pairs:
+    """Return the part that has a table's actions: that of its indirection, or the table itself."""
+    indirect = body.get("indirect")
+    if isinstance(indirect, Pairs):
+        return indirect
+    if not isinstance(indirect, Name):
+        return body
+    if indirect.text not in blocks:
+        raise refusal(indirect.line, f"there is no '{indirect.text}' in this stage")
+    return blocks[indirect.text].body
+
+
+def _check_settings(body: Pairs) -> None:
+    """Refuse a match table with a setting that is not known."""
+    for key, _ in body.pairs:
+        if not isinstance(key, Name) or key.text not in _KNOWN:
+            name = name_of(key) if isinstance(key, Name | Invocation) else "this"
+            raise refusal(key.line, f"'{name}' is not supported in a match table")
+
+
+def _set_default(
+    table: MatchTable,
+    default: Term,
+    params: Pairs,
+) -> None:
+    """Set the program's default action. Parameters that the file does not give are 0."""
+    name = text(default)
+    args = {text(key): number(value) for key, value in params.pairs}
+    spec = table.actions.get(name)
+    if spec is None:
+        raise refusal(default.line, f"the default action '{name}' does not exist")
+    table.set_default(name, {param: args.get(param, 0) for param in spec.params})
+
+
 def _is_preclassifier(kind: str, p4: Pairs) -> bool:
-    """Return whether a table finds the partition of an algorithmic LPM table, which has the same
-    name in ``p4``.
+    """Return whether a table finds the partition of an algorithmic LPM table.
+
+    The two have the same name in ``p4``.
 
     Entries belong to the table that it precedes. They are matched by value there, whatever the
     partition.
@@ -579,18 +615,16 @@ def _is_preclassifier(kind: str, p4: Pairs) -> bool:
 
 
 def _check_partitions(body: Pairs) -> None:
-    """Refuse an algorithmic LPM table that matches only a part of its key, because its partition
-    stands for the rest.
+    """Refuse an algorithmic LPM table that matches only a part of its key.
+
+    Its partition stands for the rest.
 
     Its entries cannot be matched by value.
     """
     left_out = mapping(body.get("context_json")).get("excluded_field_msb_bits")
-    subset = [
-        key
-        for key, _ in mapping(body.get("p4_param_order")).pairs
-        if name_of(key).endswith("_partition_key")
-    ]
-    if items(left_out) or subset:
+    keys = [name_of(key) for key, _ in mapping(body.get("p4_param_order")).pairs]
+    has_partition_key = any(name.endswith("_partition_key") for name in keys)
+    if items(left_out) or has_partition_key:
         raise refusal(
             body.line - 1,
             "an LPM table whose partitions hold only a part of the key is not supported",
@@ -599,43 +633,48 @@ def _check_partitions(body: Pairs) -> None:
 
 def _insert_static(table: MatchTable, entry: Pairs) -> None:
     """Add an entry that the P4 program itself has."""
-    key: list[KeyElement] = []
-    for match, node in zip(table.keys, items(entry.get("match_key_fields_values")), strict=True):
-        values = mapping(node)
-        if match.match == "range":
-            single = values.get("value")  # a range of one number is written as that number
-            if single is None:
-                ends = (values.get("range_start"), values.get("range_end"))
-            else:
-                ends = (single, single)
-            key.append((number(ends[0]), number(ends[1])))
-        elif match.match == "ternary":
-            # p4c gives some keys that are slices a mask as wide as the whole field.
-            full = (1 << match.width) - 1
-            mask = number(values.get("mask"), full) & full
-            key.append((number(values.get("value")) & mask, mask))
-        else:
-            key.append(number(values.get("value")))
+    key = []
+    nodes = items(entry.get("match_key_fields_values"))
+    for matched, node in zip(table.keys, nodes, strict=True):
+        key.append(_static_element(matched, mapping(node)))
     handle = number(entry.get("action_handle"))
     action = next((spec for spec in table.actions.values() if spec.handle == handle), None)
     if action is None:
         raise refusal(entry.line, f"the entry's action {handle:#x} does not exist")
     args = {}
-    for param in items(entry.get("action_parameters_values")):
-        name = mapping(param).get("parameter_name")
+    for node in items(entry.get("action_parameters_values")):
+        param = mapping(node)
+        name = param.get("parameter_name")
         if name is not None:
-            args[text(name)] = number(mapping(param).get("value"))
+            args[text(name)] = number(param.get("value"))
     table.insert(key, action.name, args, number(entry.get("priority"), 0))
 
 
+def _static_element(matched: KeyField, values: Pairs) -> KeyElement:
+    """Return the match of one field of an entry that the program has."""
+    value = values.get("value")
+    if matched.match == "range":
+        if value is not None:
+            # A range of one number is written as that number.
+            return number(value), number(value)
+        return number(values.get("range_start")), number(values.get("range_end"))
+    if matched.match == "ternary":
+        # p4c gives some keys that are slices a mask as wide as the whole field.
+        full = (1 << matched.width) - 1
+        mask = number(values.get("mask"), full) & full
+        return number(value) & mask, mask
+    return number(value)
+
+
 def _references(body: Pairs) -> dict[str, Invocation]:
-    """Return how a table addresses each of its memories, as ``stats: name(hash_dist 0,
-    counter_pfe)``, by the name.
+    """Return how a table addresses each of its memories, by the memory's name.
+
+    An address is written as ``stats: name(hash_dist 0, counter_pfe)``.
     """
-    found = {}
+    references = {}
     for key, value in body.pairs:
         if isinstance(key, Name) and key.text in ("stats", "meter", "stateful", "action"):
             for item in items(value):
                 if isinstance(item, Invocation):
-                    found[item.name] = item
-    return found
+                    references[item.name] = item
+    return references

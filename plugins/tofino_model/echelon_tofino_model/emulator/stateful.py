@@ -1,5 +1,6 @@
-"""Stateful ALUs: two compares on a register's cell and the packet, up to four results, and one
-output.
+"""Stateful ALUs, which compute on a register's cell and the packet.
+
+Each has two compares, up to four results, and one output.
 
 The instructions are those of `salu_inst.cpp` in `bf-asm` for Tofino 1. A compare adds its operands
 (each may be negated) and compares the sum with zero. Results are written at the end, so every
@@ -8,10 +9,12 @@ instruction sees the cell as it was.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from echelon_tofino_model.emulator.alu import OPERATIONS, UNARY, Operation, signed
 from echelon_tofino_model.emulator.assembly import (
     Invocation,
     Name,
@@ -24,12 +27,18 @@ from echelon_tofino_model.emulator.assembly import (
     text,
 )
 from echelon_tofino_model.emulator.assembly import Mapping as Pairs
+from echelon_tofino_model.emulator.data import name_of
 from echelon_tofino_model.emulator.hashing import HashGroups
 from echelon_tofino_model.emulator.phv import FieldNames, Read, joined
 from softswitch.errors import BadEntry
 
+_UNSUPPORTED = ("math_table", "selection_table", "stage_alu_id", "offset_vpn")
+_OUTPUTS = ("mem_lo", "mem_hi", "phv_lo", "phv_hi", "alu_lo", "alu_hi", "predicate")
 _DATA_BYTE = 8
 """The first byte of the crossbar group that a stateful ALU sees."""
+
+_HASH_BITS = 52
+"""The width of a hash group's output."""
 
 
 class Inputs(NamedTuple):
@@ -44,50 +53,51 @@ class Inputs(NamedTuple):
 Value = Callable[[Inputs], int]
 Condition = Callable[[Inputs], bool]
 
-_ALU: Mapping[str, Callable[[int, int, int], int]] = {
-    "add": lambda a, b, _w: a + b,
-    "sub": lambda a, b, _w: a - b,
-    "subr": lambda a, b, _w: b - a,
-    "saddu": lambda a, b, w: min(a + b, (1 << w) - 1),
-    "ssubu": lambda a, b, _w: max(a - b, 0),
-    "ssubru": lambda a, b, _w: max(b - a, 0),
-    "sadds": lambda a, b, w: _clamped(_signed(a, w) + _signed(b, w), w),
-    "ssubs": lambda a, b, w: _clamped(_signed(a, w) - _signed(b, w), w),
-    "ssubrs": lambda a, b, w: _clamped(_signed(b, w) - _signed(a, w), w),
-    "minu": lambda a, b, _w: min(a, b),
-    "maxu": lambda a, b, _w: max(a, b),
-    "mins": lambda a, b, w: min(_signed(a, w), _signed(b, w)),
-    "maxs": lambda a, b, w: max(_signed(a, w), _signed(b, w)),
-    "nor": lambda a, b, _w: ~(a | b),
-    "andca": lambda a, b, _w: ~a & b,
-    "andcb": lambda a, b, _w: a & ~b,
-    "xor": lambda a, b, _w: a ^ b,
-    "nand": lambda a, b, _w: ~(a & b),
-    "and": lambda a, b, _w: a & b,
-    "xnor": lambda a, b, _w: ~(a ^ b),
-    "orca": lambda a, b, _w: ~a | b,
-    "orcb": lambda a, b, _w: a | ~b,
-    "or": lambda a, b, _w: a | b,
+
+def _swapped(operation: Operation) -> Operation:
+    """Return an operation with its operands exchanged."""
+
+    def swapped(
+        a: int,
+        b: int,
+        width: int,
+    ) -> int:
+        return operation(b, a, width)
+
+    return swapped
+
+
+def _zeros(_value: int) -> int:
+    return 0
+
+
+def _ones(_value: int) -> int:
+    return -1
+
+
+_ALU: Mapping[str, Operation] = {
+    **OPERATIONS,
+    "subr": _swapped(OPERATIONS["sub"]),
+    "ssubru": _swapped(OPERATIONS["ssubu"]),
+    "ssubrs": _swapped(OPERATIONS["ssubs"]),
 }
 _UNARY: Mapping[str, Callable[[int], int]] = {
-    "alu_a": lambda a: a,
-    "a": lambda a: a,
-    "alu_b": lambda a: a,
-    "b": lambda a: a,
-    "not": lambda a: ~a,
-    "nota": lambda a: ~a,
-    "notb": lambda a: ~a,
-    "setz": lambda _a: 0,
-    "sethi": lambda _a: -1,
+    **UNARY,
+    "a": operator.pos,
+    "b": operator.pos,
+    "setz": _zeros,
+    "sethi": _ones,
 }
-_COMPARES: Mapping[str, Callable[[int], bool]] = {
-    "equ": lambda total: total == 0,
-    "neq": lambda total: total != 0,
-    "grt": lambda total: total > 0,
-    "leq": lambda total: total <= 0,
-    "geq": lambda total: total >= 0,
-    "lss": lambda total: total < 0,
+_COMPARES: Mapping[str, Callable[[int, int], bool]] = {
+    "equ": operator.eq,
+    "neq": operator.ne,
+    "grt": operator.gt,
+    "leq": operator.le,
+    "geq": operator.ge,
+    "lss": operator.lt,
 }
+"""How each compare relates the sum of its operands to zero."""
+
 _BIT_RESULTS: Mapping[str, tuple[int | None, bool]] = {
     "set_bit": (1, False),
     "set_bitc": (1, True),
@@ -97,16 +107,6 @@ _BIT_RESULTS: Mapping[str, tuple[int | None, bool]] = {
     "read_bitc": (None, True),
 }
 """The value that each instruction on single bits writes, and whether its output is inverted."""
-
-
-def _signed(value: int, width: int) -> int:
-    value &= (1 << width) - 1
-    return value - (1 << width) if value >> width - 1 else value
-
-
-def _clamped(value: int, width: int) -> int:
-    top = (1 << width - 1) - 1
-    return max(-top - 1, min(top, value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +131,20 @@ class StatefulAction:
 
 
 class StatefulRegister:
-    """A register array with the actions of its stateful ALU. Cells have a low half and, if dual, a
-    high one.
+    """A register array with the actions of its stateful ALU.
+
+    Cells have a low half and, if dual, a high one.
 
     ``width`` is the width of a half in bits.
     """
 
     def __init__(
-        self, body: Pairs, name: str, names: FieldNames, stage: int, default_size: int = 1
+        self,
+        body: Pairs,
+        name: str,
+        names: FieldNames,
+        stage: int,
+        default_size: int = 1,
     ) -> None:
         p4 = mapping(body.get("p4"))
         self.name = name
@@ -147,33 +153,26 @@ class StatefulRegister:
         self.width = number(form.get("lo"))
         self.is_dual = form.get("hi") is not None
         initial = mapping(body.get("initial_value"))
-        mask = (1 << self.width) - 1
-        self._initial = (number(initial.get("lo"), 0) & mask, number(initial.get("hi"), 0) & mask)
-        self.low = [self._initial[0]] * self.size
-        self.high = [self._initial[1] if self.is_dual else 0] * self.size
+        self._mask = (1 << self.width) - 1
+        self._initial_low = number(initial.get("lo"), 0) & self._mask
+        self._initial_high = number(initial.get("hi"), 0) & self._mask if self.is_dual else 0
+        self.low = [self._initial_low] * self.size
+        self.high = [self._initial_high] * self.size
         self.overruns = 0
         """The uses of an index beyond the end, which change nothing and yield 0."""
         self._params = _register_params(body)
         # The four bits of a predicate, of which one is set, are above the lowest four of the
         # output.
-        self._predicate_at = 4 + number(body.get("pred_shift"), 0)
+        self._predicate_bit = 4 + number(body.get("pred_shift"), 0)
         for key, _ in body.pairs:
-            if isinstance(key, Name) and key.text in (
-                "math_table",
-                "selection_table",
-                "stage_alu_id",
-                "offset_vpn",
-            ):
+            if isinstance(key, Name) and key.text in _UNSUPPORTED:
                 raise refusal(key.line, f"a stateful ALU with '{key.text}' is not supported")
         self._inputs = _packet_words(body, self.width // 8, names, stage)
         self._names = names
         self._stage = stage
         self.actions: dict[str, StatefulAction] = {}
         for key, instructions in mapping(body.get("actions")).pairs:
-            if isinstance(key, Invocation):
-                action = key.name
-            else:
-                action = text(key)
+            action = name_of(key)
             try:
                 self.actions[action] = self._action(action, items(instructions))
             except IndexError:
@@ -189,10 +188,15 @@ class StatefulRegister:
         self._check(index)
         return self.low[index], self.high[index]
 
-    def write(self, index: int, low: int, high: int = 0) -> None:
+    def write(
+        self,
+        index: int,
+        low: int,
+        high: int = 0,
+    ) -> None:
         """Store a cell. Raises :class:`BadEntry` for an index or a value out of range."""
         self._check(index)
-        if not (0 <= low < 1 << self.width and 0 <= high < 1 << self.width):
+        if not (0 <= low <= self._mask and 0 <= high <= self._mask):
             raise BadEntry(
                 f"register '{self.name}': ({low}, {high}) does not fit {self.width} bits"
             )
@@ -201,44 +205,39 @@ class StatefulRegister:
 
     def clear(self) -> None:
         """Set every cell to its initial value."""
-        low, high = self._initial
-        self.low[:] = [low] * self.size
-        self.high[:] = [high if self.is_dual else 0] * self.size
+        self.low[:] = [self._initial_low] * self.size
+        self.high[:] = [self._initial_high] * self.size
 
     def _check(self, index: int) -> None:
         if not 0 <= index < self.size:
             raise BadEntry(f"register '{self.name}': index {index} is not in 0..{self.size - 1}")
 
-    def execute(self, action: StatefulAction, index: int, vector: list[int]) -> int:
+    def execute(
+        self,
+        action: StatefulAction,
+        index: int,
+        vector: list[int],
+    ) -> int:
         """Run an action on a cell and return what it outputs."""
         if index >= self.size:
             self.overruns += 1
             return 0
         if action.bit is not None:
             return self._execute_bit(action.bit, index)
+
         phv_lo, phv_hi = self._inputs
         cell = Inputs(self.low[index], self.high[index], phv_lo(vector), phv_hi(vector))
-        mask = (1 << self.width) - 1
-        low = cell.lo
-        high = cell.hi
-        found = [0, 0]
-        written = [False, False]
-        for result in action.results:
-            if result.condition is None or result.condition(cell):
-                found[result.is_high] |= result.value(cell) & mask
-                written[result.is_high] = True
-        if written[0]:
-            low = found[0]
-        if written[1]:
-            high = found[1]
+        low, high = self._computed(action, cell)
         self.low[index] = low
         if self.is_dual:
             self.high[index] = high
-        if action.output is None or (
-            action.output_condition is not None and not action.output_condition(cell)
-        ):
+
+        condition = action.output_condition
+        if condition is not None and not condition(cell):
             return 0
         match action.output:
+            case None:
+                return 0
             case "mem_lo":
                 return cell.lo
             case "mem_hi":
@@ -251,8 +250,23 @@ class StatefulRegister:
                 return low
             case "alu_hi":
                 return high
-        lo, hi = (condition is not None and condition(cell) for condition in action.conditions)
-        return 1 << (lo | hi << 1) + self._predicate_at
+        lo, hi = action.conditions
+        holds_lo = lo is not None and lo(cell)
+        holds_hi = hi is not None and hi(cell)
+        return 1 << (holds_lo | holds_hi << 1) + self._predicate_bit
+
+    def _computed(self, action: StatefulAction, cell: Inputs) -> tuple[int, int]:
+        """Return the (low, high) halves after an action, each as it was if nothing writes it.
+
+        What several ALUs write to one half is combined by OR.
+        """
+        written: list[int | None] = [None, None]
+        for result in action.results:
+            if result.condition is None or result.condition(cell):
+                before = written[result.is_high] or 0
+                written[result.is_high] = before | result.value(cell) & self._mask
+        low, high = written
+        return cell.lo if low is None else low, cell.hi if high is None else high
 
     def _execute_bit(self, bit: str, index: int) -> int:
         value, is_inverted = _BIT_RESULTS[bit]
@@ -272,18 +286,15 @@ class StatefulRegister:
         for node in instructions:
             if isinstance(node, Number):
                 continue
-            if isinstance(node, Invocation):
-                mnemonic = node.name
-            else:
-                mnemonic = text(node)
+            mnemonic = name_of(node)
             args = list(node.args) if isinstance(node, Invocation) else []
             base, _, kind = mnemonic.partition(".")
+            bit_name = mnemonic.removesuffix("_at")
             if base in _COMPARES:
-                conditions[text(args[0]) in ("hi", "cmp1", "p1")] = self._compare(
-                    base, kind, args[1:], node.line
-                )
-            elif mnemonic.removesuffix("_at") in _BIT_RESULTS:
-                bit = mnemonic.removesuffix("_at")
+                is_high = text(args[0]) in ("hi", "cmp1", "p1")
+                conditions[is_high] = self._compare(base, kind, args[1:], node.line)
+            elif bit_name in _BIT_RESULTS:
+                bit = bit_name
             elif mnemonic == "output":
                 if len(args) == 2:
                     output_condition = _predicate(args.pop(0), conditions)
@@ -294,66 +305,75 @@ class StatefulRegister:
             name, tuple(results), output, output_condition, (conditions[0], conditions[1]), bit
         )
 
-    def _compare(self, name: str, kind: str, args: list[Term], line: int) -> Condition:
-        """Return the compare ``name``. ``kind`` says how its sum is made: ``s`` from signed
-        operands, ``u`` from unsigned ones, ``uus`` from unsigned ones modulo the width, as a signed
-        number.
+    def _compare(
+        self,
+        name: str,
+        kind: str,
+        args: list[Term],
+        line: int,
+    ) -> Condition:
+        """Return the compare ``name``.
+
+        ``kind`` says how its sum is made: ``s`` from signed operands, ``u`` from unsigned ones,
+        ``uus`` from unsigned ones modulo the width, as a signed number.
 
         The last is the sign of a difference that wraps.
         """
-        test = _COMPARES[name]
+        relation = _COMPARES[name]
         width = self.width
         if kind not in ("", "s", "u", "uus"):
             raise refusal(line, f"the stateful instruction '{name}.{kind}' is not supported")
         terms = [self._value(node, is_signed=kind == "s") for node in args]
+
+        def total(cell: Inputs) -> int:
+            return sum(term(cell) for term in terms)
+
         if name in ("equ", "neq"):
-            mask = (1 << width) - 1
-            return lambda cell: test(sum(term(cell) for term in terms) & mask)
+            mask = self._mask
+            return lambda cell: relation(total(cell) & mask, 0)
         if kind == "uus":
-            return lambda cell: test(_signed(sum(term(cell) for term in terms), width))
-        return lambda cell: test(sum(term(cell) for term in terms))
+            return lambda cell: relation(signed(total(cell), width), 0)
+        return lambda cell: relation(total(cell), 0)
 
     def _result(
-        self, mnemonic: str, args: list[Term], conditions: list[Condition | None], line: int
+        self,
+        mnemonic: str,
+        args: list[Term],
+        conditions: list[Condition | None],
+        line: int,
     ) -> _Result:
         condition: Condition | None = None
-        if args and not (isinstance(args[0], Name) and args[0].text in ("lo", "hi")):
+        first = args[0] if args else None
+        is_target = isinstance(first, Name) and first.text in ("lo", "hi")
+        if args and not is_target:
             condition = _predicate(args.pop(0), conditions)
         is_high = text(args[0]) == "hi"
         values = [self._value(node) for node in args[1:]]
         if mnemonic in _UNARY:
             change = _UNARY[mnemonic]
-            only = values[-1] if values else lambda _cell: 0
+            only = values[-1] if values else _no_value
             return _Result(is_high, condition, lambda cell: change(only(cell)))
         if mnemonic not in _ALU or len(values) != 2:
             raise refusal(line, f"the stateful instruction '{mnemonic}' is not supported")
-        compute = _ALU[mnemonic]
+        operation = _ALU[mnemonic]
         width = self.width
-        mask = (1 << width) - 1
-        one, two = values
-        return _Result(
-            is_high, condition, lambda cell: compute(one(cell) & mask, two(cell) & mask, width)
-        )
+        mask = self._mask
+        left, right = values
+
+        def compute(cell: Inputs) -> int:
+            return operation(left(cell) & mask, right(cell) & mask, width)
+
+        return _Result(is_high, condition, compute)
 
     def _output(self, node: Term) -> str:
-        if isinstance(node, Invocation):
-            name = node.name
-        else:
-            name = text(node)
-        name = name.removesuffix("_out").replace("memory_", "mem_")
-        name = {"lo": "mem_lo", "hi": "mem_hi"}.get(name, name)
-        if name not in ("mem_lo", "mem_hi", "phv_lo", "phv_hi", "alu_lo", "alu_hi", "predicate"):
+        name = name_of(node).removesuffix("_out").replace("memory_", "mem_")
+        if name in ("lo", "hi"):
+            name = f"mem_{name}"
+        if name not in _OUTPUTS:
             raise refusal(node.line, f"a stateful ALU cannot output '{name}'")
         return name
 
     def _value(self, node: Term, *, is_signed: bool = False) -> Value:
-        width = self.width
-
-        def shown(read: Value) -> Value:
-            if is_signed:
-                return lambda cell: _signed(read(cell), width)
-            return read
-
         match node:
             case Number():
                 value = node.value
@@ -367,20 +387,22 @@ class StatefulRegister:
                 if index not in params:
                     raise refusal(node.line, f"there is no register parameter {index}")
                 return lambda _cell: params[index]
-        if isinstance(node, Invocation):
-            name = node.name
-        else:
-            name = text(node)
-        match name:
-            case "lo":
-                return shown(lambda cell: cell.lo)
-            case "hi":
-                return shown(lambda cell: cell.hi)
-            case "phv_lo":
-                return shown(lambda cell: cell.phv_lo)
-            case "phv_hi":
-                return shown(lambda cell: cell.phv_hi)
-        raise refusal(node.line, f"the operand '{name}' of a stateful ALU is not supported")
+        name = name_of(node)
+        if name not in Inputs._fields:
+            raise refusal(node.line, f"the operand '{name}' of a stateful ALU is not supported")
+        read: Value = operator.attrgetter(name)
+        if not is_signed:
+            return read
+        width = self.width
+        return lambda cell: signed(read(cell), width)
+
+
+def _no_value(_cell: Inputs) -> int:
+    return 0
+
+
+def _never(_cell: Inputs) -> bool:
+    return False
 
 
 def _register_params(body: Pairs) -> dict[int, int]:
@@ -394,9 +416,9 @@ def _predicate(node: Term, conditions: list[Condition | None]) -> Condition:
     """Return the condition that a predicate states over the two compares."""
     match node:
         case Name(text="cmplo" | "cmp0"):
-            return _one(node, conditions[0])
+            return _compared(node, conditions[0])
         case Name(text="cmphi" | "cmp1"):
-            return _one(node, conditions[1])
+            return _compared(node, conditions[1])
         case Invocation(name="!"):
             inner = _predicate(node.args[0], conditions)
             return lambda cell: not inner(cell)
@@ -411,59 +433,80 @@ def _predicate(node: Term, conditions: list[Condition | None]) -> Condition:
             return lambda cell: sum(condition(cell) for condition in odd) % 2 == 1
         case Number():
             truth = node.value
-            low, high = (found or (lambda _cell: False) for found in conditions)
-            return lambda cell: bool(truth >> (low(cell) | high(cell) << 1) & 1)
+            low = conditions[0] or _never
+            high = conditions[1] or _never
+
+            def is_set(cell: Inputs) -> bool:
+                # Bit n of the number tells whether it holds if the compares together are n.
+                case_number = low(cell) | high(cell) << 1
+                return bool(truth >> case_number & 1)
+
+            return is_set
     raise refusal(node.line, "the predicate is not supported")
 
 
-def _one(node: Term, condition: Condition | None) -> Condition:
+def _compared(node: Term, condition: Condition | None) -> Condition:
     if condition is None:
         raise refusal(node.line, "the predicate uses a compare that comes later or not at all")
     return condition
 
 
-def _packet_words(body: Pairs, size_bytes: int, names: FieldNames, stage: int) -> tuple[Read, Read]:
-    """Return functions for ``phv_lo`` and ``phv_hi``: consecutive words of the crossbar or, by
-    mask, of the hash.
+def _packet_words(
+    body: Pairs,
+    size_bytes: int,
+    names: FieldNames,
+    stage: int,
+) -> tuple[Read, Read]:
+    """Return functions for ``phv_lo`` and ``phv_hi``.
+
+    They are consecutive words of the crossbar or, by mask, of the hash.
     """
     crossbar = mapping(body.get("input_xbar"))
-    reads: list[tuple[Read, int, int]] = []
+    words: list[tuple[Read, int]] = []
+    groups: list[int] = []
     for key, value in crossbar.pairs:
-        if isinstance(key, Invocation) and key.name == "exact":
+        if not isinstance(key, Invocation):
+            continue
+        if key.name == "exact":
             for position, node in mapping(value).pairs:
-                place = names.slice(node, stage)
-                reads.append((place.reader(), number(position) - 8 * _DATA_BYTE, place.width))
-    words = [(read, at) for read, at, _ in reads if at >= 0]
+                read = names.slice(node, stage).reader()
+                bit = number(position) - 8 * _DATA_BYTE
+                if bit >= 0:
+                    words.append((read, bit))
+        elif key.name == "hash" and len(key.args) == 2:
+            groups.append(number(key.args[1]))
     hash_mask = number(body.get("hash_bytemask"), 0)
-    groups = [
-        number(k.args[1])
-        for k, _ in crossbar.pairs
-        if isinstance(k, Invocation) and k.name == "hash" and len(k.args) == 2
-    ]
     if hash_mask and groups:
         hashes = HashGroups(names, stage)
         hashes.load(crossbar)
-        data_mask = number(body.get("data_bytemask"), 0)
-        hashed = hashes.bits(groups[0], 0, 51, body.line)
-        plain = joined(words) if words else None
-        keep = _bits(hash_mask)
-        data = _bits(data_mask)
-        if plain is None:
-            word: Read = lambda vector: hashed(vector) & keep  # noqa: E731
-        else:
-            other = plain
-            word = lambda vector: hashed(vector) & keep | other(vector) & data  # noqa: E731
-    elif words:
-        word = joined(words)
-    else:
-        return _nothing, _nothing
+        hashed = hashes.bits(groups[0], 0, _HASH_BITS - 1, body.line)
+        plain = joined(words) if words else _nothing
+        hash_bits = _bits(hash_mask)
+        plain_bits = _bits(number(body.get("data_bytemask"), 0))
+
+        def word(vector: list[int]) -> int:
+            return hashed(vector) & hash_bits | plain(vector) & plain_bits
+
+        return _halves(word, size_bytes)
+    if words:
+        return _halves(joined(words), size_bytes)
+    return _nothing, _nothing
+
+
+def _halves(word: Read, size_bytes: int) -> tuple[Read, Read]:
+    """Return functions for the two lowest words of ``size_bytes``."""
     width = 8 * max(size_bytes, 1)
     mask = (1 << width) - 1
     return lambda vector: word(vector) & mask, lambda vector: word(vector) >> width & mask
 
 
 def _bits(byte_mask: int) -> int:
-    return sum(0xFF << 8 * byte for byte in range(byte_mask.bit_length()) if byte_mask >> byte & 1)
+    """Return the mask of bits for a mask of bytes."""
+    bits = 0
+    for byte in range(byte_mask.bit_length()):
+        if byte_mask >> byte & 1:
+            bits |= 0xFF << 8 * byte
+    return bits
 
 
 def _nothing(_vector: list[int]) -> int:

@@ -1,5 +1,6 @@
-"""The run of a test in STF against a :class:`TofinoSwitch`, as :mod:`softswitch.stf.runner` runs
-them for v1model.
+"""The run of a test in STF against a :class:`TofinoSwitch`.
+
+:mod:`softswitch.stf.runner` does the same for v1model.
 
 Among ternary entries the higher priority wins, as for v1model. Without a priority, entries are
 tried in the order of the test, and before those that have one.
@@ -38,7 +39,11 @@ from softswitch.stf.run import Result, StfRun
 from softswitch.stf.runner import COMPARE, element
 
 
-def run(program: TofinoProgram, commands: Sequence[Command], file: str) -> Result:
+def run(
+    program: TofinoProgram,
+    commands: Sequence[Command],
+    file: str,
+) -> Result:
     """Run a test on a new switch. ``file`` is used in messages.
 
     Raises :class:`StfError` for a command that does not fit the program.
@@ -49,7 +54,11 @@ def run(program: TofinoProgram, commands: Sequence[Command], file: str) -> Resul
     return test.result()
 
 
-def run_file(program: Path, commands: Sequence[Command], file: str) -> Result:
+def run_file(
+    program: Path,
+    commands: Sequence[Command],
+    file: str,
+) -> Result:
     """Run a test on the program in a .bfa file.
 
     Raises as `run`, and `ValueError` for another file.
@@ -74,12 +83,22 @@ class TofinoTest(StfRun):
         self._added = 0
         switch.on_digest = self._on_digest
 
-    def _padded(self, port: int, data: bytes, now_ns: int) -> Sequence[tuple[int, bytes]]:
+    def _padded(
+        self,
+        port: int,
+        data: bytes,
+        now_ns: int,
+    ) -> Sequence[tuple[int, bytes]]:
         padding = bytes(max(MINIMUM_FRAME_BYTES - len(data), 0))
         left = self._switch.process(port, data + padding, now_ns)
         return [(port, data.removesuffix(padding)) for port, data in left]
 
-    def _on_digest(self, _now_ns: int, name: str, fields: Mapping[str, int]) -> None:
+    def _on_digest(
+        self,
+        _now_ns: int,
+        name: str,
+        fields: Mapping[str, int],
+    ) -> None:
         self._expectations.learned(self.line, name, tuple(fields.values()))
 
     @singledispatchmethod
@@ -133,18 +152,17 @@ class TofinoTest(StfRun):
 
     @_execute.register
     def _check_register(self, command: CheckRegister) -> None:
-        low, high = self._register(command.register).read(command.index)
         register = self._register(command.register)
+        low, high = register.read(command.index)
+        value = low
         if register.is_dual:
-            found = high << register.width | low
-        else:
-            found = low
+            value |= high << register.width
         self._checked += 1
-        if not COMPARE[command.relation](found, command.number):
+        if not COMPARE[command.relation](value, command.number):
             name = f"register {command.register}({command.index})"
             self._fail(
                 command.line,
-                f"{name}: expected {command.relation} {command.number:#x}, has {found:#x}",
+                f"{name}: expected {command.relation} {command.number:#x}, has {value:#x}",
             )
 
     @_execute.register
@@ -157,16 +175,18 @@ class TofinoTest(StfRun):
             )
         packets, octets = array.read(command.index)
         self._checked += 1
-        found = octets if command.unit == "bytes" else packets
-        if command.unit is not None:
-            relation = command.relation
-        else:
+        count = octets if command.unit == "bytes" else packets
+        relation = command.relation
+        expected = command.number
+        if command.unit is None:
+            # A check without a number expects that nothing was counted.
             relation = "=="
-        if not COMPARE[relation](found, command.number if command.unit is not None else 0):
+            expected = 0
+        if not COMPARE[relation](count, expected):
             name = f"counter {command.counter}({command.index})"
             self._fail(
                 command.line,
-                f"{name}: expected {command.unit} {relation} {command.number}, has {found}",
+                f"{name}: expected {command.unit} {relation} {command.number}, has {count}",
             )
 
     def _table(self, wanted: str) -> MatchTable:

@@ -1,5 +1,6 @@
-"""Match tables as the control plane sees them: entries under the P4 program's name, in whatever
-stages they are.
+"""Match tables as the control plane sees them, under the P4 program's names.
+
+Their entries may be in whatever stages.
 
 Keys are matched by value with the indexes of :mod:`softswitch.lookup`. Range keys, which the
 hardware expands into ternary rows by nibbles, match the same values.
@@ -29,8 +30,9 @@ _LAST_PRIORITY = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class KeyField:
-    """A field of a key: ``match`` is exact, ternary, lpm or range. ``mask`` limits the bits that
-    count.
+    """A field of a key: ``match`` is exact, ternary, lpm or range.
+
+    ``mask`` limits the bits that count.
     """
 
     name: str
@@ -52,16 +54,14 @@ class ActionSpec:
 
 @dataclass(slots=True)
 class TableEntry:
-    """An entry: its arguments by name, its place in direct memories, and its direct counter and
-    meter.
-    """
+    """An entry with its arguments, its place in direct memories, and its direct counter and meter."""
 
     key: tuple[KeyElement, ...]
     priority: int
     action: str
     args: dict[str, int]
     index: int
-    found: Entry
+    row: Entry
     data: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The packed operands of the action, by the table's name in the assembly."""
     member: int | None = None
@@ -86,7 +86,11 @@ class MatchTable:
     """
 
     def __init__(
-        self, name: str, keys: Sequence[KeyField], actions: Sequence[ActionSpec], size: int
+        self,
+        name: str,
+        keys: Sequence[KeyField],
+        actions: Sequence[ActionSpec],
+        size: int,
     ) -> None:
         self.name = name
         self.keys = tuple(keys)
@@ -105,12 +109,16 @@ class MatchTable:
         self._free: list[int] = []
         self._next_handle = 0
         self._fields, self._ranges = _fields(self.keys)
-        self._index: Index = make_index("ternary" if self.by_priority else "exact", self._fields)
+        self._index: Index = self._new_index()
 
     # -- controller --------------------------------------------------------------------------------
 
     def insert(
-        self, key: Sequence[KeyElement], action: str, args: Mapping[str, int], priority: int = 0
+        self,
+        key: Sequence[KeyElement],
+        action: str,
+        args: Mapping[str, int],
+        priority: int = 0,
     ) -> TableEntry:
         """Add an entry and return it."""
         if self.is_indirect:
@@ -143,7 +151,11 @@ class MatchTable:
         return entry
 
     def _new(
-        self, key: Sequence[KeyElement], action: str, args: dict[str, int], priority: int
+        self,
+        key: Sequence[KeyElement],
+        action: str,
+        args: dict[str, int],
+        priority: int,
     ) -> TableEntry:
         normal = self._normal(key)
         priority = priority if self.by_priority else 0
@@ -156,19 +168,24 @@ class MatchTable:
         if len(self._entries) >= self.size:
             raise TableFull(f"table '{self.name}': all {self.size} entries are in use")
         index = self._free.pop() if self._free else len(self._entries)
+
         meter = MeterCell()
-        found = Entry(
-            self._next_handle, normal, _LAST_PRIORITY - priority if self.by_priority else 0, meter
-        )
-        entry = TableEntry(normal, priority, action, args, index, found, meter=meter)
-        found.result = (entry,)
+        # In the index the higher rank wins.
+        rank = _LAST_PRIORITY - priority if self.by_priority else 0
+        row = Entry(self._next_handle, normal, rank, meter)
+        entry = TableEntry(normal, priority, action, args, index, row, meter=meter)
+        row.result = (entry,)
         self._next_handle += 1
         self._entries[normal, priority] = entry
-        self._index.add(found)
+        self._index.add(row)
         return entry
 
     def modify(
-        self, key: Sequence[KeyElement], action: str, args: Mapping[str, int], priority: int = 0
+        self,
+        key: Sequence[KeyElement],
+        action: str,
+        args: Mapping[str, int],
+        priority: int = 0,
     ) -> None:
         """Change the action of an entry."""
         entry = self.entry(key, priority)
@@ -182,21 +199,26 @@ class MatchTable:
         """Remove an entry."""
         entry = self.entry(key, priority)
         del self._entries[entry.key, entry.priority]
-        self._index.remove(entry.found)
+        self._index.remove(entry.row)
+        # Indices stay within the table's size, because direct memories have one cell for each.
         self._free.append(entry.index)
 
     def clear(self) -> None:
         """Remove all entries."""
         self._entries.clear()
         self._free.clear()
-        self._index = make_index("ternary" if self.by_priority else "exact", self._fields)
+        self._index = self._new_index()
+
+    def _new_index(self) -> Index:
+        return make_index("ternary" if self.by_priority else "exact", self._fields)
 
     def entry(self, key: Sequence[KeyElement], priority: int = 0) -> TableEntry:
         """Return the entry with this key and priority."""
-        found = self._entries.get((self._normal(key), priority if self.by_priority else 0))
-        if found is None:
+        rank = priority if self.by_priority else 0
+        entry = self._entries.get((self._normal(key), rank))
+        if entry is None:
             raise NoSuchEntry(f"table '{self.name}': there is no entry with this key")
-        return found
+        return entry
 
     def entries(self) -> Iterator[TableEntry]:
         """Yield every entry, in the order of insertion."""
@@ -213,6 +235,7 @@ class MatchTable:
         entry = stand_alone(action, self._args(spec, args))
         self._pack(entry)
         self.default = entry
+        # The first default is the program's own, which clients can go back to.
         if self._initial is None:
             self._initial = (action, entry.args)
 
@@ -224,18 +247,21 @@ class MatchTable:
     # -- data plane --------------------------------------------------------------------------------
 
     def searcher(self, reads: Sequence[Read]) -> Callable[[Vector], TableEntry | None]:
-        """Return a function that searches for a packet's entry, given how to read each field of the
-        key.
+        """Return a function that searches for a packet's entry.
+
+        ``reads`` read each field of the key.
         """
-        fields = self._fields
         masked = [_masked(read, key.mask) for read, key in zip(reads, self.keys, strict=True)]
         if isinstance(self._index, ExactIndex):
             if len(masked) == 1:
                 only = masked[0]
                 return lambda vector: self._exact(only(vector))
             return lambda vector: self._exact(tuple([read(vector) for read in masked]))
-        ranges = tuple(masked[i] for i in self._ranges)
-        packed = [(read, fields[i].shift) for i, read in enumerate(masked) if i not in self._ranges]
+        ranges = tuple(masked[place] for place in self._ranges)
+        packed = []
+        for place, read in enumerate(masked):
+            if place not in self._ranges:
+                packed.append((read, self._fields[place].shift))
 
         def search(vector: Vector) -> TableEntry | None:
             key = 0
@@ -243,24 +269,22 @@ class MatchTable:
                 key |= read(vector) << shift
             index = self._index
             if isinstance(index, RangeIndex):
-                found = index.lookup(key, *[read(vector) for read in ranges])
+                result = index.lookup(key, *[read(vector) for read in ranges])
             else:
                 assert not isinstance(index, ExactIndex)
-                found = index.lookup(key)
-            return None if found is None else found[0]
+                result = index.lookup(key)
+            return None if result is None else result[0]
 
         return search
 
     def _exact(self, key: int | tuple[int, ...]) -> TableEntry | None:
         index = self._index
         assert isinstance(index, ExactIndex)
-        found = index.results.get(key)
-        return None if found is None else found[0]
+        result = index.results.get(key)
+        return None if result is None else result[0]
 
     def repack(self) -> None:
-        """Pack the data of every entry again, after a table of the assembly was added to
-        `packers`.
-        """
+        """Pack the data of every entry again, after a table was added to `packers`."""
         for entry in self._entries.values():
             if not self.is_indirect:
                 self._pack(entry)
@@ -268,11 +292,7 @@ class MatchTable:
             self._pack(self.default)
 
     def _pack(self, entry: TableEntry) -> None:
-        entry.data = {
-            part: packs[entry.action](entry)
-            for part, packs in self.packers.items()
-            if entry.action in packs
-        }
+        entry.data = packed_data(entry, self.packers)
 
     def _normal(self, key: Sequence[KeyElement]) -> tuple[KeyElement, ...]:
         if len(key) != len(self.keys):
@@ -289,59 +309,69 @@ class MatchTable:
 
     def _action(self, name: str) -> ActionSpec:
         if name not in self.actions:
-            raise BadEntry(
-                f"table '{self.name}': there is no action '{name}' (it has"
-                f" {', '.join(self.actions)})"
-            )
+            actions = ", ".join(self.actions)
+            raise BadEntry(f"table '{self.name}': there is no action '{name}' (it has {actions})")
         return self.actions[name]
 
     def _args(self, spec: ActionSpec, args: Mapping[str, int]) -> dict[str, int]:
         return checked_args(f"table '{self.name}'", spec, args)
 
 
+def packed_data(
+    entry: TableEntry, packers: Mapping[str, Mapping[str, Pack]]
+) -> dict[str, tuple[int, ...]]:
+    """Return the operands of an entry's action for each table of the assembly that has it."""
+    data = {}
+    for label, packs in packers.items():
+        if entry.action in packs:
+            data[label] = packs[entry.action](entry)
+    return data
+
+
 def stand_alone(action: str, args: dict[str, int]) -> TableEntry:
-    """Return an action with its arguments that no key leads to: a default, or a member of an action
-    profile.
-    """
+    """Return an action that no key leads to: a default, or a member of an action profile."""
     return TableEntry((), 0, action, args, 0, Entry(-1, (), 0, MeterCell()))
 
 
-def checked_args(owner: str, spec: ActionSpec, args: Mapping[str, int]) -> dict[str, int]:
+def checked_args(
+    owner: str,
+    spec: ActionSpec,
+    args: Mapping[str, int],
+) -> dict[str, int]:
     """Return the arguments of an action.
 
     Raise :class:`BadEntry` if they do not fit its parameters.
     """
     for name, value in args.items():
-        if name not in spec.params:
+        width = spec.params.get(name)
+        if width is None:
             raise BadEntry(f"{owner}, action '{spec.name}': there is no parameter '{name}'")
-        if not 0 <= value < 1 << spec.params[name]:
-            raise BadEntry(
-                f"{owner}, parameter '{name}': {value} does not fit {spec.params[name]} bits"
-            )
-    missing = [name for name in spec.params if name not in args]
-    if missing:
-        raise BadEntry(f"{owner}, action '{spec.name}': the parameter '{missing[0]}' is missing")
+        if not 0 <= value < 1 << width:
+            raise BadEntry(f"{owner}, parameter '{name}': {value} does not fit {width} bits")
+    for name in spec.params:
+        if name not in args:
+            raise BadEntry(f"{owner}, action '{spec.name}': the parameter '{name}' is missing")
     return dict(args)
 
 
 def _fields(keys: Sequence[KeyField]) -> tuple[tuple[MatchField, ...], tuple[int, ...]]:
-    """Return the fields with their places in the packed key (an lpm field is the lowest), and which
-    are ranges.
+    """Return the fields with their places in the packed key, and which are ranges.
+
+    An lpm field is the lowest.
     """
-    order = sorted(
-        (i for i, key in enumerate(keys) if key.match != "range"),
-        key=lambda i: keys[i].match != "lpm",
-    )
-    shifts = dict.fromkeys(range(len(keys)), 0)
+    prefixes = [place for place, key in enumerate(keys) if key.match == "lpm"]
+    ranges = [place for place, key in enumerate(keys) if key.match == "range"]
+    rest = [place for place in range(len(keys)) if place not in (*prefixes, *ranges)]
+    shifts = [0] * len(keys)
     total = 0
-    for i in order:
-        shifts[i] = total
-        total += keys[i].width
-    fields = [
-        MatchField(ir.Key(k.name, k.match, ir.Const(0), k.width, None), shifts[i])
-        for i, k in enumerate(keys)
-    ]
-    return tuple(fields), tuple(i for i, key in enumerate(keys) if key.match == "range")
+    for place in (*prefixes, *rest):
+        shifts[place] = total
+        total += keys[place].width
+    fields = []
+    for key, shift in zip(keys, shifts, strict=True):
+        described = ir.Key(key.name, key.match, ir.Const(0), key.width, None)
+        fields.append(MatchField(described, shift))
+    return tuple(fields), tuple(ranges)
 
 
 def _masked(read: Read, mask: int | None) -> Read:

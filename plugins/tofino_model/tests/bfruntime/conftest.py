@@ -20,7 +20,7 @@ from echelon_tofino_model.bfruntime.server import BfRuntimeServer
 from echelon_tofino_model.bfruntime.service import BfRuntime
 from echelon_tofino_model.bfruntime.store import StoredDevice
 from echelon_tofino_model.bfruntime.traffic import TrafficManager
-from softswitch.tm import PortScheduler
+from tests.softswitch.tm.native import SchedulerInC
 
 INFO = Path(__file__).with_name("small.bf-rt.json")
 LINE_BPS = 100_000_000
@@ -35,7 +35,7 @@ class Served:
     def __init__(self) -> None:
         self.now_ns = 0
         self.lock = threading.RLock()
-        self.ports = {port: PortScheduler(LINE_BPS) for port in range(1, 9)}
+        self.ports = {port: SchedulerInC(LINE_BPS) for port in range(1, 9)}
         self.down: set[int] = set()
         self.traffic = TrafficManager(
             self.ports, lambda: self.now_ns, lambda port: port not in self.down

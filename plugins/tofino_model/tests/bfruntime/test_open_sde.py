@@ -3,7 +3,7 @@
 The environment variable ECHELON_BFRT_CLIENT names a folder with a package `bfrt_grpc`
 (open-p4studio's `client.py` and `info_parse.py`, and the modules that grpcio-tools makes of its
 `bfruntime.proto`) and with `venv/bin/python`, which has grpcio, protobuf, googleapis-common-protos
-and six. docs/tofino.md says how to make it.
+and six. research/notebook/tofino.md says how to make it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from echelon_tofino_model.emulator import TofinoSwitch
 from echelon_tofino_model.emulator.device import TofinoDevice
 from plugins.tofino_model.tests.emulator.test_router import frame
 from softswitch.rpc.status import Code, RefusedError
-from softswitch.tm import PortScheduler
+from tests.softswitch.tm.native import SchedulerInC
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -113,7 +113,7 @@ class Running:
         schema = parse(json.dumps(DESCRIPTION).encode(), "bf-rt.json")
         self.program = BfrtProgram("edge", schema, binary=(PROGRAMS / "edge.bfa").read_bytes())
         self.switches: list[TofinoSwitch] = []
-        self.traffic = TrafficManager({port: PortScheduler(None) for port in (1, 5)}, lambda: 0)
+        self.traffic = TrafficManager({port: SchedulerInC(None) for port in (1, 5)}, lambda: 0)
         self.device = TofinoDevice(self.traffic, self.switches.append, self.program)
 
     def entries(self, name: str) -> Entries:

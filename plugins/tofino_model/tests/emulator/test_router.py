@@ -18,8 +18,8 @@ from scapy.packet import Packet, Raw
 from echelon_tofino_model.emulator import TofinoSwitch, load_assembly
 from softswitch import CloneSession, ProgramError
 from softswitch.errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
+from softswitch.native.fabric import EventLoop, VirtualFabric
 from softswitch.tm import QueueConfig
-from softswitch.virtual import EventLoop, VirtualFabric
 
 TEXT = (Path(__file__).parent / "programs" / "edge.bfa").read_text()
 GATEWAY = 0x02_00_00_00_00_09

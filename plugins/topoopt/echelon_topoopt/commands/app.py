@@ -13,6 +13,9 @@ from echelon.cli.tables import Column
 from echelon.cli.usage import BAD_INPUT, FAILED, CommandGroup, fail
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from echelon_lab.plots.style import Style
     from echelon_topoopt.optimised import Result
 
 app = typer.Typer(
@@ -24,10 +27,10 @@ app = typer.Typer(
 _RESULTS = (
     Column("job"),
     Column("network"),
-    Column("of a host", lambda of: f"{of.host_bps / 1e9:.4g} Gbit/s", right=True),
+    Column("of a host", lambda row: f"{row.host_bps / 1e9:.4g} Gbit/s", right=True),
     Column("parallelisation", wraps=True),
-    Column("iteration", lambda of: f"{of.iteration_s * 1e3:.5g} ms", right=True),
-    Column("relative", lambda of: f"{of.relative:.2f}", right=True),
+    Column("iteration", lambda row: f"{row.iteration_s * 1e3:.5g} ms", right=True),
+    Column("relative", lambda row: f"{row.relative:.2f}", right=True),
 )
 
 
@@ -35,24 +38,46 @@ _RESULTS = (
 def optimise(
     jobs: Annotated[
         list[Path],
-        typer.Argument(help="Job files; each job gets a part of the panel.", metavar="JOB"),
+        typer.Argument(
+            help="Job files; each job gets a part of the panel.",
+            metavar="JOB",
+        ),
     ],
-    degree: Annotated[int, typer.Option(help="The ports of each host.", min=2, max=64)] = 4,
+    degree: Annotated[
+        int,
+        typer.Option(
+            help="The ports of each host.",
+            min=2,
+            max=64,
+        ),
+    ] = 4,
     hosts: Annotated[
         int | None,
         typer.Option(
-            help="How many hosts the panel has. Default: as many as the jobs have workers.", min=2
+            help="How many hosts the panel has. Default: as many as the jobs have workers.",
+            min=2,
         ),
     ] = None,
-    rate: Annotated[str, typer.Option(help="The rate of a port.", metavar="RATE")] = "100 Gbit/s",
-    by: Annotated[
+    rate: Annotated[
+        str,
+        typer.Option(
+            help="The rate of a port.",
+            metavar="RATE",
+        ),
+    ] = "100 Gbit/s",
+    criterion: Annotated[
         Literal["bytes", "tardiness"],
         typer.Option(
-            help="What ports go to: most bytes, as published, or, after that, what finishes late."
+            "--by",
+            help="What ports go to: most bytes, as published, or, after that, what finishes late.",
         ),
     ] = "bytes",
     starts: Annotated[
-        int, typer.Option(help="From how many parallelisations the search begins.", min=1)
+        int,
+        typer.Option(
+            help="From how many parallelisations the search begins.",
+            min=1,
+        ),
     ] = 6,
     seed: Annotated[int, typer.Option(help="The seed of their order, and of the expander.")] = 0,
     panel_price: Annotated[
@@ -88,14 +113,10 @@ def optimise(
 
     progress = ShownProgress()
     try:
-        settings = Settings(
-            degree,
-            rate_bps(rate),
-            by == "tardiness",
-            starts,
-            seed,
-            fraction("--panel-price", panel_price),
-        )
+        port_bps = rate_bps(rate)
+        price = fraction("--panel-price", panel_price)
+        by_tardiness = criterion == "tardiness"
+        settings = Settings(degree, port_bps, by_tardiness, starts, seed, price)
         with progress:
             result = optimise_jobs(jobs, settings, hosts, progress)
         files = [] if out is None else _write(result, out)
@@ -120,15 +141,14 @@ def _write(result: Result, out: Path) -> list[Path]:
     from echelon_topoopt.files import write_files
     from echelon_topoopt.picture import draw
 
+    def picture(style: Style) -> list[Figure]:
+        return draw(result.parts, result.about, style)
+
     try:
         files = write_files(out, result.fabric, result.jobs, result.about)
-        pages = write_file(
-            lambda style: draw(result.parts, result.about, style), out / "topology.png"
-        )
+        pages = write_file(picture, out / "topology.png")
     except OSError as error:
-        fail(
-            f"--out: {error.filename or out}: {error.strerror or error} (name a directory to"
-            " write to)",
-            BAD_INPUT,
-        )
+        path = error.filename or out
+        reason = error.strerror or error
+        fail(f"--out: {path}: {reason} (name a directory to write to)", BAD_INPUT)
     return [*files, *pages]

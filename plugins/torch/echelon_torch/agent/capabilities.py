@@ -25,13 +25,18 @@ def keep_only(*wanted: int) -> None:
     header = (ctypes.c_uint32 * 2)(_VERSION_3, 0)
     words = (ctypes.c_uint32 * 6)()
     if libc.capget(header, words) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        raise _refused()
     # Two halves of 32 capabilities, each of them effective, permitted, inheritable.
     for half in (0, 1):
-        mask = sum(
-            1 << (capability - 32 * half) for capability in wanted if capability // 32 == half
-        )
-        words[3 * half] = words[3 * half + 1] = words[3 * half + 1] & mask
-        words[3 * half + 2] = 0
+        mask = sum(1 << wish % 32 for wish in wanted if wish // 32 == half)
+        effective, permitted, inheritable = 3 * half, 3 * half + 1, 3 * half + 2
+        words[permitted] &= mask
+        words[effective] = words[permitted]
+        words[inheritable] = 0
     if libc.capset(header, words) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        raise _refused()
+
+
+def _refused() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))

@@ -49,11 +49,11 @@ def checked(path: Path) -> Path:
 
 def numbers(path: Path) -> frozenset[int]:
     """Return the numbers by which the kernel knows the group and those below it."""
-    found = set()
+    inodes = set()
     for directory, _, _ in os.walk(path):
         with suppress(FileNotFoundError):
-            found.add(Path(directory).stat().st_ino)
-    return frozenset(found)
+            inodes.add(Path(directory).stat().st_ino)
+    return frozenset(inodes)
 
 
 def members(path: Path) -> Iterator[int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from echelon_torch.agent.connection import TcpConnection
@@ -53,27 +53,41 @@ class Totals:
     sent_to: Mapping[str, int] = field(default_factory=dict)
     """`sent_bytes` by the address that they were sent to."""
 
-    def plus(self, to: str, now: TcpCounters, before: TcpCounters) -> Totals:
-        """Return these totals with what a connection to that address has carried between two
-        readings.
-        """
-        again = now.bytes_retransmitted - before.bytes_retransmitted
-        sent = now.bytes_sent - before.bytes_sent - again
+    def plus(
+        self,
+        address: str,
+        now: TcpCounters,
+        before: TcpCounters,
+    ) -> Totals:
+        """Return these totals with what a connection to `address` carried between two readings."""
+        repeated = now.bytes_retransmitted - before.bytes_retransmitted
+        sent = now.bytes_sent - before.bytes_sent - repeated
+        sent_to = self.sent_to
+        if sent:
+            sent_to = {**sent_to, address: sent_to.get(address, 0) + sent}
+
         return Totals(
             self.sent_bytes + sent,
-            self.retransmitted_bytes + again,
+            self.retransmitted_bytes + repeated,
             self.retransmissions + now.retransmissions - before.retransmissions,
             self.busy_s + (now.busy_us - before.busy_us) / 1e6,
             self.stalled_s + (now.stalled_us - before.stalled_us) / 1e6,
-            {**self.sent_to, to: self.sent_to.get(to, 0) + sent} if sent else self.sent_to,
+            sent_to,
         )
 
     def minus(self, before: Totals) -> Totals:
         """Return what was carried after these earlier totals."""
-        sent_to = {to: size - before.sent_to.get(to, 0) for to, size in self.sent_to.items()}
-        numbers = [field.name for field in fields(self) if field.name != "sent_to"]
+        sent_to = {}
+        for address, size in self.sent_to.items():
+            sent_to[address] = size - before.sent_to.get(address, 0)
+
         return Totals(
-            **{one: getattr(self, one) - getattr(before, one) for one in numbers}, sent_to=sent_to
+            self.sent_bytes - before.sent_bytes,
+            self.retransmitted_bytes - before.retransmitted_bytes,
+            self.retransmissions - before.retransmissions,
+            self.busy_s - before.busy_s,
+            self.stalled_s - before.stalled_s,
+            sent_to,
         )
 
 
@@ -123,7 +137,8 @@ class JobConnections:
     @property
     def control(self) -> frozenset[TcpConnection]:
         """The open connections that are control traffic."""
-        return self.shares.control | {one for one in self._open if self._stores.get(one)}
+        to_stores = {connection for connection in self._open if self._stores.get(connection)}
+        return self.shares.control | to_stores
 
     @property
     def is_marking_due(self) -> bool:
@@ -132,25 +147,34 @@ class JobConnections:
 
     def hear(self) -> None:
         """Take what the program in the kernel tells."""
-        news = [] if self.program is None else self.program.read()
-        if any(one.is_open for one in news):
+        if self.program is None:
+            return
+        news = self.program.read()
+        ports: Collection[int] = ()
+        if any(seen.is_open for seen in news):
             ports = self.stores()
-        else:
-            ports = ()
-        for connection, is_open, is_marked, is_accepted in news:
-            if is_open:
-                self._open[connection] = _NOTHING
-                self._stores[connection] = (
-                    connection.local_port if is_accepted else connection.remote_port
-                ) in ports
-                if self.marker is not None and not (
-                    is_marked and not self.marker.options.needs_socket
-                ):
-                    self._unmarked.add(connection)
-                else:
-                    self.marked += is_marked
+
+        for seen in news:
+            if seen.is_open:
+                self._note_open(seen, ports)
             else:
-                self._open.pop(connection, None)
+                self._open.pop(seen.connection, None)
+
+    def _note_open(self, seen: Seen, ports: Collection[int]) -> None:
+        connection = seen.connection
+        self._open[connection] = _NOTHING
+        # The store is the end that did not open the connection.
+        if seen.is_accepted:
+            port = connection.local_port
+        else:
+            port = connection.remote_port
+        self._stores[connection] = port in ports
+
+        # The program in the kernel cannot mark every socket, and sets nothing but the mark.
+        if self.marker is None or (seen.is_marked and not self.marker.options.needs_socket):
+            self.marked += seen.is_marked
+        else:
+            self._unmarked.add(connection)
 
     def read(self) -> None:
         """Read the list of sockets: correct which connections are open, and add up what they
@@ -163,53 +187,64 @@ class JobConnections:
         # What the program has told before is in the list, unless it has closed since.
         self.hear()
         is_own = self.owner()
-        own = [one for one in self.listing.read() if is_own(one)]
+        sockets = [tcp for tcp in self.listing.read() if is_own(tcp)]
+        self._mark(sockets)
+        listed = {tcp.connection: tcp.counters for tcp in sockets}
+        self._find_stores(listed.keys())
+        self._add_up(listed)
+
+        missing = self._open.keys() - listed.keys()
+        kept = {connection: self._open[connection] for connection in missing - self._missing}
+        self._missing = frozenset(kept)
+        # The thread of the metrics walks through this dictionary, which must not grow under it.
+        now_open = {connection: counters or _NOTHING for connection, counters in listed.items()}
+        self._open = now_open | kept
+
+    def _mark(self, sockets: Collection[TcpSocket]) -> None:
         if self.program is None:
-            self._unmarked.update(one.connection for one in own if one.connection not in self._open)
-        if self.marker is not None and self._unmarked:
-            self.marked += self.marker.mark(
-                {one.inode for one in own if one.connection in self._unmarked}
-            )
-            self._unmarked.clear()
-        found = {one.connection: one.counters for one in own}
-        self._look(found.keys())
-        self._add_up(found)
-        missing = self._open.keys() - found.keys()
-        still = {one: self._open[one] for one in missing - self._missing}
-        self._missing = frozenset(still)
-        self._open = {one: counters or _NOTHING for one, counters in found.items()} | still
+            connections = {tcp.connection for tcp in sockets}
+            self._unmarked |= connections - self._open.keys()
+        if self.marker is None or not self._unmarked:
+            return
+        inodes = {tcp.inode for tcp in sockets if tcp.connection in self._unmarked}
+        self.marked += self.marker.mark(inodes)
+        self._unmarked.clear()
 
-    def _look(self, found: Collection[TcpConnection]) -> None:
-        """Tell connections to stores, of which the list does not say who opened them: either end
-        may be the store.
+    def _find_stores(self, listed: Collection[TcpConnection]) -> None:
+        """Tell which connections are to stores.
+
+        The list does not say who opened a connection, so either end may be the store.
         """
-        self._stores = {
-            one: to for one, to in self._stores.items() if one in found or one in self._open
-        }
-        if unknown := [one for one in found if one not in self._stores]:
+        stores = {}
+        for connection, is_store in self._stores.items():
+            if connection in listed or connection in self._open:
+                stores[connection] = is_store
+
+        unknown = [connection for connection in listed if connection not in stores]
+        if unknown:
             ports = self.stores()
-            self._stores |= {
-                one: not {one.local_port, one.remote_port}.isdisjoint(ports) for one in unknown
-            }
+            for connection in unknown:
+                ends = {connection.local_port, connection.remote_port}
+                stores[connection] = not ends.isdisjoint(ports)
+        self._stores = stores
 
-    def _add_up(self, found: Mapping[TcpConnection, TcpCounters | None]) -> None:
-        counted = {
-            one: now
-            for one, now in found.items()
-            if now is not None and self.is_counted(one) and not self._stores.get(one)
-        }
+    def _add_up(self, listed: Mapping[TcpConnection, TcpCounters | None]) -> None:
+        counted = {}
+        for connection, counters in listed.items():
+            is_store = self._stores.get(connection)
+            if counters is not None and not is_store and self.is_counted(connection):
+                counted[connection] = counters
         self.shares.observe(counted)
-        counted = {one: now for one, now in counted.items() if one not in self.shares.control}
+
+        since_sent_s = []
         for connection, now in counted.items():
+            if connection in self.shares.control:
+                continue
             before = self._open.get(connection, _NOTHING)
-            # A port that is used again begins anew.
-            if before.bytes_sent <= now.bytes_sent:
-                former = before
-            else:
-                former = _NOTHING
-            self.totals = self.totals.plus(connection.remote, now, former)
-        self.since_sent_s = min(_since_sent(counted.values()), default=0.0)
-
-
-def _since_sent(counters: Iterable[TcpCounters]) -> Iterable[float]:
-    return (one.last_sent_ms / 1000 for one in counters if one.bytes_sent)
+            if before.bytes_sent > now.bytes_sent:
+                # Another connection has the same ports.
+                before = _NOTHING
+            self.totals = self.totals.plus(connection.remote, now, before)
+            if now.bytes_sent:
+                since_sent_s.append(now.last_sent_ms / 1000)
+        self.since_sent_s = min(since_sent_s, default=0.0)

@@ -28,14 +28,18 @@ __all__ = ["SHIM_PORT", "datagrams", "payload", "udp_socket"]
 
 def udp_socket() -> socket.socket:
     """Return a UDP socket over IPv4 that sends without checksums: switches write into the shim."""
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
-    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
-    return made
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
+    udp.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
+    return udp
 
 
 def datagrams(
-    job: int, flow: int, iteration: int, data: bytes, payload_bytes: int = 1400
+    job: int,
+    flow: int,
+    iteration: int,
+    data: bytes,
+    payload_bytes: int = 1400,
 ) -> Iterator[bytes]:
     """Yield the datagrams that carry the data of a flow in one iteration, in order. Send them to
     port `SHIM_PORT`.

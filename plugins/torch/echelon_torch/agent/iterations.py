@@ -55,7 +55,10 @@ class IterationDetector:
         self._is_silent = True
 
     def observe(
-        self, now_s: float, total_bytes: int, since_sent_s: float = 0.0
+        self,
+        now_s: float,
+        total_bytes: int,
+        since_sent_s: float = 0.0,
     ) -> SentIteration | None:
         """Take the total of bytes at `now_s`, the last of which were sent `since_sent_s` ago.
         Totals never fall.
@@ -91,7 +94,10 @@ class IterationMeter:
         self._began = self._last = Totals()
 
     def observe(
-        self, now_s: float, totals: Totals, since_sent_s: float = 0.0
+        self,
+        now_s: float,
+        totals: Totals,
+        since_sent_s: float = 0.0,
     ) -> MeasuredIteration | None:
         """Take the totals at `now_s`; the last bytes were sent `since_sent_s` ago.
 

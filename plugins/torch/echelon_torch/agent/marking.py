@@ -40,28 +40,25 @@ class SocketOptions:
     @property
     def needs_socket(self) -> bool:
         """Whether there is more to set than the program in the kernel does."""
-        return any(
-            one is not None
-            for one in (self.window_bytes, self.unsent_bytes, self.priority, self.pacing_bps)
-        )
+        options = (self.window_bytes, self.unsent_bytes, self.priority, self.pacing_bps)
+        return any(option is not None for option in options)
 
-    def set_on(self, one: socket.socket) -> None:
+    def set_on(self, tcp: socket.socket) -> None:
         if self.dscp is not None:
-            now = one.getsockopt(socket.IPPROTO_IP, socket.IP_TOS)
-            one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, self.dscp << 2 | now & _ECN)
+            ecn = tcp.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) & _ECN
+            tcp.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, self.dscp << 2 | ecn)
         if self.window_bytes is not None:
             # The kernel may raise the clamp again, but no window is larger than its buffer, which
             # does not grow once it was set. Half: the kernel doubles what is asked for.
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.window_bytes // 2)
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, self.window_bytes)
+            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.window_bytes // 2)
+            tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, self.window_bytes)
         if self.unsent_bytes is not None:
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self.unsent_bytes)
+            tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self.unsent_bytes)
         if self.priority is not None:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, self.priority)
+            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, self.priority)
         if self.pacing_bps is not None:
-            one.setsockopt(
-                socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("@L", self.pacing_bps // 8)
-            )
+            rate = struct.pack("@L", self.pacing_bps // 8)
+            tcp.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, rate)
 
 
 class Marker:

@@ -20,16 +20,17 @@ def descendants(root: int, proc: Path = Path("/proc")) -> frozenset[int]:
             with suppress(OSError, IndexError, ValueError):
                 # The command, in parentheses, may hold anything; the parent is the second field
                 # after it.
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                _, _, fields = (entry / "stat").read_text().rpartition(")")
+                parent = int(fields.split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
-    found = {root}
+    reached = {root}
     waiting = [root]
     while waiting:
         for child in children.get(waiting.pop(), ()):
-            if child not in found:
-                found.add(child)
+            if child not in reached:
+                reached.add(child)
                 waiting.append(child)
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def elsewhere(candidates: Iterable[int], proc: Path = Path("/proc")) -> Iterator[tuple[int, int]]:
@@ -39,12 +40,16 @@ def elsewhere(candidates: Iterable[int], proc: Path = Path("/proc")) -> Iterator
     Each namespace has files of its own below /proc/PID/net. Their numbers tell namespaces apart,
     and need no capability, which links below /proc/PID/ns do.
     """
-    own = (proc / "self" / "net" / "tcp").stat().st_ino
+    own_network = _network(proc / "self")
     for process in candidates:
         with suppress(OSError):
-            network = (proc / str(process) / "net" / "tcp").stat().st_ino
-            if network != own:
+            network = _network(proc / str(process))
+            if network != own_network:
                 yield process, network
+
+
+def _network(process: Path) -> int:
+    return (process / "net" / "tcp").stat().st_ino
 
 
 def socket_inodes(root: int, proc: Path = Path("/proc")) -> frozenset[int]:
@@ -52,9 +57,10 @@ def socket_inodes(root: int, proc: Path = Path("/proc")) -> frozenset[int]:
 
     Processes of other users have none that this process may see.
     """
-    return frozenset(
-        inode for process in descendants(root, proc) for _, inode in sockets_of(process, proc)
-    )
+    inodes: set[int] = set()
+    for process in descendants(root, proc):
+        inodes.update(inode for _, inode in sockets_of(process, proc))
+    return frozenset(inodes)
 
 
 def sockets_of(process: int, proc: Path = Path("/proc")) -> Iterator[tuple[int, int]]:
@@ -64,6 +70,6 @@ def sockets_of(process: int, proc: Path = Path("/proc")) -> Iterator[tuple[int, 
     with suppress(OSError):
         for descriptor in (proc / str(process) / "fd").iterdir():
             with suppress(OSError):
-                named = _SOCKET.fullmatch(str(descriptor.readlink()))
-                if named is not None:
-                    yield int(descriptor.name), int(named[1])
+                match = _SOCKET.fullmatch(str(descriptor.readlink()))
+                if match is not None:
+                    yield int(descriptor.name), int(match[1])

@@ -14,7 +14,7 @@ import socket
 import struct
 from ctypes.util import find_library
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from echelon_torch.agent.connection import AgentError, TcpConnection
 
@@ -22,7 +22,29 @@ OBJECT = Path(__file__).parent / "bpf" / "connections.bpf.o"
 _EVENT = struct.Struct("=BBHHH4s4s")
 _ACCEPTED, _CLOSED = 2, 3
 _MARKED = 0x100
-_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_INT = ctypes.c_int
+_POINTER = ctypes.c_void_p
+_TEXT = ctypes.c_char_p
+_ENTRY = ctypes.CFUNCTYPE(_INT, _POINTER, _POINTER, ctypes.c_size_t)
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "libbpf_set_print": (_POINTER, _POINTER),
+    "bpf_object__open_mem": (_POINTER, _TEXT, ctypes.c_size_t, _POINTER),
+    "bpf_object__load": (_INT, _POINTER),
+    "bpf_object__close": (None, _POINTER),
+    "bpf_object__find_program_by_name": (_POINTER, _POINTER, _TEXT),
+    "bpf_object__find_map_fd_by_name": (_INT, _POINTER, _TEXT),
+    "bpf_program__attach_cgroup": (_POINTER, _POINTER, _INT),
+    "bpf_program__fd": (_INT, _POINTER),
+    "bpf_link_create": (_INT, _INT, _INT, _INT, _POINTER),
+    "bpf_link__destroy": (_INT, _POINTER),
+    "bpf_map_delete_elem": (_INT, _INT, _POINTER),
+    "bpf_map_update_elem": (_INT, _INT, _POINTER, _POINTER, ctypes.c_uint64),
+    "ring_buffer__new": (_POINTER, _INT, _ENTRY, _POINTER, _POINTER),
+    "ring_buffer__epoll_fd": (_INT, _POINTER),
+    "ring_buffer__consume": (_INT, _POINTER),
+    "ring_buffer__free": (None, _POINTER),
+}
+"""The functions of libbpf that are called: the type of the result, then those of the arguments."""
 
 
 class Seen(NamedTuple):
@@ -38,11 +60,11 @@ class Seen(NamedTuple):
 
 def parse_event(data: bytes) -> Seen:
     """Return what an entry of the ring buffer tells."""
-    what, marked, local_port, remote_port, _, local, remote = _EVENT.unpack(data)
-    connection = TcpConnection(
-        socket.inet_ntoa(local), local_port, socket.inet_ntoa(remote), remote_port
-    )
-    return Seen(connection, what != _CLOSED, bool(marked), what == _ACCEPTED)
+    kind, marked, local_port, remote_port, _, local, remote = _EVENT.unpack(data)
+    local_ipv4 = socket.inet_ntoa(local)
+    remote_ipv4 = socket.inet_ntoa(remote)
+    connection = TcpConnection(local_ipv4, local_port, remote_ipv4, remote_port)
+    return Seen(connection, kind != _CLOSED, bool(marked), kind == _ACCEPTED)
 
 
 class KernelProgram:
@@ -103,11 +125,7 @@ class KernelProgram:
         if not self._ring:
             raise refused("make its ring buffer")
         if dscp is not None:
-            marks = lib.bpf_object__find_map_fd_by_name(self._object, b"marks")
-            key = ctypes.c_uint32(0)
-            value = ctypes.c_uint32(_MARKED | dscp << 2)
-            if lib.bpf_map_update_elem(marks, ctypes.byref(key), ctypes.byref(value), 0) != 0:
-                raise refused("set the mark of packets")
+            self._set_mark(dscp)
         try:
             directory = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -119,8 +137,22 @@ class KernelProgram:
         finally:
             os.close(directory)
 
-    def _entry(self, _context: int, data: int, size: int) -> int:
-        self._seen.append(parse_event(ctypes.string_at(data, size)[: _EVENT.size]))
+    def _set_mark(self, dscp: int) -> None:
+        lib = self._libbpf
+        marks = lib.bpf_object__find_map_fd_by_name(self._object, b"marks")
+        key = ctypes.c_uint32(0)
+        value = ctypes.c_uint32(_MARKED | dscp << 2)
+        if lib.bpf_map_update_elem(marks, ctypes.byref(key), ctypes.byref(value), 0) != 0:
+            raise refused("set the mark of packets")
+
+    def _entry(
+        self,
+        _context: int,
+        data: int,
+        size: int,
+    ) -> int:
+        entry = ctypes.string_at(data, size)
+        self._seen.append(parse_event(entry[: _EVENT.size]))
         return 0
 
 
@@ -128,30 +160,7 @@ def load_libbpf() -> ctypes.CDLL:
     """Return libbpf with the types of what is called. Raise `AgentError` if it is missing."""
     try:
         lib = ctypes.CDLL(find_library("bpf") or "libbpf.so.1", use_errno=True)
-        pointer = ctypes.c_void_p
-        text = ctypes.c_char_p
-        signatures = {
-            "libbpf_set_print": (pointer, [pointer]),
-            "bpf_object__open_mem": (pointer, [text, ctypes.c_size_t, pointer]),
-            "bpf_object__load": (ctypes.c_int, [pointer]),
-            "bpf_object__close": (None, [pointer]),
-            "bpf_object__find_program_by_name": (pointer, [pointer, text]),
-            "bpf_object__find_map_fd_by_name": (ctypes.c_int, [pointer, text]),
-            "bpf_program__attach_cgroup": (pointer, [pointer, ctypes.c_int]),
-            "bpf_link__destroy": (ctypes.c_int, [pointer]),
-            "bpf_link_create": (ctypes.c_int, [ctypes.c_int, ctypes.c_int, ctypes.c_int, pointer]),
-            "bpf_program__fd": (ctypes.c_int, [pointer]),
-            "bpf_map_delete_elem": (ctypes.c_int, [ctypes.c_int, pointer]),
-            "bpf_map_update_elem": (
-                ctypes.c_int,
-                [ctypes.c_int, pointer, pointer, ctypes.c_uint64],
-            ),
-            "ring_buffer__new": (pointer, [ctypes.c_int, _ENTRY, pointer, pointer]),
-            "ring_buffer__epoll_fd": (ctypes.c_int, [pointer]),
-            "ring_buffer__consume": (ctypes.c_int, [pointer]),
-            "ring_buffer__free": (None, [pointer]),
-        }
-        for name, (result, arguments) in signatures.items():
+        for name, (result, *arguments) in _SIGNATURES.items():
             function = getattr(lib, name)
             function.restype = result
             function.argtypes = arguments
@@ -163,11 +172,11 @@ def load_libbpf() -> ctypes.CDLL:
     return lib
 
 
-def refused(what: str) -> AgentError:
+def refused(action: str) -> AgentError:
     """Return the error for what libbpf has just refused."""
     number = ctypes.get_errno()
     if number in (errno.EPERM, errno.EACCES):
         needs = " (it needs CAP_BPF and CAP_NET_ADMIN)"
     else:
         needs = ""
-    return AgentError(f"the kernel does not let the agent {what}: {os.strerror(number)}{needs}")
+    return AgentError(f"the kernel does not let the agent {action}: {os.strerror(number)}{needs}")

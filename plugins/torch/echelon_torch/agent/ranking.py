@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from echelon.controller.client import Client, ClientError
 from echelon.switches.lowering.at_hosts import HostRule
-from echelon.switches.lowering.identity import SegmentIdentity
+from echelon.switches.lowering.identity import FiveTuple, SegmentIdentity
 from echelon.switches.lowering.job_part import HEAD_SHARE
 from echelon_lab.endhosts.ranks import packed
 from echelon_torch.agent.connection import AgentError
@@ -36,6 +36,7 @@ _KEY = struct.Struct("=4s4sHH")
 _CONNECTION = struct.Struct("=4IQ6I")
 _FLOW = struct.Struct("=2I")
 _US_PER_S = 1_000_000
+_RuledSegment = tuple[HostRule, SegmentIdentity]
 
 
 class HostRanking:
@@ -78,8 +79,8 @@ class HostRanking:
     @property
     def program(self) -> int:
         """The descriptor of the program."""
-        found = self._libbpf.bpf_object__find_program_by_name(self._object, b"ranks")
-        return int(self._libbpf.bpf_program__fd(found))
+        program = self._libbpf.bpf_object__find_program_by_name(self._object, b"ranks")
+        return int(self._libbpf.bpf_program__fd(program))
 
     def update(self, rules: Iterable[HostRule]) -> None:
         """Rank by these rules from now on. Raise `AgentError` for more than the program holds.
@@ -87,65 +88,67 @@ class HostRanking:
         Flows are written beside those of before, then connections that refer to them, so that no
         packet finds rules of two kinds.
         """
-        of_segments = [
-            (rule, rule.identity) for rule in rules if isinstance(rule.identity, SegmentIdentity)
-        ]
-        if unknown := next((rule.job for rule, segment in of_segments if segment.by_bytes), None):
-            raise AgentError(
-                f"job {unknown}: hosts tell iterations apart by silence (leave out 'iterations:"
-                " bytes')"
-            )
+        segments = []
+        for rule in rules:
+            if isinstance(rule.identity, SegmentIdentity):
+                _check(rule.job, rule.identity)
+                segments.append((rule, rule.identity))
+
         connections: dict[bytes, bytes] = {}
         flows: list[bytes] = []
         heads: set[str] = set()
-        ordered = sorted(
-            of_segments, key=lambda one: (one[0].job, one[1].five_tuple, one[1].start_bytes)
-        )
-        for (job, five_tuple), group in groupby(
-            ordered, key=lambda one: (one[0].job, one[1].five_tuple)
-        ):
+        for (job, five_tuple), group in groupby(sorted(segments, key=_place), key=_stream):
             members = list(group)
             segment = members[0][1]
             is_own = segment.src_ipv4 == self._ipv4
-            first = self._half * _HALF + len(flows)
+            stream = 0
+            ranges: list[bytes] = []
             if is_own:
-                own = [self._flow(rule, end) for rule, of in members for _, end in of.ranges]
-            else:
-                own = []
-            flows += own
+                stream = self._number("stream", (job, five_tuple))
+                ranges = self._ranges(members)
+
             value = _CONNECTION.pack(
-                self._number("stream", (job, five_tuple)) if is_own else 0,
+                stream,
                 not is_own,
                 self._number("job", job),
                 is_own and job not in heads,
                 round(segment.idle_gap_s * _US_PER_S),
                 int(segment.iteration_bytes * HEAD_SHARE),
-                *(first, len(own), 0, 0, 0),
+                *(self._half * _HALF + len(flows), len(ranges), 0, 0, 0),
             )
-            heads |= {job} if is_own else set()
+            flows += ranges
+            if is_own:
+                heads.add(job)
             for _, src, dst, src_port, dst_port in segment.five_tuples:
-                ends = (
-                    socket.inet_aton(src),
-                    socket.inet_aton(dst),
-                    socket.htons(src_port),
-                    socket.htons(dst_port),
-                )
                 if is_own:
-                    connections[_KEY.pack(*ends)] = value
+                    connections[_key(src, dst, src_port, dst_port)] = value
                 else:
-                    answers = _KEY.pack(ends[1], ends[0], ends[3], ends[2])
-                    connections.setdefault(answers, value)
-        if len(flows) > _HALF or max(map(len, self._numbers.values()), default=0) > MOST_FLOWS:
+                    # What this host sends on the connection are answers.
+                    connections.setdefault(_key(dst, src, dst_port, src_port), value)
+
+        most_numbers = max(map(len, self._numbers.values()), default=0)
+        if len(flows) > _HALF or most_numbers > MOST_FLOWS:
             raise AgentError(
                 f"{len(flows)} flows or their connections are more than this host ranks ({_HALF})"
             )
-        for number, flow in enumerate(flows):
-            self._write("flows", struct.pack("=I", self._half * _HALF + number), flow)
+        self._replace(connections, flows)
+
+    def _replace(self, connections: Mapping[bytes, bytes], flows: Sequence[bytes]) -> None:
+        first = self._half * _HALF
+        for number, flow in enumerate(flows, start=first):
+            self._write("flows", struct.pack("=I", number), flow)
         for key, value in connections.items():
             self._write("ranked", key, value)
         for key in self._held - connections.keys():
             self._libbpf.bpf_map_delete_elem(self._maps["ranked"], key)
-        self._held, self._half = frozenset(connections), 1 - self._half
+        self._held = frozenset(connections)
+        self._half = 1 - self._half
+
+    def _ranges(self, members: Sequence[_RuledSegment]) -> list[bytes]:
+        flows = []
+        for rule, segment in members:
+            flows += [self._flow(rule, end_bytes) for _, end_bytes in segment.ranges]
+        return flows
 
     def _flow(self, rule: HostRule, end_bytes: int) -> bytes:
         state = self._number("state", (rule.job, rule.echelonflow))
@@ -155,7 +158,12 @@ class HostRanking:
         numbers = self._numbers.setdefault(kind, {})
         return numbers.setdefault(key, len(numbers))
 
-    def _write(self, name: str, key: bytes, value: bytes) -> None:
+    def _write(
+        self,
+        name: str,
+        key: bytes,
+        value: bytes,
+    ) -> None:
         if self._libbpf.bpf_map_update_elem(self._maps[name], key, value, 0) != 0:
             raise refused("write its rules")
 
@@ -182,7 +190,11 @@ class FollowedRules:
     """
 
     def __init__(
-        self, client: Client, jobs: Sequence[str], ranking: HostRanking, say: Callable[[str], None]
+        self,
+        client: Client,
+        jobs: Sequence[str],
+        ranking: HostRanking,
+        say: Callable[[str], None],
     ) -> None:
         self._client = client
         self._jobs = jobs
@@ -191,7 +203,11 @@ class FollowedRules:
         self._documents: Sequence[Mapping[str, Any]] | None = None
         self._problem: str | None = None
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="rules", daemon=True)
+        self._thread = threading.Thread(
+            target=self._follow,
+            name="rules",
+            daemon=True,
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -215,17 +231,45 @@ class FollowedRules:
                 return
 
     def _ask(self) -> None:
-        documents = [rule for job in self._jobs for rule in self._client.job(job).ranked_at_hosts]
+        documents: list[Mapping[str, Any]] = []
+        for job in self._jobs:
+            documents += self._client.job(job).ranked_at_hosts
         if documents == self._documents:
             return
         self._ranking.update(map(HostRule.of_document, documents))
         if not self._documents:
-            self._say(
-                f"rules for {len(documents)} flows"
-                if documents
-                else "no rules so far: switches rank these jobs"
-            )
+            if documents:
+                self._say(f"rules for {len(documents)} flows")
+            else:
+                self._say("no rules so far: switches rank these jobs")
         self._documents = documents
+
+
+def _check(job: str, segment: SegmentIdentity) -> None:
+    if segment.by_bytes:
+        raise AgentError(
+            f"job {job}: hosts tell iterations apart by silence (leave out 'iterations: bytes')"
+        )
+
+
+def _stream(ruled: _RuledSegment) -> tuple[str, FiveTuple]:
+    rule, segment = ruled
+    return rule.job, segment.five_tuple
+
+
+def _place(ruled: _RuledSegment) -> tuple[str, FiveTuple, int]:
+    _, segment = ruled
+    return *_stream(ruled), segment.start_bytes
+
+
+def _key(
+    src: str,
+    dst: str,
+    src_port: int,
+    dst_port: int,
+) -> bytes:
+    addresses = socket.inet_aton(src), socket.inet_aton(dst)
+    return _KEY.pack(*addresses, socket.htons(src_port), socket.htons(dst_port))
 
 
 def _interface_of(ipv4: str) -> int:

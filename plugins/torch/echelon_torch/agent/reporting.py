@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from echelon.controller.client import ClientError
-from echelon.controller.service.api.jobs import ConnectionsResource, HostMeasurement
+from echelon.controller.resources.jobs import ConnectionsResource, HostMeasurement
 from echelon.switches.telemetry.sizes import HostIteration
 from echelon_torch.agent.connection import TcpConnection
 from echelon_torch.agent.iterations import MeasuredIteration
@@ -40,11 +40,17 @@ class ConnectionService(Protocol):
     def connections(self, job: str) -> ConnectionsResource: ...
 
     def report_connections(
-        self, job: str, host: str, connections: list[TcpConnection]
+        self,
+        job: str,
+        host: str,
+        connections: list[TcpConnection],
     ) -> ConnectionsResource: ...
 
     def report_iterations(
-        self, job: str, host: str, iterations: list[HostIteration]
+        self,
+        job: str,
+        host: str,
+        iterations: list[HostIteration],
     ) -> HostMeasurement: ...
 
 
@@ -66,17 +72,21 @@ class Reporter:
     """
 
     def __init__(
-        self, service: ConnectionService, job: str, host: str, say: Callable[[str], None]
+        self,
+        service: ConnectionService,
+        job: str,
+        host: str,
+        say: Callable[[str], None],
     ) -> None:
         self._service = service
         self._job = job
         self._host = host
         self._say = say
-        self._said: dict[str, str] = {}
+        self._last_lines: dict[str, str] = {}
         """The last line about each kind of report."""
         self._changed = threading.Condition()
         self._wanted: frozenset[TcpConnection] = frozenset()
-        self._told: frozenset[TcpConnection] | None = None
+        self._acknowledged: frozenset[TcpConnection] | None = None
         """The connections that the service has acknowledged; None: not known."""
         self._addresses: dict[str, str] = {}
         """The address of each host of the job; empty: not known."""
@@ -91,7 +101,11 @@ class Reporter:
         """When iterations may be reported again."""
         self._over = False
         self.counts = Counts()
-        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run,
+            name="reporter",
+            daemon=True,
+        )
 
     def start(self) -> None:
         self._thread.start()
@@ -121,9 +135,8 @@ class Reporter:
         """Return whether the connection is between this host and another one of the job, as far as
         is known.
         """
-        return (
-            connection.local == self._addresses.get(self._host) and connection.remote in self._peers
-        )
+        own_address = self._addresses.get(self._host)
+        return connection.local == own_address and connection.remote in self._peers
 
     def _run(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -135,7 +148,7 @@ class Reporter:
                 self._report(wanted)
             except ClientError as error:
                 self._failed("connections", error)
-                self._told = None
+                self._acknowledged = None
                 self._learn({})
                 if over:
                     return
@@ -150,23 +163,26 @@ class Reporter:
 
     def _report(self, wanted: frozenset[TcpConnection]) -> None:
         now_s = time.monotonic()
-        if wanted == self._told and now_s < self._refresh_at_s:
+        if wanted == self._acknowledged and now_s < self._refresh_at_s:
             return
-        if not self._addresses or wanted == self._told:
+        if not self._addresses or wanted == self._acknowledged:
             self._learn(self._service.connections(self._job).addresses)
-            self._told = None
+            self._acknowledged = None
         reported = sorted(filter(self.is_peer, wanted))
         self._service.report_connections(self._job, self._host, reported)
-        self._told = wanted
+        self._acknowledged = wanted
         self._refresh_at_s = now_s + REFRESH_S
         with self._changed:
             self._has_new = bool(self._iterations)
         self._succeeded("connections")
 
     def _learn(self, addresses: Mapping[str, str]) -> None:
-        own = addresses.get(self._host)
+        own_address = addresses.get(self._host)
         self._addresses = dict(addresses)
-        self._peers = {address: host for host, address in addresses.items() if address != own}
+        self._peers = {}
+        for host, address in addresses.items():
+            if address != own_address:
+                self._peers[address] = host
 
     def _report_iterations(self) -> None:
         now_s = time.monotonic()
@@ -187,29 +203,30 @@ class Reporter:
 
     def _by_host(self, measured: Sequence[MeasuredIteration]) -> list[HostIteration]:
         """Return the latest iterations, with the job's hosts in place of their addresses."""
-        found: list[HostIteration] = []
+        iterations: list[HostIteration] = []
         sizes = 0
-        for one in reversed(measured):
-            sent = {
-                self._peers[to]: size
-                for to, size in one.carried.sent_to.items()
-                if size > 0 and to in self._peers
-            }
+        for iteration in reversed(measured):
+            carried = iteration.carried
+            sent = {}
+            for address, size in carried.sent_to.items():
+                if size > 0 and address in self._peers:
+                    sent[self._peers[address]] = size
             sizes += len(sent)
             if sizes > MOST_SIZES:
                 break
-            duration_s = max(one.seen.duration_s, SHORTEST_S)
-            again = one.carried.retransmitted_bytes
-            stalled_s = Fraction(one.carried.stalled_s)
-            found.append(HostIteration(Fraction(duration_s), sent, again, stalled_s))
-        return found[::-1]
 
-    def _wait_for_news(self, known: frozenset[TcpConnection]) -> None:
+            duration_s = Fraction(max(iteration.seen.duration_s, SHORTEST_S))
+            repeated = carried.retransmitted_bytes
+            stalled_s = Fraction(carried.stalled_s)
+            iterations.append(HostIteration(duration_s, sent, repeated, stalled_s))
+        return iterations[::-1]
+
+    def _wait_for_news(self, reported: frozenset[TcpConnection]) -> None:
         """Wait until there are other connections, iterations or the same again to report, or the
         agent ends.
         """
         with self._changed:
-            while not self._over and self._wanted == known:
+            while not self._over and self._wanted == reported:
                 if self._has_new:
                     until_s = min(self._refresh_at_s, self._iterations_at_s)
                 else:
@@ -224,15 +241,15 @@ class Reporter:
         with self._changed:
             self._changed.wait_for(lambda: self._over, time_s)
 
-    def _succeeded(self, what: str) -> None:
+    def _succeeded(self, subject: str) -> None:
         self.counts = Counts(self.counts.reports + 1, self.counts.failures)
-        self._tell(what, f"reports {what} to the service")
+        self._tell(subject, f"reports {subject} to the service")
 
-    def _failed(self, what: str, error: ClientError) -> None:
+    def _failed(self, subject: str, error: ClientError) -> None:
         self.counts = Counts(self.counts.reports, self.counts.failures + 1)
-        self._tell(what, f"cannot report {what} to the service, and will try again: {error}")
+        self._tell(subject, f"cannot report {subject} to the service, and will try again: {error}")
 
-    def _tell(self, what: str, line: str) -> None:
-        if line != self._said.get(what):
-            self._said[what] = line
+    def _tell(self, subject: str, line: str) -> None:
+        if line != self._last_lines.get(subject):
+            self._last_lines[subject] = line
             self._say(line)

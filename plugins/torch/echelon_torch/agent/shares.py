@@ -13,6 +13,7 @@ Both ends see the same bytes, but for what is on its way, and so come to the sam
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -30,7 +31,7 @@ bytes that may be missing at its end."""
 class _Seen:
     carried: int
     """What the connection had carried that does not count."""
-    beside: int
+    between: int
     """What all connections between its hosts had carried when it was first seen."""
 
 
@@ -49,41 +50,53 @@ class Shares:
     _first: dict[TcpConnection, _Seen] = field(default_factory=dict)
     _missing: frozenset[TcpConnection] | set[TcpConnection] = frozenset()
     """The connections that the last list lacked."""
-    _between: dict[tuple[str, str], int] = field(default_factory=dict)
+    _carried_between: Counter[tuple[str, str]] = field(default_factory=Counter)
     """What the connections between two addresses have carried since they are observed, also those
     that have closed.
     """
 
-    def observe(self, found: Mapping[TcpConnection, TcpCounters]) -> None:
+    def observe(self, counters: Mapping[TcpConnection, TcpCounters]) -> None:
         """Take what the connections have carried until now.
 
         Those that are missing twice in a row have closed.
         """
-        now = {
-            one: counters.bytes_sent + counters.bytes_received for one, counters in found.items()
-        }
-        # A connection that carries less than before is another one with the same ports.
-        new = [one for one, carried in now.items() if carried < self._carried.get(one, carried + 1)]
-        for one in now.keys() - set(new):
-            pair = one.local, one.remote
-            self._between[pair] = self._between.get(pair, 0) + now[one] - self._carried[one]
-        for one in new:
-            self._first[one] = _Seen(
-                now[one] if self.is_late else 0, self._between.get((one.local, one.remote), 0)
-            )
-        for one in new:
-            pair = one.local, one.remote
-            self._between[pair] = self._between.get(pair, 0) + now[one] - self._first[one].carried
-        self.is_late = self.is_late and not now
+        now: dict[TcpConnection, int] = {}
+        new: list[TcpConnection] = []
+        for connection, counts in counters.items():
+            carried = counts.bytes_sent + counts.bytes_received
+            now[connection] = carried
+            before = self._carried.get(connection)
+            # A connection that carries less than before is another one with the same ports.
+            if before is None or carried < before:
+                new.append(connection)
+            else:
+                self._carried_between[_hosts(connection)] += carried - before
+        self._note_first(new, now)
+
         missing = self._carried.keys() - now.keys()
-        for one in missing & self._missing:
-            del self._carried[one], self._first[one]
+        for connection in missing & self._missing:
+            del self._carried[connection], self._first[connection]
         self._missing = missing - self._missing
         self._carried |= now
-        self.control = frozenset(one for one in now if self._is_control(one))
+        self.control = frozenset(filter(self._is_control, now))
 
-    def _is_control(self, one: TcpConnection) -> bool:
-        first = self._first[one]
-        own = self._carried[one] - first.carried
-        others = self._between.get((one.local, one.remote), 0) - first.beside - own
-        return others >= LEAST_BYTES and own * SHARE < others
+    def _note_first(self, new: list[TcpConnection], now: Mapping[TcpConnection, int]) -> None:
+        # None of the new connections was there before another, so no sum has bytes of them yet.
+        for connection in new:
+            carried = now[connection] if self.is_late else 0
+            self._first[connection] = _Seen(carried, self._carried_between[_hosts(connection)])
+
+        for connection in new:
+            carried = now[connection] - self._first[connection].carried
+            self._carried_between[_hosts(connection)] += carried
+        self.is_late = self.is_late and not now
+
+    def _is_control(self, connection: TcpConnection) -> bool:
+        first = self._first[connection]
+        carried = self._carried[connection] - first.carried
+        rest = self._carried_between[_hosts(connection)] - first.between - carried
+        return rest >= LEAST_BYTES and carried * SHARE < rest
+
+
+def _hosts(connection: TcpConnection) -> tuple[str, str]:
+    return connection.local, connection.remote

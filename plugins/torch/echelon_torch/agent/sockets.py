@@ -95,13 +95,10 @@ class SocketList:
 
     def read(self) -> list[TcpSocket]:
         """Return all TCP sockets that have a peer and speak IPv4. Raise `AgentError`."""
+        sockets: list[TcpSocket] = []
         try:
-            return [
-                found
-                for family in (socket.AF_INET, socket.AF_INET6)
-                for message in self._dump(family)
-                if (found := _socket(message)) is not None
-            ]
+            for family in (socket.AF_INET, socket.AF_INET6):
+                sockets += filter(None, map(_socket, self._dump(family)))
         except OSError as error:
             if error.errno == errno.ENOENT:
                 hint = " (run: modprobe tcp_diag)"
@@ -110,12 +107,22 @@ class SocketList:
             raise AgentError(
                 f"cannot read the list of sockets: {error.strerror or error}{hint}"
             ) from None
+        return sockets
 
     def _dump(self, family: int) -> Iterator[Any]:
         request = inet_diag_req()
-        request.update(sdiag_family=family, sdiag_protocol=socket.IPPROTO_TCP)
-        request.update(idiag_ext=_WITH_COUNTERS, idiag_states=_OPEN_STATES)
-        request["header"].update(type=SOCK_DIAG_BY_FAMILY, flags=NLM_F_REQUEST | NLM_F_DUMP)
+        request.update(
+            sdiag_family=family,
+            sdiag_protocol=socket.IPPROTO_TCP,
+        )
+        request.update(
+            idiag_ext=_WITH_COUNTERS,
+            idiag_states=_OPEN_STATES,
+        )
+        request["header"].update(
+            type=SOCK_DIAG_BY_FAMILY,
+            flags=NLM_F_REQUEST | NLM_F_DUMP,
+        )
         request.encode()
         self._netlink.send(request.data)
         while True:
@@ -156,14 +163,14 @@ def _socket(message: Any) -> TcpSocket | None:
         remote = remote[len(_MAPPED) :]
     else:
         return None
+    local_ipv4 = socket.inet_ntoa(local)
+    remote_ipv4 = socket.inet_ntoa(remote)
     local_port, remote_port = message["ports"]
+    connection = TcpConnection(local_ipv4, local_port, remote_ipv4, remote_port)
     attributes = dict(message["attrs"])
-    return TcpSocket(
-        TcpConnection(socket.inet_ntoa(local), local_port, socket.inet_ntoa(remote), remote_port),
-        message["inode"],
-        attributes.get("INET_DIAG_CGROUP_ID"),
-        _counters(attributes.get("INET_DIAG_INFO")),
-    )
+    cgroup = attributes.get("INET_DIAG_CGROUP_ID")
+    counters = _counters(attributes.get("INET_DIAG_INFO"))
+    return TcpSocket(connection, message["inode"], cgroup, counters)
 
 
 def _counters(info: bytes | None) -> TcpCounters | None:

@@ -24,44 +24,47 @@ def store_ports(processes: Iterable[int], proc: Path = Path("/proc")) -> frozens
     """Return the ports of stores that these processes know, as far as this process may see what
     they were told.
     """
-    found: set[int] = set()
+    ports: set[int] = set()
     for process in processes:
+        directory = proc / str(process)
         with suppress(OSError):
-            found.update(
-                _of_words(
-                    (proc / str(process) / "cmdline")
-                    .read_bytes()
-                    .decode(errors="replace")
-                    .split("\0")
-                )
-            )
+            words = _read(directory / "cmdline")
+            ports.update(_ports_in_command(words))
         with suppress(OSError):
-            found.update(
-                _of_environment(
-                    (proc / str(process) / "environ").read_bytes().decode(errors="replace")
-                )
-            )
-    return frozenset(found)
+            variables = _read(directory / "environ")
+            ports.update(_ports_in_environment(variables))
+    return frozenset(ports)
 
 
-def _of_environment(environment: str) -> Iterator[int]:
-    for line in environment.split("\0"):
-        name, _, value = line.partition("=")
+def _read(path: Path) -> Sequence[str]:
+    text = path.read_bytes().decode(errors="replace")
+    return text.split("\0")
+
+
+def _ports_in_environment(variables: Iterable[str]) -> Iterator[int]:
+    for variable in variables:
+        name, _, value = variable.partition("=")
         if name in _VARIABLES:
             yield from _port(value, is_endpoint=name.endswith("ENDPOINT"))
 
 
-def _of_words(words: Sequence[str]) -> Iterator[int]:
+def _ports_in_command(words: Sequence[str]) -> Iterator[int]:
     for word, following in zip(words, [*words[1:], ""], strict=True):
         # Options of torchrun have hyphens or underscores.
-        option, given, value = word.replace("_", "-").partition("=")
-        if option in _OPTIONS:
-            yield from _port(value if given else following, is_endpoint=option.endswith("endpoint"))
+        option, has_value, value = word.replace("_", "-").partition("=")
+        if option not in _OPTIONS:
+            continue
+        if not has_value:
+            value = following
+        yield from _port(value, is_endpoint=option.endswith("endpoint"))
 
 
 def _port(value: str, *, is_endpoint: bool) -> Iterator[int]:
     host, colon, digits = value.rpartition(":")
     if is_endpoint and not colon and value and not value.isdecimal():
         yield _RENDEZVOUS_PORT
-    elif digits.isdecimal() and 0 < int(digits) < 1 << 16 and (not host or is_endpoint):
+        return
+    if host and not is_endpoint:
+        return
+    if digits.isdecimal() and 0 < int(digits) < 1 << 16:
         yield int(digits)

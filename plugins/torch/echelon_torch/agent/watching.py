@@ -86,17 +86,15 @@ class Agent:
             raise AgentError(f"{command[0]}: there is no such command (check its name and PATH)")
         capabilities.keep_only(*_NEEDED)
         with ExitStack() as stack:
-            told = stack.enter_context(_signals())
+            signals = stack.enter_context(_signals())
             group, program = self._prepare(stack)
-            child = _start(command, None if group is None else group.path)
-            path = None if group is None else group.path
-            owner = _of_process(child.pid) if path is None else _of_group(path)
-            members = (
-                partial(processes.descendants, child.pid)
-                if path is None
-                else partial(cgroups.members, path)
-            )
-            self._watch(stack, told, owner, members, program, path, child, group)
+            if group is None:
+                child = _start(command, None)
+                job = _Job.of_process(child.pid)
+            else:
+                child = _start(command, group.path)
+                job = _Job.of_group(group.path)
+            self._watch(stack, signals, job, program, child, group)
             return child.wait()
 
     def watch(self, cgroup: Path) -> None:
@@ -106,10 +104,10 @@ class Agent:
         """
         capabilities.keep_only(*_NEEDED)
         with ExitStack() as stack:
-            told = stack.enter_context(_signals())
-            owner = _of_group(cgroups.checked(cgroup))
-            members = partial(cgroups.members, cgroup)
-            self._watch(stack, told, owner, members, self._load(stack, cgroup), cgroup)
+            signals = stack.enter_context(_signals())
+            job = _Job.of_group(cgroups.checked(cgroup))
+            program = self._load(stack, cgroup)
+            self._watch(stack, signals, job, program)
 
     def _prepare(self, stack: ExitStack) -> tuple[JobGroup | None, KernelProgram | None]:
         """Return the group for the job's processes and the program that is attached to it, where
@@ -144,11 +142,9 @@ class Agent:
     def _watch(
         self,
         stack: ExitStack,
-        told: socket.socket,
-        owner: Owner,
-        members: Callable[[], Iterable[int]],
+        signals: socket.socket,
+        job: _Job,
         program: KernelProgram | None,
-        cgroup: Path | None,
         child: subprocess.Popen[bytes] | None = None,
         group: JobGroup | None = None,
     ) -> None:
@@ -156,7 +152,7 @@ class Agent:
         selector = stack.enter_context(selectors.DefaultSelector())
         options = self.watched.options
         if options != SocketOptions():
-            marker = Marker(members, options)
+            marker = Marker(job.members, options)
         else:
             marker = None
         shares = Shares(is_late=child is None)
@@ -164,10 +160,17 @@ class Agent:
         def stores() -> frozenset[int]:
             # A command inherits the environment of its agent, whose own is readable without a
             # capability.
-            return store_ports((os.getpid(), *members()))
+            return store_ports((os.getpid(), *job.members()))
 
+        is_peer = self.reporter.is_peer
         seen = JobConnections(
-            listing, owner, program, self.reporter.is_peer, marker, shares=shares, stores=stores
+            listing,
+            job.owner,
+            program,
+            is_peer,
+            marker,
+            shares=shares,
+            stores=stores,
         )
         self.connections = seen
         period_s = POLL_S if program is None else READ_S
@@ -175,10 +178,12 @@ class Agent:
             self.meter = IterationMeter(self.watched.idle_gap_s)
             period_s = min(period_s, self.watched.idle_gap_s / READINGS_PER_GAP)
         # What the agent needed its capabilities for is done, but for looking into processes.
-        looks = program is None or marker is not None
-        capabilities.keep_only(*([capabilities.CAP_SYS_PTRACE] if looks else []))
+        if program is None or marker is not None:
+            capabilities.keep_only(capabilities.CAP_SYS_PTRACE)
+        else:
+            capabilities.keep_only()
         self.reporter.start()
-        selector.register(told, selectors.EVENT_READ)
+        selector.register(signals, selectors.EVENT_READ)
         if program is not None:
             selector.register(program, selectors.EVENT_READ)
         if child is not None:
@@ -196,22 +201,24 @@ class Agent:
                     self._read(seen)
                     if now_s >= looked_s + READ_S:
                         looked_s = now_s
-                        self._look_elsewhere(members())
-                    least_read_s = now_s + max(POLL_S, self.read_s / LARGEST_SHARE)
-                    read_at_s = now_s + max(period_s, self.read_s / LARGEST_SHARE)
+                        self._look_elsewhere(job.members())
+                    pause_s = self.read_s / LARGEST_SHARE
+                    least_read_s = now_s + max(POLL_S, pause_s)
+                    read_at_s = now_s + max(period_s, pause_s)
                 else:
                     seen.hear()
                     if seen.is_marking_due:
                         read_at_s = min(read_at_s, least_read_s)
                 self.reporter.update(seen.data)
-                for key, _ in selector.select(max(0.0, read_at_s - time.monotonic())):
+                timeout_s = max(0.0, read_at_s - time.monotonic())
+                for key, _ in selector.select(timeout_s):
                     is_over |= key.data is not None
                     if group is not None and key.fileobj is group:
                         selector.unregister(group)
                         if self._guard(group):
                             selector.register(group, selectors.EVENT_READ)
-                    if key.fileobj is told:
-                        _pass_on(told, child)
+                    if key.fileobj is signals:
+                        _pass_on(signals, child)
                         is_over |= child is None
             if child is not None:
                 self.reporter.update(frozenset())
@@ -251,17 +258,23 @@ class Agent:
             self.problem = str(error)
             return
         self.problem = None
-        if isinstance(seen.marker, Marker) and seen.marker.refused not in (None, self.refused):
-            self.refused = seen.marker.refused
-            self.say(
-                f"the kernel does not set what was asked for on a socket of the job: {self.refused}"
-            )
+        self._tell_refusal(seen)
         self.read_s = time.thread_time() - began_s
         if self.meter is not None:
             ended = self.meter.observe(time.monotonic(), seen.totals, seen.since_sent_s)
             if ended is not None:
                 self.last_iteration = ended
                 self.reporter.measured(ended)
+
+    def _tell_refusal(self, seen: JobConnections) -> None:
+        if not isinstance(seen.marker, Marker):
+            return
+        if seen.marker.refused in (None, self.refused):
+            return
+        self.refused = seen.marker.refused
+        self.say(
+            f"the kernel does not set what was asked for on a socket of the job: {self.refused}"
+        )
 
 
 _NEEDED = (
@@ -274,21 +287,30 @@ _NEEDED = (
 )
 
 
-def _of_group(cgroup: Path) -> Owner:
-    def owner() -> Callable[[TcpSocket], bool]:
-        # Groups below it may come and go.
-        known = cgroups.numbers(cgroup)
-        return lambda one: one.cgroup in known
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The job as the kernel knows it."""
 
-    return owner
+    owner: Owner
+    members: Callable[[], Iterable[int]]
+    """Returns its processes."""
 
+    @classmethod
+    def of_group(cls, cgroup: Path) -> _Job:
+        def owner() -> Callable[[TcpSocket], bool]:
+            # Groups below it may come and go.
+            numbers = cgroups.numbers(cgroup)
+            return lambda tcp: tcp.cgroup in numbers
 
-def _of_process(process: int) -> Owner:
-    def owner() -> Callable[[TcpSocket], bool]:
-        inodes = processes.socket_inodes(process)
-        return lambda one: one.inode in inodes
+        return cls(owner, partial(cgroups.members, cgroup))
 
-    return owner
+    @classmethod
+    def of_process(cls, process: int) -> _Job:
+        def owner() -> Callable[[TcpSocket], bool]:
+            inodes = processes.socket_inodes(process)
+            return lambda tcp: tcp.inode in inodes
+
+        return cls(owner, partial(processes.descendants, process))
 
 
 def _start(command: Sequence[str], cgroup: Path | None) -> subprocess.Popen[bytes]:
@@ -312,25 +334,24 @@ def _signals() -> Iterator[socket.socket]:
     reading, writing = socket.socketpair()
     with reading, writing:
         writing.setblocking(False)
-        before = {
-            which: signal.signal(which, lambda *_: None)
-            for which in (signal.SIGTERM, signal.SIGINT)
-        }
+        handlers = {}
+        for number in (signal.SIGTERM, signal.SIGINT):
+            handlers[number] = signal.signal(number, lambda *_: None)
         former = signal.set_wakeup_fd(writing.fileno())
         try:
             yield reading
         finally:
             signal.set_wakeup_fd(former)
-            for which, handler in before.items():
-                signal.signal(which, handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
-def _pass_on(told: socket.socket, child: subprocess.Popen[bytes] | None) -> None:
+def _pass_on(signals: socket.socket, child: subprocess.Popen[bytes] | None) -> None:
     """Pass a request to end on to the child.
 
     An interrupt comes from the terminal, which sends it to the child, too.
     """
-    for number in told.recv(16):
+    for number in signals.recv(16):
         if child is not None and number == signal.SIGTERM:
             with suppress(ProcessLookupError):
                 child.terminate()

@@ -5,9 +5,10 @@ spread.
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from echelon.model.documents import DocumentError
 from echelon_torch.capture.record import (
@@ -30,13 +31,17 @@ class Variation:
     mean: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Variation:
+    def over(cls, values: Sequence[float]) -> Variation:
         """Return the spread of values.
 
         With few of them, the lowest and the highest are p10 and p90.
         """
         if len(values) > 1:
-            tenths = statistics.quantiles(values, n=10, method="inclusive")
+            tenths = statistics.quantiles(
+                values,
+                n=10,
+                method="inclusive",
+            )
         else:
             tenths = [values[0]] * 9
         return cls(statistics.median(values), tenths[0], tenths[8], statistics.fmean(values))
@@ -102,7 +107,8 @@ class JobProfile:
     groups: Mapping[str, Group]
     alike: int
     """The iterations that do the same, from which times and sizes are."""
-    others: int
+    different: int
+    """The iterations that do something else."""
     found_by: str
     """The means by which the ends of iterations were found."""
 
@@ -112,12 +118,22 @@ def profile(records: Sequence[RankRecord]) -> JobProfile:
 
     Raises `DocumentError` if there are none.
     """
-    alike, others, found_by = alike_iterations(records)
-    groups = {name: group for record in records for name, group in record.groups.items()}
-    took_s = [max(own.end_s - own.start_s for own in job) for job in alike]
-    typical = sorted(range(len(alike)), key=took_s.__getitem__)[(len(alike) - 1) // 2]
-    ranks = tuple(_rank_profile(each, typical, groups) for each in zip(*alike, strict=True))
-    return JobProfile(ranks, groups, len(alike), others, found_by)
+    alike, different, found_by = alike_iterations(records)
+    groups = groups_by_name(records)
+    took_s = [max(part.end_s - part.start_s for part in job) for job in alike]
+    from_short_to_long = sorted(range(len(alike)), key=took_s.__getitem__)
+    typical = from_short_to_long[(len(alike) - 1) // 2]
+    by_rank = zip(*alike, strict=True)
+    ranks = tuple(_rank_profile(iterations, typical, groups) for iterations in by_rank)
+    return JobProfile(ranks, groups, len(alike), different, found_by)
+
+
+def groups_by_name(records: Sequence[RankRecord]) -> dict[str, Group]:
+    """Return the process groups of all ranks."""
+    groups: dict[str, Group] = {}
+    for record in records:
+        groups.update(record.groups)
+    return groups
 
 
 def alike_iterations(
@@ -131,7 +147,8 @@ def alike_iterations(
     if all(record.iterations for record in records):
         found_by = "steps of the optimizer"
         count = min(len(record.iterations) for record in records)
-        jobs = [tuple(record.iterations[at] for record in records) for at in range(count)]
+        by_rank = [record.iterations[:count] for record in records]
+        jobs = list(zip(*by_rank, strict=True))
     else:
         found_by = "repetition of the operations"
         jobs = list(_by_repetition(records))
@@ -145,7 +162,8 @@ def alike_iterations(
         )
     keys = [tuple(map(_key, job)) for job in jobs]
     # Of kinds that are equally frequent, the last: it is furthest from the start of the training.
-    common = max(Counter(keys).items(), key=lambda item: (item[1], -keys[::-1].index(item[0])))[0]
+    counts = Counter(keys)
+    common = max(reversed(keys), key=counts.__getitem__)
     alike = [job for job, key in zip(jobs, keys, strict=True) if key == common]
     return alike, len(jobs) - len(alike), found_by
 
@@ -156,14 +174,13 @@ def _events(part: Unmarked) -> list[Call | RankWait]:
 
 def _key(part: Unmarked) -> tuple[Hashable, ...]:
     """Return what an iteration does, without times and sizes."""
-    return tuple(
-        (
-            event.calls
-            if isinstance(event, RankWait)
-            else (*_signature(event), event.parts is None, event.backward)
-        )
-        for event in _events(part)
-    )
+    return tuple(map(_event_key, _events(part)))
+
+
+def _event_key(event: Call | RankWait) -> tuple[Hashable, ...]:
+    if isinstance(event, RankWait):
+        return event.calls
+    return *_signature(event), event.parts is None, event.backward
 
 
 def _signature(call: Call) -> tuple[Hashable, ...]:
@@ -171,58 +188,78 @@ def _signature(call: Call) -> tuple[Hashable, ...]:
 
 
 def _rank_profile(
-    iterations: Sequence[RecordedIteration], typical: int, groups: Mapping[str, Group]
+    iterations: Sequence[RecordedIteration],
+    typical: int,
+    groups: Mapping[str, Group],
 ) -> RankProfile:
-    events = [_events(each) for each in iterations]
-    gaps: dict[int, list[float]] = defaultdict(list)
-    for iteration, own in zip(iterations, events, strict=True):
-        cursor = iteration.start_s
-        for at, event in enumerate(own):
-            gaps[at].append(max(0.0, event.start_s - cursor))
-            # While a rank calls an operation it is busy, and other work of its own has to wait.
-            cursor = max(cursor, event.end_s if isinstance(event, RankWait) else event.start_s)
-        gaps[len(own)].append(max(0.0, iteration.end_s - cursor))
-    moments = tuple(
-        (
-            Moment(gaps[at][typical], Variation.of(gaps[at]), None, event.calls, event.backward)
-            if isinstance(event, RankWait)
-            else Moment(gaps[at][typical], Variation.of(gaps[at]), event.number)
-        )
-        for at, event in enumerate(events[0])
-    )
-    operations = tuple(
-        _operation([each.calls[number] for each in iterations], groups)
-        for number in range(len(iterations[0].calls))
-    )
+    # Iterations that are alike have as many events, each at the same place.
+    *gaps_s, rests_s = zip(*map(_gaps_s, iterations), strict=True)
+    moments = []
+    for event, gap_s in zip(_events(iterations[0]), gaps_s, strict=True):
+        moments.append(_moment(event, gap_s, typical))
+    calls = zip(*(each.calls for each in iterations), strict=True)
+    operations = [_operation(each, groups) for each in calls]
+
     waits = [sum(wait.end_s - wait.start_s for wait in each.waits) for each in iterations]
     totals = [each.end_s - each.start_s for each in iterations]
+    computing = [total - wait for total, wait in zip(totals, waits, strict=True)]
     return RankProfile(
-        operations,
-        moments,
-        gaps[len(moments)][typical],
-        Variation.of(totals),
-        Variation.of([total - wait for total, wait in zip(totals, waits, strict=True)]),
-        Variation.of(waits),
-        Variation.of([each.delayed_s for each in iterations]),
+        tuple(operations),
+        tuple(moments),
+        rests_s[typical],
+        Variation.over(totals),
+        Variation.over(computing),
+        Variation.over(waits),
+        Variation.over([each.delayed_s for each in iterations]),
     )
+
+
+def _gaps_s(iteration: RecordedIteration) -> list[float]:
+    """Return the times of computing before each event, and before the end."""
+    gaps_s = []
+    until_s = iteration.start_s
+    for event in _events(iteration):
+        gaps_s.append(max(0.0, event.start_s - until_s))
+        # While a rank calls an operation it is busy, and other work of its own has to wait.
+        if isinstance(event, RankWait):
+            until_s = max(until_s, event.end_s)
+        else:
+            until_s = max(until_s, event.start_s)
+    gaps_s.append(max(0.0, iteration.end_s - until_s))
+    return gaps_s
+
+
+def _moment(
+    event: Call | RankWait,
+    gaps_s: Sequence[float],
+    typical: int,
+) -> Moment:
+    varies = Variation.over(gaps_s)
+    if isinstance(event, RankWait):
+        return Moment(gaps_s[typical], varies, None, event.calls, event.backward)
+    return Moment(gaps_s[typical], varies, event.number)
 
 
 def _operation(calls: Sequence[Call], groups: Mapping[str, Group]) -> Operation:
     first = calls[0]
-    group = groups[calls[0].group]
+    group = groups[first.group]
     parts = None
     if first.parts is not None:
         columns = zip(*(call.parts or () for call in calls), strict=True)
         parts = tuple(round(statistics.fmean(column)) for column in columns)
-    took = [call.end_s - call.start_s for call in calls if call.end_s is not None]
+    durations_s = [call.end_s - call.start_s for call in calls if call.end_s is not None]
+    took_s = None
+    if len(durations_s) == len(calls):
+        took_s = Variation.over(durations_s)
+
     return Operation(
         first,
         group.ranks,
         group.backend,
         group.called,
-        Variation.of([call.bytes for call in calls]),
+        Variation.over([call.bytes for call in calls]),
         parts,
-        Variation.of(took) if len(took) == len(calls) else None,
+        took_s,
     )
 
 
@@ -233,44 +270,57 @@ def _by_repetition(records: Sequence[RankRecord]) -> Iterator[tuple[RecordedIter
     All ranks have as many iterations, so the number of iterations is that of the rank with the
     longest period.
     """
-    parts = [record.unmarked for record in records]
-    if not all(parts):
+    parts = [record.unmarked for record in records if record.unmarked is not None]
+    if len(parts) < len(records):
         return
-    cuts = [_cuts(part) for part in parts if part is not None]
+    cuts = [_cuts(part) for part in parts]
     count = min(map(len, cuts)) - 1
-    for at in range(count):
-        yield tuple(
-            _cut(part, own[len(own) - count - 1 + at], own[len(own) - count + at])
-            for part, own in zip(parts, cuts, strict=True)
-            if part is not None
-        )
+
+    by_rank = []
+    for part, places in zip(parts, cuts, strict=True):
+        ends = pairwise(places[-count - 1 :])
+        by_rank.append([_cut(part, first, end) for first, end in ends])
+    yield from zip(*by_rank, strict=True)
 
 
 def _cuts(part: Unmarked) -> list[int]:
     """Return the places of calls at which iterations start and the last one ends."""
-    words = [_signature(call) for call in part.calls]
-    words = [
-        (*word, call.bytes * (call.parts is None))
-        for word, call in zip(words, part.calls, strict=True)
-    ]
+    words = list(map(_word, part.calls))
     start = len(words) // 2
     for period in range(1, (len(words) - start) // 2 + 1):
-        if all(words[at] == words[at + period] for at in range(start, len(words) - period)):
+        if words[start:-period] == words[start + period :]:
             last = len(words) - 1
-            return list(range(last - (last - start) // period * period, last + 1, period))
+            periods = (last - start) // period
+            return list(range(last - periods * period, last + 1, period))
     return [0]
 
 
-def _cut(part: Unmarked, first: int, end: int) -> RecordedIteration:
+def _word(call: Call) -> tuple[Hashable, ...]:
+    """Return what tells a call from others: its size, too, unless it is exchanged in parts."""
+    size = call.bytes if call.parts is None else 0
+    return *_signature(call), size
+
+
+def _cut(
+    part: Unmarked,
+    first: int,
+    end: int,
+) -> RecordedIteration:
     calls = part.calls[first:end]
     begin_s = calls[0].start_s
     end_s = part.calls[end].start_s
-    waits = tuple(
-        wait.model_copy(
-            update={"calls": tuple(call - first for call in wait.calls if first <= call < end)}
-        )
-        for wait in part.waits
-        if begin_s <= wait.start_s < end_s
+    waits = []
+    for wait in part.waits:
+        if begin_s <= wait.start_s < end_s:
+            awaited = tuple(call - first for call in wait.calls if first <= call < end)
+            waits.append(wait.model_copy(update={"calls": awaited}))
+
+    numbered = []
+    for number, call in enumerate(calls):
+        numbered.append(call.model_copy(update={"number": number}))
+    return RecordedIteration(
+        start_s=begin_s,
+        end_s=end_s,
+        calls=tuple(numbered),
+        waits=tuple(waits),
     )
-    numbered = tuple(call.model_copy(update={"number": at}) for at, call in enumerate(calls))
-    return RecordedIteration(start_s=begin_s, end_s=end_s, calls=numbered, waits=waits)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from echelon_torch.capture.iterations import JobProfile, Operation, RankProfile
@@ -32,84 +33,94 @@ def recognise(profile: JobProfile) -> tuple[Recognised, ...]:
     * `pipeline`: ranks send to neighbours and receive from them in return. The schedule is GPipe if
       the first stage sends everything before it receives, else 1F1B.
     """
-    found: dict[Recognised, None] = {}
-    for own in profile.ranks:
-        found.update(dict.fromkeys(_of_rank(own)))
-    found.update(dict.fromkeys(_pipeline(profile)))
-    return tuple(sorted(found, key=lambda each: (each.paradigm, each.because)))
+    recognised = set(_pipelines(profile))
+    for rank in profile.ranks:
+        recognised.update(_by_rank(rank))
+    return tuple(sorted(recognised, key=lambda each: (each.paradigm, each.because)))
 
 
-def _of_rank(profile: RankProfile) -> Iterator[Recognised]:
+def _by_rank(profile: RankProfile) -> Iterator[Recognised]:
+    operations: dict[str, list[Operation]] = {}
+    for each in profile.operations:
+        if len(each.ranks) > 1:
+            operations.setdefault(each.call.group, []).append(each)
+    for group in operations.values():
+        yield from _by_group(profile, group)
+
+
+def _by_group(profile: RankProfile, operations: Sequence[Operation]) -> Iterator[Recognised]:
+    ranks = f"ranks {', '.join(map(str, operations[0].ranks))}"
+    by_kind: dict[str, list[Operation]] = defaultdict(list)
+    for each in operations:
+        by_kind[each.call.kind].append(each)
+
+    exchanges = by_kind["all-to-all"]
+    if exchanges:
+        yield Recognised("expert", f"{len(exchanges)} all-to-alls of {ranks}")
+    yield from _by_reduces(profile, by_kind["all-reduce"], ranks)
+    yield from _by_gathers(by_kind["all-gather"], by_kind["reduce-scatter"], ranks)
+
+
+def _by_reduces(
+    profile: RankProfile,
+    reduces: Sequence[Operation],
+    ranks: str,
+) -> Iterator[Recognised]:
     awaited = _awaited_at_once(profile)
-    for group in dict.fromkeys(
-        each.call.group for each in profile.operations if len(each.ranks) > 1
-    ):
-        own = [each for each in profile.operations if each.call.group == group]
-        ranks = f"ranks {', '.join(map(str, own[0].ranks))}"
-        kinds = {
-            kind: [each for each in own if each.call.kind == kind]
-            for kind in {each.call.kind for each in own}
-        }
-        reduces = kinds.get("all-reduce", [])
-        gathers = kinds.get("all-gather", [])
-        scatters = kinds.get("reduce-scatter", [])
-        exchanges = kinds.get("all-to-all", [])
-        if exchanges:
-            yield Recognised("expert", f"{len(exchanges)} all-to-alls of {ranks}")
-        buckets = [
-            each for each in reduces if each.call.backward and each.call.number not in awaited
-        ]
-        if buckets:
-            yield Recognised(
-                "data",
-                f"{len(buckets)} buckets all-reduced by {ranks}, awaited behind the backward pass",
-            )
-        behind = [] if buckets else _behind_backward(profile, reduces)
-        if behind:
-            yield Recognised(
-                "data", f"{len(behind)} gradients all-reduced by {ranks} behind the backward pass"
-            )
-        blocking = [each for each in reduces if each.call.number in awaited]
-        if {each.call.backward for each in blocking} == {True, False}:
-            yield Recognised(
-                "tensor",
-                f"{len(blocking)} all-reduces of {ranks} in both passes, each awaited at once",
-            )
-        if all(
-            {each.call.backward for each in each_kind} == {True, False}
-            for each_kind in (gathers, scatters)
-        ):
-            # FSDP scatters nothing in the forward pass.
-            because = (
-                f"{len(gathers)} all-gathers and {len(scatters)} reduce-scatters of {ranks} in both"
-                " passes"
-            )
-            yield Recognised("tensor", because)
-        if gathers and scatters and all(each.call.backward for each in scatters):
-            # A rank gathers parts of the size of those that it scatters whole.
-            count = len(own[0].ranks)
-            parts = {round(each.size_bytes.mean) * count for each in gathers}
-            if all(round(each.size_bytes.mean) in parts for each in scatters):
-                because = (
-                    f"{len(gathers)} all-gathers and {len(scatters)} reduce-scatters of {ranks}"
-                )
-                yield Recognised("fsdp", f"{because} with the same bytes")
+    blocking = [each for each in reduces if each.call.number in awaited]
+    if _is_in_both_passes(blocking):
+        yield Recognised(
+            "tensor", f"{len(blocking)} all-reduces of {ranks} in both passes, each awaited at once"
+        )
+
+    late = [each for each in reduces if each.call.number not in awaited]
+    buckets = [each for each in late if each.call.backward]
+    if buckets:
+        yield Recognised(
+            "data",
+            f"{len(buckets)} buckets all-reduced by {ranks}, awaited behind the backward pass",
+        )
+        return
+    gradients = _behind_backward(profile, reduces)
+    if gradients:
+        yield Recognised(
+            "data", f"{len(gradients)} gradients all-reduced by {ranks} behind the backward pass"
+        )
+
+
+def _by_gathers(
+    gathers: Sequence[Operation],
+    scatters: Sequence[Operation],
+    ranks: str,
+) -> Iterator[Recognised]:
+    because = f"{len(gathers)} all-gathers and {len(scatters)} reduce-scatters of {ranks}"
+    # FSDP scatters nothing in the forward pass.
+    if _is_in_both_passes(gathers) and _is_in_both_passes(scatters):
+        yield Recognised("tensor", f"{because} in both passes")
+    if not gathers or not scatters or not all(each.call.backward for each in scatters):
+        return
+
+    # A rank gathers parts of the size of those that it scatters whole.
+    count = len(gathers[0].ranks)
+    sizes = {round(each.size_bytes.mean) * count for each in gathers}
+    if all(round(each.size_bytes.mean) in sizes for each in scatters):
+        yield Recognised("fsdp", f"{because} with the same bytes")
+
+
+def _is_in_both_passes(operations: Sequence[Operation]) -> bool:
+    return {each.call.backward for each in operations} == {True, False}
 
 
 def _behind_backward(profile: RankProfile, reduces: Sequence[Operation]) -> Sequence[Operation]:
     """Return a group's all-reduces if all are behind the last operation of the backward pass; else
     none.
     """
-    last = max(
-        (each.call.number for each in profile.operations if each.call.backward), default=None
-    )
-    moments = [moment.ends_backward for moment in profile.moments]
-    if (
-        last is None
-        or not reduces
-        or any(moments)
-        or min(each.call.number for each in reduces) < last
-    ):
+    backward = [each.call.number for each in profile.operations if each.call.backward]
+    if not backward or not reduces:
+        return ()
+    if any(moment.ends_backward for moment in profile.moments):
+        return ()
+    if min(each.call.number for each in reduces) < max(backward):
         return ()
     # A single number, such as a loss, is no gradient.
     if sum(each.size_bytes.mean for each in reduces) >= _LEAST_GRADIENT:
@@ -122,53 +133,53 @@ def _awaited_at_once(profile: RankProfile) -> set[int]:
     awaited = set()
     last: int | None = None
     for moment in profile.moments:
-        if (
-            moment.call is None
-            and not moment.ends_backward
-            and last is not None
-            and last in moment.waits
-        ):
+        waits = moment.call is None and not moment.ends_backward
+        if waits and last is not None and last in moment.waits:
             awaited.add(last)
         last = moment.call
     return awaited
 
 
-def _pipeline(profile: JobProfile) -> Iterator[Recognised]:
-    transfers = [
-        [each for each in own.operations if each.call.kind in ("send", "receive")]
-        for own in profile.ranks
-    ]
-    sends = {
-        (at, _peer(each))
-        for at, own in enumerate(transfers)
-        for each in own
-        if each.call.kind == "send"
-    }
-    if not sends:
-        return
-    # A first stage sends before it receives.
-    for first, own in enumerate(transfers):
-        if not own or own[0].call.kind != "send":
-            continue
-        chain = [first]
-        while following := [
-            dst for src, dst in sorted(sends) if src == chain[-1] and dst not in chain
-        ]:
-            chain.append(following[0])
-        kinds = [each.call.kind for each in own if _peer(each) == chain[1]]
-        ordered = kinds == sorted(kinds, reverse=True)
-        batches = kinds.count("send")
-        trained = "receive" in kinds
-        if ordered and trained:
-            schedule = "GPipe"
-        elif trained:
-            schedule = "1F1B"
-        else:
-            schedule = "forward only"
-        stages = ", ".join(map(str, chain))
-        yield Recognised(
-            "pipeline", f"stages on ranks {stages}, {batches} micro-batches, {schedule}"
-        )
+def _pipelines(profile: JobProfile) -> Iterator[Recognised]:
+    transfers: list[list[Operation]] = []
+    sends = set()
+    for rank, rank_profile in enumerate(profile.ranks):
+        transfers.append([])
+        for each in rank_profile.operations:
+            if each.call.kind in ("send", "receive"):
+                transfers[rank].append(each)
+            if each.call.kind == "send":
+                sends.add((rank, _peer(each)))
+
+    for rank, operations in enumerate(transfers):
+        # A first stage sends before it receives.
+        if operations and operations[0].call.kind == "send":
+            yield _pipeline(_chain(rank, sends), operations)
+
+
+def _chain(first: int, sends: Collection[tuple[int, int]]) -> list[int]:
+    """Return the stages that follow each other from the first on."""
+    chain = [first]
+    while True:
+        receivers = [dst for src, dst in sends if src == chain[-1] and dst not in chain]
+        if not receivers:
+            return chain
+        chain.append(min(receivers))
+
+
+def _pipeline(chain: Sequence[int], transfers: Sequence[Operation]) -> Recognised:
+    """Return the pipeline whose first stage makes these transfers."""
+    kinds = [each.call.kind for each in transfers if _peer(each) == chain[1]]
+    batches = kinds.count("send")
+    if "receive" not in kinds:
+        schedule = "forward only"
+    elif kinds == sorted(kinds, reverse=True):
+        schedule = "GPipe"
+    else:
+        schedule = "1F1B"
+    stages = ", ".join(map(str, chain))
+    because = f"stages on ranks {stages}, {batches} micro-batches, {schedule}"
+    return Recognised("pipeline", because)
 
 
 def _peer(operation: Operation) -> int:

@@ -108,8 +108,8 @@ def read_records(directory: Path) -> tuple[RankRecord, ...]:
 
     Raises `DocumentError` unless they are those of a whole job.
     """
-    found = [_read(path) for path in directory.glob("rank-*.json")]
-    if not found:
+    records = [_read(path) for path in directory.glob("rank-*.json")]
+    if not records:
         raise DocumentError(
             str(directory),
             "",
@@ -117,7 +117,7 @@ def read_records(directory: Path) -> tuple[RankRecord, ...]:
             " (check that the command trains, and that it hands on its environment)",
             code="empty-document",
         )
-    records = tuple(sorted(found, key=lambda record: record.rank))
+    records.sort(key=lambda record: record.rank)
     ranks = [record.rank for record in records]
     if ranks != list(range(records[0].ranks)):
         missing = next(rank for rank in range(records[0].ranks + 1) if rank not in ranks)
@@ -128,7 +128,7 @@ def read_records(directory: Path) -> tuple[RankRecord, ...]:
             f" {missing} (copy those of all hosts into one directory, and give it with --records)",
             code="wrong-length",
         )
-    return records
+    return tuple(records)
 
 
 def _read(path: Path) -> RankRecord:
@@ -152,31 +152,31 @@ def _read(path: Path) -> RankRecord:
             str(path), "", "is not a record of at most 256 MiB (record fewer iterations)"
         )
     record = parse_document(RankRecord, document, str(path))
-    for number, part in enumerate(
-        (*record.iterations, *([record.unmarked] if record.unmarked else []))
-    ):
+    parts: list[Unmarked] = [*record.iterations]
+    if record.unmarked is not None:
+        parts.append(record.unmarked)
+    for number, part in enumerate(parts):
         _check(path, record, number, part)
     return record
 
 
-def _check(path: Path, record: RankRecord, number: int, part: Unmarked) -> None:
-    for at, call in enumerate(part.calls):
+def _check(
+    path: Path,
+    record: RankRecord,
+    number: int,
+    part: Unmarked,
+) -> None:
+    for place, call in enumerate(part.calls):
         group = record.groups.get(call.group)
         members: Sequence[int] = group.ranks if group else ()
-        if call.number != at or record.rank not in members or not 0 <= call.peer < len(members):
-            raise DocumentError(
-                str(path),
-                f"iterations[{number}].calls[{at}]",
-                "does not fit its group (record anew)",
-            )
-        if call.parts is not None and (
-            len(call.parts) != len(members) or call.kind != "all-to-all"
-        ):
-            raise DocumentError(
-                str(path),
-                f"iterations[{number}].calls[{at}]",
-                "has parts of other ranks (record anew)",
-            )
+        key = f"iterations[{number}].calls[{place}]"
+        is_member = record.rank in members and 0 <= call.peer < len(members)
+        if call.number != place or not is_member:
+            raise DocumentError(str(path), key, "does not fit its group (record anew)")
+        if call.parts is None:
+            continue
+        if len(call.parts) != len(members) or call.kind != "all-to-all":
+            raise DocumentError(str(path), key, "has parts of other ranks (record anew)")
     if any(call >= len(part.calls) for wait in part.waits for call in wait.calls):
         raise DocumentError(
             str(path),

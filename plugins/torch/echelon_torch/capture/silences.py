@@ -12,11 +12,11 @@ one. A transfer leaves at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from echelon_torch.capture.iterations import alike_iterations
+from echelon_torch.capture.iterations import alike_iterations, groups_by_name
 from echelon_torch.capture.record import Call, Group, RankRecord, RecordedIteration
 
 _SHARE = 0.95
@@ -26,6 +26,8 @@ _SHORTEST_S = 1e-3
 _TRANSFERS = ("send", "receive")
 _CLEARLY = 2
 """How much longer the silence between iterations must be than those in them."""
+_Busy = tuple[float, float, int]
+"""A time in which a rank sends, from its start to its end, and the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,9 @@ class Silences:
         recorded.
         """
         gap_s = max(self.between_s / 2, math.sqrt(self.within_s * self.between_s))
-        told = self.between_s >= _CLEARLY * self.within_s and gap_s >= _SHORTEST_S
-        return gap_s if told else None
+        if self.between_s < _CLEARLY * self.within_s or gap_s < _SHORTEST_S:
+            return None
+        return gap_s
 
 
 def silences(records: Sequence[RankRecord], ranks_per_host: int = 1) -> Silences:
@@ -56,7 +59,7 @@ def silences(records: Sequence[RankRecord], ranks_per_host: int = 1) -> Silences
     others.
     """
     jobs = alike_iterations(records)[0]
-    groups = {name: group for record in records for name, group in record.groups.items()}
+    groups = groups_by_name(records)
     within_s = [0.0]
     between_s = []
     for first in range(0, len(records), ranks_per_host):
@@ -64,42 +67,57 @@ def silences(records: Sequence[RankRecord], ranks_per_host: int = 1) -> Silences
         before: Sequence[RecordedIteration] | None = None
         ended_s = 0.0
         for job in jobs:
-            busy = sorted(each for rank in ranks for each in _busy(job, rank, groups, ranks))
+            busy: list[_Busy] = []
+            for rank in ranks:
+                busy += _busy(job, rank, groups, ranks)
             if not busy:
                 continue
+            busy.sort()
             within_s += _late_silences(busy)
-            if before is not None and all(
-                before[rank].end_s == job[rank].start_s for rank in ranks
-            ):
-                between_s.append(busy[0][0] - ended_s)
+            if before is not None and _follows(job, before, ranks):
+                first_s, *_ = busy[0]
+                between_s.append(first_s - ended_s)
             before = job
             ended_s = max(end_s for _, end_s, _ in busy)
-    longest_s = max(own.end_s - own.start_s for job in jobs for own in job)
-    return Silences(max(within_s), max(0.0, min(between_s, default=0.0)), longest_s)
+    longest_s = max(part.end_s - part.start_s for job in jobs for part in job)
+    shortest_s = max(0.0, min(between_s, default=0.0))
+    return Silences(max(within_s), shortest_s, longest_s)
 
 
-def _late_silences(busy: Iterable[tuple[float, float, int]]) -> Iterator[float]:
+def _follows(
+    job: Sequence[RecordedIteration],
+    before: Sequence[RecordedIteration],
+    ranks: range,
+) -> bool:
+    return all(before[rank].end_s == job[rank].start_s for rank in ranks)
+
+
+def _late_silences(busy: Sequence[_Busy]) -> Iterator[float]:
     """Yield the silences behind 95 % of the bytes."""
-    rows = list(busy)
-    least = _SHARE * sum(size for *_, size in rows)
+    least = _SHARE * sum(size for *_, size in busy)
     sent = 0
-    until_s = rows[0][0]
-    for (_, end_s, size), (start_s, *_) in pairwise(rows):
-        sent = sent + size
+    until_s, *_ = busy[0]
+    for (_, end_s, size), (start_s, *_) in pairwise(busy):
+        sent += size
         until_s = max(until_s, end_s)
         if sent >= least and start_s > until_s:
             yield start_s - until_s
 
 
 def _busy(
-    job: Sequence[RecordedIteration], rank: int, groups: Mapping[str, Group], host: range
-) -> Iterator[tuple[float, float, int]]:
+    job: Sequence[RecordedIteration],
+    rank: int,
+    groups: Mapping[str, Group],
+    host: range,
+) -> Iterator[_Busy]:
     """Yield the times in which the rank sends to ranks of other hosts, each with the bytes."""
     shortest = _shortest_s(job)
     counts: dict[tuple[str, str], int] = {}
     for call in job[rank].calls:
-        ranks = groups[call.group].ranks
-        if all(each in host for each in ([ranks[call.peer]] if call.kind in _TRANSFERS else ranks)):
+        ranks: Sequence[int] = groups[call.group].ranks
+        if call.kind in _TRANSFERS:
+            ranks = [ranks[call.peer]]
+        if all(rank in host for rank in ranks):
             continue
         yield call.start_s, call.start_s, 0
         if call.kind == "send":
@@ -122,11 +140,11 @@ def _shortest_s(job: Sequence[RecordedIteration]) -> dict[tuple[str, str, int], 
         for call in filter(_is_collective, iteration.calls):
             key = call.kind, call.group
             number = counts[key] = counts.get(key, -1) + 1
-            if call.end_s is None:
-                took_s = math.inf
-            else:
+            took_s = math.inf
+            if call.end_s is not None:
                 took_s = call.end_s - call.start_s
-            shortest[*key, number] = min(shortest.get((*key, number), math.inf), took_s)
+            before_s = shortest.get((*key, number), math.inf)
+            shortest[*key, number] = min(before_s, took_s)
     return shortest
 
 

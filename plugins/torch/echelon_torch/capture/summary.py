@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from echelon_torch.capture.iterations import JobProfile, Operation, Variation
+from echelon_torch.capture.iterations import JobProfile, Moment, Operation, RankProfile, Variation
 from echelon_torch.capture.paradigms import recognise
 from echelon_torch.capture.record import RankRecord
 from echelon_torch.capture.traces import label
@@ -19,29 +20,28 @@ def summary(records: Sequence[RankRecord], profile: JobProfile) -> dict[str, obj
         "torch": sorted({record.torch for record in records}),
         "devices": sorted({record.device for record in records}),
         "iterations": profile.alike,
-        "other_iterations": profile.others,
+        "other_iterations": profile.different,
         "found_by": profile.found_by,
         "paradigms": [asdict(each) for each in recognise(profile)],
-        "by_rank": [
-            {
-                "rank": rank,
-                "iteration_s": _rounded(own.iteration_s),
-                "compute_s": _rounded(own.compute_s),
-                "wait_s": _rounded(own.wait_s),
-                "without_processor_s": _rounded(own.delayed_s),
-                "computing": [
-                    {
-                        "before": label(own, each),
-                        "used_s": round(each.compute_s, 6),
-                        **_rounded(each.varies),
-                    }
-                    for each in own.moments
-                ],
-            }
-            for rank, own in enumerate(profile.ranks)
-        ],
+        "by_rank": [_by_rank(rank, each) for rank, each in enumerate(profile.ranks)],
         "operations": list(_operations(profile)),
     }
+
+
+def _by_rank(rank: int, profile: RankProfile) -> dict[str, object]:
+    return {
+        "rank": rank,
+        "iteration_s": _rounded(profile.iteration_s),
+        "compute_s": _rounded(profile.compute_s),
+        "wait_s": _rounded(profile.wait_s),
+        "without_processor_s": _rounded(profile.delayed_s),
+        "computing": [_computing(profile, moment) for moment in profile.moments],
+    }
+
+
+def _computing(profile: RankProfile, moment: Moment) -> dict[str, object]:
+    used_s = round(moment.compute_s, 6)
+    return {"before": label(profile, moment), "used_s": used_s, **_rounded(moment.varies)}
 
 
 def _operations(profile: JobProfile) -> Iterator[Mapping[str, object]]:
@@ -51,37 +51,50 @@ def _operations(profile: JobProfile) -> Iterator[Mapping[str, object]]:
     Its time is that of the rank for which it took least: others called it earlier, and waited for
     that rank.
     """
-    parts: dict[tuple[object, ...], list[tuple[int, Operation]]] = {}
-    for rank, own in enumerate(profile.ranks):
-        count: dict[tuple[object, ...], int] = {}
-        for each in own.operations:
-            call = each.call
-            one_sided = call.kind in ("send", "receive")
-            key = (call.kind, call.group, (rank, call.peer, call.tag) if one_sided else None)
-            number = count[key] = count.get(key, -1) + 1
-            parts.setdefault((*key, number), []).append((rank, each))
-    for (kind, group, _, place), found in parts.items():
+    calls: dict[tuple[object, ...], list[tuple[int, Operation]]] = {}
+    for rank, each in enumerate(profile.ranks):
+        counts: Counter[tuple[object, ...]] = Counter()
+        for operation in each.operations:
+            key = _key(rank, operation)
+            calls.setdefault((*key, counts[key]), []).append((rank, operation))
+            counts[key] += 1
+    for (kind, group, _, number), members in calls.items():
         if kind == "receive":
             continue
-        took = [each.took_s for _, each in found if each.took_s is not None]
-        rank, first = found[0]
-        row: dict[str, object] = {
+        rank, first = members[0]
+        ranks = list(first.ranks)
+        if kind == "send":
+            ranks = [rank, first.ranks[first.call.peer]]
+        yield {
             "kind": kind,
             "group": group,
-            "number": place,
-            "ranks": list(first.ranks),
+            "number": number,
+            "ranks": ranks,
+            "backward": first.call.backward,
+            "module": first.call.module,
+            "bytes": _rounded_bytes(first.size_bytes),
+            "took_s": _least_time([operation for _, operation in members]),
         }
-        if kind == "send":
-            row["ranks"] = [rank, first.ranks[first.call.peer]]
-        row["backward"] = first.call.backward
-        row["module"] = first.call.module
-        row["bytes"] = _rounded(first.size_bytes, 0)
-        row["took_s"] = _rounded(min(took, key=lambda spread: spread.median)) if took else None
-        yield row
 
 
-def _rounded(spread: Variation, digits: int = 6) -> dict[str, float]:
-    return {
-        key: round(value, digits) if digits else round(value)
-        for key, value in asdict(spread).items()
-    }
+def _key(rank: int, operation: Operation) -> tuple[object, ...]:
+    """Return what the calls of one operation by several ranks have in common."""
+    call = operation.call
+    if call.kind in ("send", "receive"):
+        return call.kind, call.group, (rank, call.peer, call.tag)
+    return call.kind, call.group, None
+
+
+def _least_time(operations: Sequence[Operation]) -> dict[str, float] | None:
+    spreads = [operation.took_s for operation in operations if operation.took_s is not None]
+    if not spreads:
+        return None
+    return _rounded(min(spreads, key=lambda spread: spread.median))
+
+
+def _rounded(spread: Variation) -> dict[str, float]:
+    return {key: round(value, 6) for key, value in asdict(spread).items()}
+
+
+def _rounded_bytes(spread: Variation) -> dict[str, int]:
+    return {key: round(value) for key, value in asdict(spread).items()}

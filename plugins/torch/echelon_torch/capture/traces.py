@@ -39,13 +39,11 @@ def trace_files(profile: JobProfile) -> Mapping[str, bytes]:
     """Return the files of a capture by name: a trace for each rank, and the ranks of groups."""
     files: dict[str, bytes] = {}
     groups: dict[str, tuple[int, ...]] = {}
-    for rank, own in enumerate(profile.ranks):
-        files[f"rank-{rank}.et"] = trace_bytes(_nodes(rank, own))
-        groups.update(
-            (group_name(each), members(each))
-            for each in own.operations
-            if each.call.kind in _COMM_TYPES
-        )
+    for rank, rank_profile in enumerate(profile.ranks):
+        files[f"rank-{rank}.et"] = trace_bytes(_nodes(rank, rank_profile))
+        for each in rank_profile.operations:
+            if each.call.kind in _COMM_TYPES:
+                groups[group_name(each)] = members(each)
     files[GROUPS_FILE] = (json.dumps(groups, indent=1) + "\n").encode()
     return files
 
@@ -84,33 +82,32 @@ def _nodes(rank: int, profile: RankProfile) -> Iterator[tuple[str, WireNode]]:
     """What the rank does next waits for these."""
     for moment in profile.moments:
         named = label(profile, moment)
+        attributes: dict[str, Value] = {}
         if named:
-            attributes: dict[str, Value] = {"label": named}
-        else:
-            attributes = {}
-        yield (
-            named or "computing",
-            WireNode(next_number, _COMPUTE, (), before, _us(moment.compute_s), attributes, 2),
-        )
+            attributes["label"] = named
+        compute_us = _us(moment.compute_s)
+        node = WireNode(next_number, _COMPUTE, (), before, compute_us, attributes, 2)
+        yield named or "computing", node
+
         before = (next_number,)
         next_number += 1
         if moment.call is None:
-            before = (
-                *before,
-                *(number for call in moment.waits for number in numbers.get(call, ())),
-            )
+            for call in moment.waits:
+                before += numbers.get(call, ())
             continue
         operation = profile.operations[moment.call]
-        made = list(_communication(rank, operation))
+        nodes = list(_communication(rank, operation))
+        node_numbers = tuple(range(next_number, next_number + len(nodes)))
+        numbers[moment.call] = node_numbers
         after: tuple[int, ...] = before
-        if made and made[0][0] == _COLLECTIVE:
+        if nodes and nodes[0][0] == _COLLECTIVE:
             queue = queues[operation.call.group]
             at_a_time = _AT_A_TIME.get(operation.backend, 1)
-            after += queue[-at_a_time] if len(queue) >= at_a_time else ()
-            queue.append(tuple(range(next_number, next_number + len(made))))
-        numbers[moment.call] = tuple(range(next_number, next_number + len(made)))
-        for kind, of_call in made:
-            yield operation.call.kind, WireNode(next_number, kind, (), after, 0, of_call, 2)
+            if len(queue) >= at_a_time:
+                after += queue[-at_a_time]
+            queue.append(node_numbers)
+        for kind, attributes in nodes:
+            yield operation.call.kind, WireNode(next_number, kind, (), after, 0, attributes, 2)
             next_number += 1
     yield "computing", WireNode(next_number, _COMPUTE, (), before, _us(profile.rest_s), {}, 2)
 
@@ -122,7 +119,10 @@ def label(profile: RankProfile, moment: Moment) -> str:
     if moment.call is None:
         return "backward" if moment.ends_backward else ""
     call = profile.operations[moment.call].call
-    return ".".join(part for part in (call.module, "backward" * call.backward) if part)
+    parts = [call.module] if call.module else []
+    if call.backward:
+        parts.append("backward")
+    return ".".join(parts)
 
 
 def _communication(rank: int, operation: Operation) -> Iterator[tuple[int, dict[str, Value]]]:
@@ -130,14 +130,16 @@ def _communication(rank: int, operation: Operation) -> Iterator[tuple[int, dict[
     call = operation.call
     size = round(operation.size_bytes.mean)
     peer = operation.ranks[call.peer]
-    others = [other for other in operation.ranks if other != rank]
+    peers = [member for member in operation.ranks if member != rank]
     if call.kind in ("send", "receive"):
         yield _transfer(call.kind == "send", rank, peer, call.tag, size)
     elif call.kind in ("gather", "scatter"):
         sends = (call.kind == "gather") != (rank == peer)
-        for other in others if rank == peer else [peer]:
-            yield _transfer(sends, rank, other, _ROOTED_TAG, size)
-    elif others:
+        if rank != peer:
+            peers = [peer]
+        for member in peers:
+            yield _transfer(sends, rank, member, _ROOTED_TAG, size)
+    elif peers:
         attributes: dict[str, Value] = {
             "comm_type": _COMM_TYPES[kind_on_the_wire(operation)],
             "comm_size": size,
@@ -151,11 +153,22 @@ def _communication(rank: int, operation: Operation) -> Iterator[tuple[int, dict[
 
 
 def _transfer(
-    sends: bool, rank: int, peer: int, tag: int, size_bytes: int
+    sends: bool,
+    rank: int,
+    peer: int,
+    tag: int,
+    size_bytes: int,
 ) -> tuple[int, dict[str, Value]]:
-    src, dst = (rank, peer) if sends else (peer, rank)
-    kind = _SEND if sends else _RECEIVE
-    return kind, {"comm_src": src, "comm_dst": dst, "comm_tag": tag, "comm_size": size_bytes}
+    attributes: dict[str, Value] = {"comm_src": peer, "comm_dst": rank}
+    kind = _RECEIVE
+    if sends:
+        attributes = {"comm_src": rank, "comm_dst": peer}
+        kind = _SEND
+    attributes.update(
+        comm_tag=tag,
+        comm_size=size_bytes,
+    )
+    return kind, attributes
 
 
 def _us(seconds: float) -> int:

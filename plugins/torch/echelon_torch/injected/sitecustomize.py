@@ -35,7 +35,10 @@ class _Finder:
     """A finder of modules that has `_WATCHED` changed once it has been loaded."""
 
     def find_spec(
-        self, name: str, path: Any = None, target: ModuleType | None = None
+        self,
+        name: str,
+        path: Any = None,
+        target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         if name != _WATCHED:
             return None
@@ -56,8 +59,8 @@ def _change(module: Any) -> None:
     start = module.init_process_group
 
     @functools.wraps(start)
-    def init_process_group(*given: Any, **named: Any) -> Any:
-        result = start(*given, **named)
+    def init_process_group(*arguments: Any, **named: Any) -> Any:
+        result = start(*arguments, **named)
         _observe()
         return result
 

@@ -7,7 +7,7 @@ step, and the next one begins then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -67,11 +67,8 @@ class ProgramIterations:
     def note_rank(self, hello: Hello) -> None:
         """Keep who a rank is. Raise `ValueError` for one that no job has."""
         job = self._jobs.get(hello.job)
-        if (
-            job is None
-            or hello.worker not in self._specified[hello.job].workers
-            or hello.rank in job.workers
-        ):
+        is_expected = job is not None and hello.worker in self._specified[hello.job].workers
+        if job is None or not is_expected or hello.rank in job.workers:
             raise ValueError(
                 f"rank {hello.rank} of {hello.job} on {hello.worker} is none of the run's"
             )
@@ -93,7 +90,12 @@ class ProgramIterations:
         """Return how many iterations a job has finished."""
         return self._jobs[job].finished
 
-    def note_step(self, name: str, rank: int, step: RankStep) -> None:
+    def note_step(
+        self,
+        name: str,
+        rank: int,
+        step: RankStep,
+    ) -> None:
         """Keep the end of an iteration on one rank. Raise `ValueError` for one out of order."""
         job = self._jobs[name]
         if step.iteration > len(job.steps):
@@ -101,6 +103,7 @@ class ProgramIterations:
         if step.iteration > len(job.steps) or rank in job.steps[step.iteration - 1]:
             raise ValueError(f"rank {rank} tells of iteration {step.iteration} out of order")
         job.steps[step.iteration - 1][rank] = step
+        # A rank may be ahead of others by several iterations.
         while job.finished < len(job.steps) and len(job.steps[job.finished]) == job.ranks:
             job.finished += 1
             self._completion.finish(name, job.finished)
@@ -111,15 +114,19 @@ class ProgramIterations:
     @property
     def records(self) -> Mapping[str, JobRecord[Fraction]]:
         """The finished iterations of each job so far, in seconds from the beginning of the run."""
-        return {name: JobRecord(name, self._records_of(job)) for name, job in self._jobs.items()}
+        records = {}
+        for name, job in self._jobs.items():
+            records[name] = JobRecord(name, self._records_of(job))
+        return records
 
     @property
     def end_s(self) -> float:
         """Return when the last iteration was finished, in seconds from the beginning of the run."""
-        ends = [
-            float(of.iterations[-1].finish or 0) for of in self.records.values() if of.iterations
-        ]
-        return max(ends, default=0.0)
+        end_s = 0.0
+        for record in self.records.values():
+            if record.iterations:
+                end_s = max(end_s, float(record.iterations[-1].finish or 0))
+        return end_s
 
     @property
     def observed(self) -> Mapping[str, Observed]:
@@ -136,36 +143,48 @@ class ProgramIterations:
         return records
 
     def _observed_of(self, job: _Job) -> Observed:
-        operations = []
-        computing = []
+        operations: list[ObservedOperation] = []
+        computing: list[ObservedComputing] = []
         for number in range(1, job.finished + 1):
             for rank, step in sorted(job.steps[number - 1].items()):
-                worker = job.workers[rank]
-                if number == 1:
-                    begin_ns = job.begin_ns
-                else:
+                begin_ns = job.begin_ns
+                if number > 1:
                     begin_ns = job.steps[number - 2][rank].at_ns
-                operations += [
-                    ObservedOperation(
-                        f"{of.kind}-{of.number}-{worker}",
-                        number,
-                        worker,
-                        job.workers[_peer(of, rank)],
-                        of.size_bytes,
-                        self._seconds(of.start_ns),
-                        self._seconds(of.end_ns),
-                    )
-                    for of in step.operations
-                    if of.kind not in _RECEIVED and of.size_bytes
-                ]
-                for at, (start_ns, end_ns) in enumerate(_between(begin_ns, step), start=1):
-                    name = f"compute-{at}-{worker}"
-                    computing.append(
-                        ObservedComputing(
-                            name, number, worker, self._seconds(start_ns), self._seconds(end_ns)
-                        )
-                    )
+                operations += self._operations(job, rank, step)
+                computing += self._computing(job.workers[rank], begin_ns, step)
         return Observed(tuple(operations), tuple(computing))
+
+    def _operations(
+        self,
+        job: _Job,
+        rank: int,
+        step: RankStep,
+    ) -> Iterator[ObservedOperation]:
+        worker = job.workers[rank]
+        for operation in step.operations:
+            if operation.kind in _RECEIVED or not operation.size_bytes:
+                continue
+            yield ObservedOperation(
+                f"{operation.kind}-{operation.number}-{worker}",
+                step.iteration,
+                worker,
+                job.workers[_peer(operation, rank)],
+                operation.size_bytes,
+                self._seconds(operation.start_ns),
+                self._seconds(operation.end_ns),
+            )
+
+    def _computing(
+        self,
+        worker: str,
+        begin_ns: int,
+        step: RankStep,
+    ) -> Iterator[ObservedComputing]:
+        for number, (start_ns, end_ns) in enumerate(_computing_times(begin_ns, step), start=1):
+            name = f"compute-{number}-{worker}"
+            start_s = self._seconds(start_ns)
+            end_s = self._seconds(end_ns)
+            yield ObservedComputing(name, step.iteration, worker, start_s, end_s)
 
     def _seconds(self, time_ns: int) -> Fraction:
         return Fraction(time_ns - self._origin_ns, NS_PER_S)
@@ -175,10 +194,11 @@ def _peer(operation: RankOperation, rank: int) -> int:
     """Return the rank that an operation sends to: the next one of the group, for a collective."""
     if operation.kind == "send":
         return operation.ranks[operation.peer]
-    return operation.ranks[(operation.ranks.index(rank) + 1) % len(operation.ranks)]
+    place = operation.ranks.index(rank) + 1
+    return operation.ranks[place % len(operation.ranks)]
 
 
-def _between(begin_ns: int, step: RankStep) -> list[tuple[int, int]]:
+def _computing_times(begin_ns: int, step: RankStep) -> list[tuple[int, int]]:
     """Return the times of an iteration in which a rank did not wait."""
     times = []
     at_ns = begin_ns

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from echelon.model.errors import RunError
-from echelon.switches.processes import DIES_WITH_CALLER, said, start
+from echelon.switches.processes import DIES_WITH_CALLER, last_words, start
 from echelon_lab.hosts.backends.base import HostFabric
 from echelon_lab.hosts.loop import RealTimeLoop, watch_end
 from echelon_lab.scenarios.scenario import Scenario
@@ -35,9 +35,18 @@ _CAUSE = re.compile(r"(?:\[rank\d+\]: ?)?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exc
 def _cause(log: Path) -> str | None:
     """Return the first error of Python's in a log, or None."""
     with suppress(OSError):
-        lines = log.read_text(errors="replace").splitlines()
-        return next((" ".join(line.split()) for line in lines if _CAUSE.fullmatch(line)), None)
+        for line in log.read_text(errors="replace").splitlines():
+            if _CAUSE.fullmatch(line):
+                return " ".join(line.split())
     return None
+
+
+def _kill(agent: subprocess.Popen[bytes]) -> None:
+    """Kill an agent that does not end when it is asked to, with what it has started."""
+    for process in descendants(agent.pid):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    agent.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,12 @@ class Programs:
     """
 
     def __init__(
-        self, scenario: Scenario, hosts: HostFabric, url: str, ranks: Path, directory: Path
+        self,
+        scenario: Scenario,
+        hosts: HostFabric,
+        url: str,
+        ranks: Path,
+        directory: Path,
     ) -> None:
         self._scenario = scenario
         self._hosts = hosts
@@ -81,10 +95,7 @@ class Programs:
             try:
                 program.agent.wait(_END_S)
             except subprocess.TimeoutExpired:
-                for process in descendants(program.agent.pid):
-                    with suppress(ProcessLookupError):
-                        os.kill(process, signal.SIGKILL)
-                program.agent.wait()
+                _kill(program.agent)
 
     def stop(self, job: str) -> None:
         """Ask the programs of a job to end.
@@ -103,59 +114,66 @@ class Programs:
         """
         with ExitStack() as stack:
             for program in self._programs:
-                stack.callback(watch_end(loop, program.agent.pid, partial(self._ended, program)))
+                ended = partial(self._ended, program)
+                stack.callback(watch_end(loop, program.agent.pid, ended))
             yield
 
-    def said(self, job: str) -> str:
+    def last_words(self, job: str) -> str:
         """Return the last words of a job's programs."""
-        return " | ".join(
-            f"{one.host}: {said(one.log)}" for one in self._programs if one.job == job
-        )
+        words = []
+        for program in self._programs:
+            if program.job == job:
+                words.append(f"{program.host}: {last_words(program.log)}")
+        return " | ".join(words)
 
     def _ended(self, program: _Program) -> None:
-        if program.job not in self._over:
-            status = program.agent.wait()
-            raise RunError(
-                f"job {program.job}: its program on {program.host} ended with status {status}"
-                " before the run did (it has to train for longer than the run):"
-                f" {_cause(program.log) or said(program.log)}"
-            )
+        if program.job in self._over:
+            return
+        status = program.agent.wait()
+        cause = _cause(program.log) or last_words(program.log)
+        raise RunError(
+            f"job {program.job}: its program on {program.host} ended with status {status} before"
+            f" the run did (it has to train for longer than the run): {cause}"
+        )
 
-    def _start(self, job: str, workers: tuple[str, ...], rank: int, port: int) -> None:
+    def _start(
+        self,
+        job: str,
+        workers: tuple[str, ...],
+        rank: int,
+        port: int,
+    ) -> None:
         host = workers[rank]
         log = self._directory / f"program-{job}-{host}.log"
-        agent = [
-            sys.executable,
-            "-Pm",
-            "echelon",
-            "agent",
-            "run",
-            "--url",
-            self._url,
-            "--job",
-            job,
-            "--worker",
-            host,
-        ]
-        command = [
-            *self._hosts.in_host(host),
-            *DIES_WITH_CALLER,
-            *agent,
-            "--",
-            *self._scenario.commands[job],
-        ]
+        echelon = [sys.executable, "-Pm", "echelon"]
+        options = ["--url", self._url, "--job", job, "--worker", host]
+        command = [*self._hosts.in_host(host), *DIES_WITH_CALLER]
+        command += [*echelon, "agent", "run", *options, "--", *self._scenario.commands[job]]
         environment = {**os.environ, **self._environment(job, workers, rank, port)}
-        process = start(command, log, cwd=self._scenario.file.parent, env=environment)
+        process = start(
+            command,
+            log,
+            cwd=self._scenario.file.parent,
+            env=environment,
+        )
         self._programs.append(_Program(job, host, process, log))
 
     def _environment(
-        self, job: str, workers: tuple[str, ...], rank: int, port: int
+        self,
+        job: str,
+        workers: tuple[str, ...],
+        rank: int,
+        port: int,
     ) -> Mapping[str, str]:
         """Return what a rank and `torchrun`, which takes its options from PET_*, have to know."""
         ranks = str(len(workers))
         host = workers[rank]
         address = self._scenario.fabric.hosts[workers[0]].ipv4
-        before = os.environ.get("PYTHONPATH")
+        programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        modules = [str(_INJECTED)]
+        modules_before = os.environ.get("PYTHONPATH")
+        if modules_before:
+            modules.append(modules_before)
         return {
             "RANK": str(rank),
             "WORLD_SIZE": ranks,
@@ -170,10 +188,8 @@ class Programs:
             "PET_MASTER_PORT": str(port),
             "GLOO_SOCKET_IFNAME": self._hosts.host_interface(host),
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-            "PATH": os.pathsep.join(
-                [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-            ),
-            "PYTHONPATH": os.pathsep.join([str(_INJECTED), *([before] if before else [])]),
+            "PATH": os.pathsep.join(programs),
+            "PYTHONPATH": os.pathsep.join(modules),
             "ECHELON_RUN_SOCKET": str(self._ranks),
             "ECHELON_RUN_WARM_UP": str(WARM_UP),
             "ECHELON_RUN_JOB": job,

@@ -81,12 +81,9 @@ def _message(line: bytes) -> Message:
             case ["ready"]:
                 return RankReady()
             case ["step", int(iteration), int(at_ns), list(operations), list(waits)]:
-                return RankStep(
-                    iteration,
-                    at_ns,
-                    [RankOperation(*one) for one in operations],
-                    [(start, end) for start, end in waits],
-                )
+                rank_operations = [RankOperation(*fields) for fields in operations]
+                times = [(start, end) for start, end in waits]
+                return RankStep(iteration, at_ns, rank_operations, times)
     except TypeError as error:
         raise ValueError(str(error)) from None
     raise ValueError("an unknown message")

@@ -1,4 +1,4 @@
-"""The programs of jobs as workers of a run on real hosts (`echelon_lab.hosts.workers.others`)."""
+"""The programs of jobs as workers of a run on real hosts (`echelon_lab.hosts.workers.plug_in`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Self
 
 from echelon.planning.execution import JobRecord
-from echelon_lab.hosts.workers.others import Surroundings
+from echelon_lab.hosts.workers.plug_in import Surroundings
 from echelon_lab.scenarios.results import Observed
 from echelon_torch.agent.groups import enter, group_for_run
 from echelon_torch.programs.iterations import ProgramIterations
@@ -53,8 +53,8 @@ class ProgramWorkers:
         for job in self._jobs:
             self._programs.stop(job)
 
-    def said(self, job: str) -> str:
-        return self._programs.said(job)
+    def last_words(self, job: str) -> str:
+        return self._programs.last_words(job)
 
     @property
     def missing(self) -> Sequence[str]:

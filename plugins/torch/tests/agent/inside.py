@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from echelon.switches.telemetry.corrections import AGREEING
+from echelon.switches.telemetry.sizes import AGREEING
 from echelon_lab.hosts import sandbox
 from echelon_torch.agent import cgroups
 from plugins.torch.tests.agent import kernel

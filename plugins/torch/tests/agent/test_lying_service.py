@@ -203,7 +203,7 @@ def test_a_service_that_never_answers_holds_it_no_longer_than_the_timeout(
 def test_an_answer_without_end_is_given_up(
     faults: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("echelon.controller.client.MAX_ANSWER_BYTES", 1 << 16)
+    monkeypatch.setattr("echelon.controller.client.answers.MAX_ANSWER_BYTES", 1 << 16)
     lines: list[str] = []
     with serving(lambda: answer(200, bytes(1 << 20))) as (url, _), Client(url) as client:
         reporter = Reporter(client, "a", "h1", lines.append)

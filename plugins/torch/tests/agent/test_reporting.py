@@ -10,7 +10,8 @@ from fractions import Fraction
 import pytest
 
 from echelon.controller.client import ClientError
-from echelon.controller.service.api.jobs import ConnectionsResource, HostMeasurement
+from echelon.controller.resources.jobs import ConnectionsResource, HostMeasurement
+from echelon.controller.service.api.jobs import host_measurement
 from echelon.switches.telemetry.sizes import HostIteration
 from echelon_torch.agent.connection import TcpConnection
 from echelon_torch.agent.connections import Totals
@@ -70,7 +71,7 @@ class FlakyService:
         with self.news:
             self.measured = iterations
             self.news.notify_all()
-        return HostMeasurement.of(host, ())
+        return host_measurement(host, ())
 
     def wait_told(self, *connections: TcpConnection) -> None:
         with self.news:

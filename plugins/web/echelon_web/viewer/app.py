@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
 
+from echelon.controller.resources.flows import FlowTable, WaitsResource
 from echelon.controller.service import logs
 from echelon.controller.service.api.answers import HANDLERS, RequestError
-from echelon.controller.service.api.flows import FlowTable, WaitsResource
 from echelon.controller.service.api.gate import Gate
 from echelon.controller.service.api.server import ApiServer, ServerSettings
 from echelon.controller.service.api.settings import ApiSettings
@@ -25,11 +25,14 @@ PolicyName = Annotated[str, Query(description="The policy, as /results names it.
 def build(run: Run) -> FastAPI:
     """Return the application, which answers nothing but GET."""
     app = FastAPI(
-        docs_url=None, redoc_url=None, openapi_url=None, exception_handlers=dict(HANDLERS)
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        exception_handlers=dict(HANDLERS),
     )
     app.state.stopping = asyncio.Event()
 
-    def of(policy: str) -> str:
+    def checked_policy(policy: str) -> str:
         if policy not in run.measured.results:
             raise RequestError(404, f"policy '{policy}' was not run", "policy")
         return policy
@@ -40,11 +43,11 @@ def build(run: Run) -> FastAPI:
 
     @app.get("/results/flows")
     def show_flows(policy: PolicyName) -> FlowTable:
-        return run.flows(of(policy))
+        return run.flows(checked_policy(policy))
 
     @app.get("/results/waits")
     def show_waits(policy: PolicyName) -> WaitsResource:
-        return run.waits(of(policy))
+        return run.waits(checked_policy(policy))
 
     app.include_router(routes.router("results"))
     app.state.methods_of = lambda path: frozenset({"GET", "HEAD"})
@@ -52,7 +55,11 @@ def build(run: Run) -> FastAPI:
     return app
 
 
-async def serve(run: Run, port: int, on_listening: Callable[[str], None]) -> None:
+async def serve(
+    run: Run,
+    port: int,
+    on_listening: Callable[[str], None],
+) -> None:
     """Serve the page on a port of this machine (0: any free one) until SIGINT or SIGTERM. Raises
     `ListenError`.
     """

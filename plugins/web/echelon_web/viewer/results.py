@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from echelon.controller.service.api.flows import FlowTable, WaitResource, WaitsResource
+from echelon.controller.resources.flows import FlowTable, WaitResource, WaitsResource
 from echelon.model.documents import DocumentError, path_text
 from echelon.switches.telemetry.waits import FlowSpan, Link, links_of, waits
 
@@ -95,57 +95,57 @@ class Run:
     @cached_property
     def rates_bps(self) -> Mapping[Link, int]:
         """Return the rate of each direction of each link."""
-        return {
-            ends: one.rate_bps
-            for one in self.network.links
-            for ends in ((one.a, one.b), (one.b, one.a))
-        }
+        rates: dict[Link, int] = {}
+        for link in self.network.links:
+            rates[link.a, link.b] = link.rate_bps
+            rates[link.b, link.a] = link.rate_bps
+        return rates
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Return everything but single flows."""
         uses = {policy: self.uses(policy) for policy in self.measured.results}
-        known = any(self.network.paths.get(policy) for policy in uses)
+        has_paths = any(self.network.paths.get(policy) for policy in uses)
+        policies = []
+        for name, policy in self.measured.results.items():
+            jobs = [_job_summary(job, stored) for job, stored in policy.jobs.items()]
+            policies.append({"name": name, "jobs": jobs})
+
+        links = []
+        if has_paths:
+            links = [_link_summary(link, uses.values()) for link in self.network.links]
+
         return {
             "scenario": self.measured.scenario,
             "target": self.measured.target,
-            "policies": [
-                {"name": name, "jobs": [_summary(job, of) for job, of in policy.jobs.items()]}
-                for name, policy in self.measured.results.items()
-            ],
+            "policies": policies,
             "switches": list(self.network.switches),
-            "links": [
-                {
-                    "a": one.a,
-                    "b": one.b,
-                    "rate_bps": one.rate_bps,
-                    "uses": [
-                        [use.get((one.a, one.b), 0.0), use.get((one.b, one.a), 0.0)]
-                        for use in uses.values()
-                    ],
-                }
-                for one in self.network.links
-            ]
-            if known
-            else [],
+            "links": links,
         }
 
     def flows(self, policy: str) -> FlowTable:
         """Return all flows under a policy. Raises `KeyError` for one that was not run."""
         jobs = self.measured.results[policy].jobs
-        rows = [(place, flow) for place, job in enumerate(jobs.values()) for flow in job.flows]
+        places: list[int] = []
+        flows: list[StoredFlow] = []
+        for place, job in enumerate(jobs.values()):
+            places += [place] * len(job.flows)
+            flows += job.flows
+
+        # A flow comes once an iteration: rows have the number of its name.
         names: dict[str, int] = {}
+        numbers = tuple(names.setdefault(flow.name, len(names)) for flow in flows)
         return FlowTable(
-            count=len(rows),
+            count=len(flows),
             jobs=tuple(jobs),
-            number=tuple(range(1, len(rows) + 1)),
-            job=tuple(place for place, _ in rows),
-            flow=tuple(names.setdefault(flow.name, len(names)) for _, flow in rows),
+            number=tuple(range(1, len(flows) + 1)),
+            job=tuple(places),
+            flow=numbers,
             flows=tuple(names),
-            iteration=tuple(flow.iteration for _, flow in rows),
-            start_s=tuple(flow.start_s for _, flow in rows),
-            finish_s=tuple(flow.finish_s for _, flow in rows),
-            tardiness_s=tuple(flow.tardiness_s for _, flow in rows),
+            iteration=tuple(flow.iteration for flow in flows),
+            start_s=tuple(flow.start_s for flow in flows),
+            finish_s=tuple(flow.finish_s for flow in flows),
+            tardiness_s=tuple(flow.tardiness_s for flow in flows),
         )
 
     def waits(self, policy: str) -> WaitsResource:
@@ -171,24 +171,36 @@ class Run:
         for span in spans:
             for link in span.links:
                 carried[link] = carried.get(link, 0) + span.size_bytes
-        return {
-            link: size * 8 / end_s / self.rates_bps[link] for link, size in carried.items() if end_s
-        }
+        if not end_s:
+            return {}
+        rates_bps = self.rates_bps
+        return {link: size * 8 / end_s / rates_bps[link] for link, size in carried.items()}
 
     def _spans(self, policy: str) -> list[FlowSpan]:
         paths = self.network.paths.get(policy, {})
-        return [
-            FlowSpan(
-                name, flow.start_s, flow.finish_s, flow.bytes, links_of(paths[name][flow.name])
-            )
-            for name, job in self.measured.results[policy].jobs.items()
-            for flow in job.flows
-            if flow.name in paths.get(name, {})
-        ]
+        spans = []
+        for name, job in self.measured.results[policy].jobs.items():
+            job_paths = paths.get(name, {})
+            for flow in job.flows:
+                if flow.name in job_paths:
+                    links = links_of(job_paths[flow.name])
+                    spans.append(FlowSpan(name, flow.start_s, flow.finish_s, flow.bytes, links))
+        return spans
 
 
-def _summary(name: str, job: StoredJob) -> dict[str, Any]:
-    tardiness_s = [value for one in job.echelonflows.values() for value in one.tardiness_s]
+def _link_summary(link: Cable, uses: Iterable[Mapping[Link, float]]) -> dict[str, Any]:
+    forward = (link.a, link.b)
+    back = (link.b, link.a)
+    return {
+        "a": link.a,
+        "b": link.b,
+        "rate_bps": link.rate_bps,
+        "uses": [[use.get(forward, 0.0), use.get(back, 0.0)] for use in uses],
+    }
+
+
+def _job_summary(name: str, job: StoredJob) -> dict[str, Any]:
+    tardiness_s = [value for flow in job.echelonflows.values() for value in flow.tardiness_s]
     return {
         "name": name,
         "iteration_times_s": job.iteration_times_s,
@@ -206,10 +218,10 @@ def load(path: Path) -> Run:
     Without ``network.json`` beside it, the fabric is not known.
     """
     file = path / RESULTS if path.is_dir() else path
-    beside = file.with_name(NETWORK)
+    network_file = file.with_name(NETWORK)
     run = Run(
         _read(file, StoredResults),
-        _read(beside, StoredNetwork) if beside.is_file() else StoredNetwork(),
+        _read(network_file, StoredNetwork) if network_file.is_file() else StoredNetwork(),
     )
     if not run.measured.results:
         raise DocumentError(
@@ -219,9 +231,11 @@ def load(path: Path) -> Run:
         for job, flows in jobs.items():
             for flow, nodes in flows.items():
                 if not all(link in run.rates_bps for link in pairwise(nodes)):
-                    at = path_text(["paths", policy, job, flow])
+                    key = path_text(["paths", policy, job, flow])
                     raise DocumentError(
-                        str(beside), at, "goes along a link that is not in 'links' (run it again)"
+                        str(network_file),
+                        key,
+                        "goes along a link that is not in 'links' (run it again)",
                     )
     return run
 

@@ -40,7 +40,7 @@ class ToyClock:
         self._calls: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = 0
 
-    def at(self, time_ns: int, callback: Callable[..., object], /, *args: object) -> None:
+    def call_at(self, time_ns: int, callback: Callable[..., object], /, *args: object) -> None:
         assert time_ns >= self.now_ns
         self._count += 1
         heapq.heappush(self._calls, (time_ns, self._count, callback, args))
@@ -76,7 +76,7 @@ class ToyLink:
         start = max(self._clock.now_ns, self.free_ns)
         self.free_ns = start + -(-len(data) * 8 * 10**9 // self._rate_bps)
         for extra_ns, frame in self.fate(len(self.frames) - 1, data):
-            self._clock.at(self.free_ns + self._delay_ns + extra_ns, self._arrive, frame)
+            self._clock.call_at(self.free_ns + self._delay_ns + extra_ns, self._arrive, frame)
 
     def _arrive(self, frame: bytes) -> None:
         self.deliver(self._clock.now_ns, frame)

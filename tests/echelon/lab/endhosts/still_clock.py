@@ -11,5 +11,5 @@ class Clock:
 
     now_ns: int = 0
 
-    def at(self, time_ns: int, call: object, *arguments: object) -> None:
+    def call_at(self, time_ns: int, call: object, *arguments: object) -> None:
         raise AssertionError("nothing is put off")

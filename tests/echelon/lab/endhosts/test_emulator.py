@@ -22,7 +22,7 @@ from echelon_lab.endhosts.emulator import TrainingEmulator
 from echelon_lab.endhosts.shim import AckSegment, DataSegment
 from echelon_lab.endhosts.transport import MAX_TIMEOUTS
 from echelon_lab.scenarios.scenario import Background, Delay, Transport
-from softswitch.virtual import EventLoop, VirtualFabric
+from softswitch.native.fabric import EventLoop, VirtualFabric
 from tests.echelon.lab.endhosts.conftest import fabric_of
 
 MS = Fraction(1, 1000)
@@ -295,7 +295,7 @@ def test_pacing_rounds_up_and_forgets_idle_time(clock: Any) -> None:
     nic = PacedNic(clock, Recorder(), 3_000_000_000)
     for data in (b"a", b"b", b"c"):
         nic.send(data)
-    clock.at(100, nic.send, b"d")
+    clock.call_at(100, nic.send, b"d")
     clock.run()
     assert sent == [(0, b"a"), (3, b"b"), (6, b"c"), (100, b"d")]
 

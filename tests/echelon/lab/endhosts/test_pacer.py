@@ -44,7 +44,7 @@ def test_a_new_rate_counts_for_what_is_left_of_a_wait() -> None:
     """
     clock, pacer, times = paced(1000.0, 3)
     clock.run(until_ns=SECOND // 2)
-    clock.at(SECOND // 2, pacer.pace, 2000.0)
+    clock.call_at(SECOND // 2, pacer.pace, 2000.0)
     clock.run()
     assert [round(time / SECOND, 6) for time in times] == [0, 0.75, 1.25]
 
@@ -54,9 +54,9 @@ def test_a_flow_of_rate_zero_waits_until_it_is_told_another() -> None:
     clock.run()
     assert times == []
     assert pacer.holds
-    clock.at(5 * SECOND, pacer.pace, 1000.0)
+    clock.call_at(5 * SECOND, pacer.pace, 1000.0)
     clock.run(until_ns=6 * SECOND + 1)
-    clock.at(7 * SECOND, pacer.pace, None)
+    clock.call_at(7 * SECOND, pacer.pace, None)
     clock.run(until_ns=7 * SECOND)
     assert [time // SECOND for time in times] == [5, 6, 7, 7]
     assert not pacer.holds
@@ -64,7 +64,7 @@ def test_a_flow_of_rate_zero_waits_until_it_is_told_another() -> None:
 
 def test_what_a_sender_missed_it_may_make_good_up_to_a_limit() -> None:
     clock, pacer, times = paced(1000.0, 1)
-    clock.at(100 * SECOND, lambda: [pacer.offer(DataSegment(1000, 1000)) for _ in range(6)])
+    clock.call_at(100 * SECOND, lambda: [pacer.offer(DataSegment(1000, 1000)) for _ in range(6)])
     clock.run()
     assert times.count(100 * SECOND) == CREDIT_SEGMENTS + 1
     assert times[-1] <= 103 * SECOND + 4
@@ -81,7 +81,7 @@ def test_a_flow_that_waits_for_its_rate_is_not_sent_again() -> None:
     ends.deliver(0, KEY, AckSegment(9000))
     clock.run(until_ns=100 * SECOND)
     assert [segment.remaining for segment in sent] == [10_000]
-    clock.at(100 * SECOND, ends.pace, KEY, 4000.0)
+    clock.call_at(100 * SECOND, ends.pace, KEY, 4000.0)
     clock.run(until_ns=100 * SECOND + SECOND // 4 + 1)
     assert [segment.remaining for segment in sent] == [10_000, 9000, 8000]
     # The window is two packets by now, and both are on their way.

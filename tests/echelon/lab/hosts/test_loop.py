@@ -19,8 +19,8 @@ def test_calls_come_in_order_of_time_and_never_early() -> None:
     seen: list[tuple[int, int]] = []
     due = [3_000_000, 1_000_000, 2_000_000, 1_000_000, 0, -5]
     for number, after_ns in enumerate(due):
-        loop.at(now_ns + after_ns, lambda number=number: seen.append((number, loop.now_ns)))  # type: ignore[misc]
-    loop.at(now_ns + 4_000_000, loop.stop)
+        loop.call_at(now_ns + after_ns, lambda number=number: seen.append((number, loop.now_ns)))  # type: ignore[misc]
+    loop.call_at(now_ns + 4_000_000, loop.stop)
     loop.run()
     assert [number for number, _ in seen] == [5, 4, 1, 3, 2, 0]
     assert all(at_ns >= now_ns + due[number] for number, at_ns in seen)
@@ -31,7 +31,7 @@ def test_what_is_always_due_does_not_keep_sockets_waiting() -> None:
     reading, writing = os.pipe()
 
     def again() -> None:
-        loop.at(loop.now_ns, again)
+        loop.call_at(loop.now_ns, again)
 
     try:
         again()
@@ -62,7 +62,7 @@ def test_a_descriptor_that_was_given_up_is_not_called() -> None:
         os.write(to_b, b".")
         loop.run()
         assert len(seen) == 1
-        loop.at(loop.now_ns + 1_000_000, loop.stop)
+        loop.call_at(loop.now_ns + 1_000_000, loop.stop)
         loop.run()
         assert len(seen) == 1
     finally:

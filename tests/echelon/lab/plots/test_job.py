@@ -14,7 +14,7 @@ from echelon.model.jobs.graph import Job
 from echelon.model.jobs.paradigm import registered
 from echelon.model.jobs.pipelines import gpipe
 from echelon.model.jobs.spec import JobSpec
-from echelon_lab.plots import others as picture
+from echelon_lab.plots import inputs as picture
 from echelon_lab.plots import write_file
 
 EXAMPLES = {

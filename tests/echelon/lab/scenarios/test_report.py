@@ -18,7 +18,7 @@ from echelon_lab.scenarios import report
 from echelon_lab.scenarios.results import PolicyRun, SwitchStats, assemble
 from echelon_lab.scenarios.scenario import Background, Delay, PolicyChoice, Scenario, load_scenario
 from echelon_lab.scenarios.traffic_spec import TrafficSource
-from echelon_lab.traffic.models import Consistent
+from echelon_lab.traffic.generators import Consistent
 from echelon_lab.traffic.outcome import FlowOutcome
 from echelon_lab.traffic.schedule import Schedule, ScheduledFlow
 from echelon_lab.traffic.sizes import load_sizes

@@ -19,7 +19,7 @@ from tests.needs import needs
 
 ROOT = Path(__file__).parents[4]
 FIG2 = ROOT / "topologies/scenarios/fig2.yaml"
-PAGE = ROOT / "docs/scenarios.md"
+PAGE = ROOT / "docs/reference/scenarios.md"
 NOTEBOOK = ROOT / "docs/notebooks/simulate.ipynb"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from fractions import Fraction
 from itertools import islice
 
-from echelon_lab.traffic.models import Burst, Consistent, Long, TrafficModel, pairs_of, stream
+from echelon_lab.traffic.generators import Burst, Consistent, Long, TrafficModel, pairs_of, stream
 from echelon_lab.traffic.sizes import SizeDistribution, load_sizes
 
 PAIRS = pairs_of(["a", "b", "c"], ["a", "d"])

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from echelon_lab.traffic.models import (
+from echelon_lab.traffic.generators import (
     DRAWS,
     GAPS,
     Burst,

@@ -189,7 +189,7 @@ class Bench:
         return contention(
             self._priorities,
             intensities,
-            {name: frozenset(load.at) for name, load in self._loads.items()},
+            {name: frozenset(load.busy_s) for name, load in self._loads.items()},
         )
 
     @cached_property
@@ -230,7 +230,7 @@ class Bench:
                 float(loads[job.name].compute_s),
                 float(loads[job.name].communicate_s),
                 float(loads[job.name].communicate_after_s),
-                frozenset(loads[job.name].at),
+                frozenset(loads[job.name].busy_s),
             )
             for job in self.jobs
         )

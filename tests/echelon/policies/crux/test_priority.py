@@ -111,7 +111,7 @@ def test_the_load_of_a_job(star: Callable[..., Fabric]) -> None:
     load = load_of(job, paths, fabric.capacity_Bps, alone)
     assert (load.work, load.communicate_s, load.intensity) == (5, 4, Fraction(5, 4))
     assert load.communicate_after_s == 2
-    assert load.at == {("h1", "s1"): 4, ("s1", "h2"): 3, ("s1", "h3"): 1}
+    assert load.busy_s == {("h1", "s1"): 4, ("s1", "h2"): 3, ("s1", "h3"): 1}
 
 
 def test_a_job_that_cannot_transmit_beside_another() -> None:

@@ -19,8 +19,8 @@ from echelon.controller.machine.records import Changes, Snapshot
 from echelon.controller.service.config import ServiceConfig, load_service_config
 from echelon.controller.service.controller import ControllerService
 from echelon.controller.service.leader import Leader
+from echelon.controller.service.metrics import Metrics
 from echelon.controller.service.store import Candidate, Leadership
-from echelon.controller.service.told import Metrics
 from echelon.controller.service.trail import Record
 from echelon.switches.southbound.events import Acknowledged
 from echelon_lab.virtual.controller import MemoryStore

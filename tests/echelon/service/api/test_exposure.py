@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon.controller.service.hazards import ExposureError, check_exposure, is_loopback
+from echelon.controller.addresses import is_loopback
+from echelon.controller.service.hazards import ExposureError, check_exposure
 from tests.echelon.service.lab import LINE, Lab
 
 

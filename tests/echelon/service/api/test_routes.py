@@ -18,7 +18,7 @@ from echelon.cli import app
 from echelon.controller.machine.lines import MOST_TAKEOVERS
 from echelon.controller.service import switches
 from echelon.controller.service.api import status
-from echelon.controller.service.told import Metrics
+from echelon.controller.service.metrics import Metrics
 from echelon.controller.service.trail import Record
 from echelon.switches.southbound.connection import Endpoint, SwitchConnection
 from echelon.switches.southbound.events import HigherPrimary, PortsUnwatched, SwitchEvent

@@ -7,9 +7,9 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.controller.service.api.plan import FlowPlanResource, PlanResource, RankingResource
-from echelon.controller.service.api.routing import PIECE, answer
-from echelon.controller.service.api.switches import EntryResource, IntentResource
+from echelon.controller.resources.plan import FlowPlanResource, PlanResource, RankingResource
+from echelon.controller.resources.switches import EntryResource, IntentResource
+from echelon.controller.service.api.routing import PIECE, answer_in_pieces
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
     ['"flows":[]', '\\"flows":[]', '"entries":[]']
@@ -49,7 +49,9 @@ async def collected(resource: PlanResource | IntentResource, field: str) -> tupl
         await asyncio.Event().wait()
         return {}
 
-    await answer(resource, field)({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)  # type: ignore[arg-type]
+    response = answer_in_pieces(resource, field)
+    scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+    await response(scope, receive, send)  # type: ignore[arg-type]
     done = True
     await task
     return body, turns

@@ -6,39 +6,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from echelon.controller.machine.errors import ServiceError, UnavailableError, one_line
+from echelon.controller.machine.errors import ServiceError, UnavailableError
+from echelon.controller.resources.errors import ErrorResource
 from echelon.model.documents import DocumentError
 from echelon.model.errors import Code, CodedError
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt, one_line
+
+Headers = Mapping[str, str]
 
 RETRY_AFTER_S = 1
-
-
-class ErrorDetail(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-    status: int
-    """The HTTP status."""
-    code: str
-    """The kind of fault, for programs. docs/errors.md explains each code."""
-    reason: str
-    """One line: what, why, and what to do."""
-    path: str
-    """The key of the request that is at fault, like `pipeline.activation[0]`, or a line and column;
-    empty: none.
-    """
-
-
-class ErrorResource(BaseModel):
-    """The body of every answer that is not a success."""
-
-    error: ErrorDetail
-
 
 _CODES: Mapping[int, Code] = {
     400: "bad-syntax",
@@ -55,6 +35,8 @@ _CODES: Mapping[int, Code] = {
     503: "unavailable",
 }
 """The code of an error that has no other one, by its HTTP status."""
+_UNREAD = (408, 413)
+"""Statuses with which the connection ends, because the rest of the request will not be read."""
 
 
 class RequestError(CodedError):
@@ -65,7 +47,7 @@ class RequestError(CodedError):
         status: int,
         reason: str,
         path: str = "",
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
         *,
         code: Code | None = None,
     ) -> None:
@@ -76,34 +58,33 @@ class RequestError(CodedError):
         self.headers = headers
 
 
-def error_answer(
+def _answer(
     status: int,
+    code: Code,
     reason: str,
-    path: str = "",
-    headers: Mapping[str, str] | None = None,
-    *,
-    code: Code | None = None,
-    close: bool = False,
+    path: str,
+    headers: Headers | None = None,
 ) -> JSONResponse:
-    """Return an error answer. Without a `code` it has that of its status.
+    detail = {
+        "status": status,
+        "code": code,
+        "reason": one_line(reason),
+        "path": one_line(path),
+    }
+    return JSONResponse({"error": detail}, status, headers)
 
-    With `close` the connection ends with the answer, because the rest of the request will not be
-    read.
-    """
-    code = code or _CODES.get(status, "failed")
-    detail = {"status": status, "code": code, "reason": one_line(reason), "path": one_line(path)}
-    answer = JSONResponse({"error": detail}, status, headers)
-    if close:
+
+def refusal(error: RequestError) -> JSONResponse:
+    """Return the answer to a request that is refused."""
+    answer = _answer(error.status, error.code, error.reason, error.path, error.headers)
+    if error.status in _UNREAD:
         answer.headers["Connection"] = "close"
     return answer
 
 
 async def answer_request_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestError)
-    close = error.status in (408, 413)
-    return error_answer(
-        error.status, error.reason, error.path, error.headers, code=error.code, close=close
-    )
+    return refusal(error)
 
 
 async def answer_service_error(request: Request, error: Exception) -> JSONResponse:
@@ -112,42 +93,52 @@ async def answer_service_error(request: Request, error: Exception) -> JSONRespon
     if isinstance(error, UnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_S)
         if error.leader is not None:
-            query = f"?{request.url.query}" if request.url.query else ""
-            headers["Location"] = (
-                f"{error.leader.rstrip('/')}{request.scope['raw_path'].decode('latin-1')}{query}"
-            )
-    return error_answer(error.status, error.reason, error.path, headers, code=error.code)
+            headers["Location"] = error.leader.rstrip("/") + _path_and_query(request)
+    return _answer(error.status, error.code, error.reason, error.path, headers)
+
+
+def _path_and_query(request: Request) -> str:
+    # The path as it was sent, with its escapes.
+    path: str = request.scope["raw_path"].decode("latin-1")
+    if request.url.query:
+        path += f"?{request.url.query}"
+    return path
 
 
 async def answer_document_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, DocumentError)
-    return error_answer(422, error.reason, error.path, code=error.code)
+    return _answer(422, error.code, error.reason, error.path)
 
 
 async def answer_validation_error(_: Request, error: Exception) -> JSONResponse:
     """Answer for parameters of the query; our own models check bodies."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    value = excerpt(first.get("input"))
     message = str(first["msg"])
-    reason = (
-        f"{shown(first.get('input'))} is not allowed: {message[0].lower()}{message[1:]} (correct"
-        " the query)"
-    )
-    return error_answer(422, reason, str(first["loc"][-1]))
+    fault = message[0].lower() + message[1:]
+    reason = f"{value} is not allowed: {fault} (correct the query)"
+    parameter = str(first["loc"][-1])
+    return _answer(422, _CODES[422], reason, parameter)
 
 
 async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
     """Answer for routing's errors: no such path, or a method that it does not have."""
     assert isinstance(error, HTTPException)
-    reason = {
-        404: f"there is no {shown(request.url.path)} (the paths are in /openapi.json)",
-        405: f"{request.method} is not allowed here (the header Allow lists the methods)",
-    }.get(error.status_code, f"{error.detail} (correct the request)")
+    status = error.status_code
+    path = request.url.path
     headers = dict(error.headers or {})
-    if error.status_code == 405:
+    if status == 404:
+        reason = f"there is no {excerpt(path)} (the paths are in /openapi.json)"
+    elif status == 405:
+        reason = f"{request.method} is not allowed here (the header Allow lists the methods)"
         # The router names only the methods of the first route of that path.
-        headers["Allow"] = ", ".join(sorted(request.app.state.methods_of(request.url.path)))
-    return error_answer(error.status_code, reason, headers=headers)
+        methods = request.app.state.methods_of(path)
+        headers["Allow"] = ", ".join(sorted(methods))
+    else:
+        reason = f"{error.detail} (correct the request)"
+    code = _CODES.get(status, "failed")
+    return _answer(status, code, reason, "", headers)
 
 
 HANDLERS: Mapping[Any, Any] = {
@@ -184,9 +175,14 @@ example.
 WITH_BODY = (400, 408, 413, 415)
 
 
-def errors(*statuses: int, common: Iterable[int] = ALWAYS) -> dict[int | str, dict[str, Any]]:
-    """Return the error answers of a path for OpenAPI: the common ones and `statuses`."""
-    return {
-        status: {"description": _MEANING[status], "model": ErrorResource}
-        for status in sorted({*common, *statuses})
-    }
+Responses = dict[int | str, dict[str, Any]]
+"""The answers of a path for OpenAPI, by status."""
+
+
+def errors(*statuses: int, common: Iterable[int] = ALWAYS) -> Responses:
+    """Return the error answers of a path: the common ones and `statuses`."""
+    responses: Responses = {}
+    for status in sorted({*common, *statuses}):
+        description = _MEANING[status]
+        responses[status] = {"description": description, "model": ErrorResource}
+    return responses

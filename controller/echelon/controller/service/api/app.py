@@ -12,6 +12,9 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 from starlette.routing import compile_path
 
+from echelon.controller.resources.jobs import ConnectionReport, DistanceReport, IterationReport
+from echelon.controller.resources.links import LinkSetting
+from echelon.controller.resources.policy import PolicySetting
 from echelon.controller.service.api import (
     flows,
     history,
@@ -25,11 +28,8 @@ from echelon.controller.service.api import (
 )
 from echelon.controller.service.api.answers import HANDLERS
 from echelon.controller.service.api.gate import Gate
-from echelon.controller.service.api.jobs import ConnectionReport, DistanceReport, IterationReport
-from echelon.controller.service.api.links import LinkSetting
 from echelon.controller.service.api.live import Live, stream
 from echelon.controller.service.api.pages import other_pages, pages
-from echelon.controller.service.api.policy import PolicySetting
 from echelon.controller.service.api.settings import ApiSettings
 from echelon.controller.service.controller import ControllerService
 from echelon.model.fabric.load import FabricSpec
@@ -39,6 +39,20 @@ DESCRIPTION = """\
 Schedules the network flows of distributed training jobs by their arrangement functions. Times are seconds since the
 epoch (UTC), durations seconds, sizes bytes, rates bits per second; requests write units out, as files do
 (`"2.5 MB"`, `"10 ms"`). Every error has the same shape."""
+ROUTES = (
+    jobs.routes,
+    plan.routes,
+    switches.routes,
+    policy.routes,
+    links.routes,
+    status.routes,
+    stream,
+    flows.routes,
+    history.routes,
+    story.routes,
+    pages,
+)
+"""The endpoints, in the order of the document."""
 BODIES = (
     JobSpec,
     DistanceReport,
@@ -75,17 +89,10 @@ def create_app(
     app.state.settings = settings
     app.state.stopping = asyncio.Event()
     app.state.live = Live(lambda: app.state.service)
-    nouns = (jobs, plan, switches, policy, links, status)
-    for routes in (
-        *(noun.routes() for noun in nouns),
-        stream,
-        flows.routes(),
-        history.routes(),
-        story.routes(),
-        pages,
-        *(one.router() for one in other_pages()),
-    ):
+    for routes in ROUTES:
         app.include_router(routes)
+    for plug_in in other_pages():
+        app.include_router(plug_in.router())
     if metrics is not None:
         app.include_router(status.metrics_routes(metrics, is_open=settings.open_metrics))
     app.add_middleware(Gate, settings=settings)
@@ -104,24 +111,27 @@ def create_app(
 
 def _methods_of(app: FastAPI, path: str) -> frozenset[str]:
     """Return the methods of `path`, over all routes that have it."""
-    found = {
-        method.upper()
-        for template, operations in app.openapi()["paths"].items()
-        if compile_path(template)[0].fullmatch(path)
-        for method in operations
-    }
-    return frozenset(found | {"HEAD"} if "GET" in found else found)
+    methods: set[str] = set()
+    for template, operations in app.openapi()["paths"].items():
+        pattern, _, _ = compile_path(template)
+        if pattern.fullmatch(path):
+            methods.update(method.upper() for method in operations)
+    if "GET" in methods:
+        methods.add("HEAD")
+    return frozenset(methods)
 
 
 def _complete(document: dict[str, Any], *, with_tokens: bool) -> None:
-    """Add what FastAPI cannot know: bodies that our own reader reads, and the tokens that the gate
-    requires.
+    """Add what FastAPI cannot know.
+
+    Our own reader reads bodies, and the gate requires tokens.
     """
     _, definitions = models_json_schema(
         [(model, "validation") for model in BODIES], ref_template="#/components/schemas/{model}"
     )
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update(definitions["$defs"])
+    schemas = components.setdefault("schemas", {})
+    schemas.update(definitions["$defs"])
     if with_tokens:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]

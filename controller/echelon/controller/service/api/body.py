@@ -18,7 +18,7 @@ from echelon.controller.service.api.settings import ApiSettings
 from echelon.controller.service.api.tokens import Principal
 from echelon.model.documents import Key, Section, parse_document, path_text
 from echelon.model.errors import Code, CodedError
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt
 
 _POSITION = re.compile(r"(.*) at line (\d+) column (\d+)")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -29,7 +29,13 @@ class JsonError(CodedError):
 
     code: Code = "bad-syntax"
 
-    def __init__(self, reason: str, path: str = "", *, code: Code | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        path: str = "",
+        *,
+        code: Code | None = None,
+    ) -> None:
         super().__init__(reason, code=code)
         self.reason = reason
         self.path = path
@@ -43,28 +49,30 @@ def parse_json(raw: bytes) -> object:
     try:
         from_json(text)
     except ValueError as error:
-        found = _POSITION.fullmatch(str(error))
-        if found:
-            reason = found[1]
-            path = f"line {found[2]}, column {found[3]}"
-        else:
-            reason = str(error)
-            path = ""
-        raise JsonError(f"{reason[0].lower()}{reason[1:]} (correct the JSON)", path) from None
+        reason = str(error)
+        path = ""
+        match = _POSITION.fullmatch(reason)
+        if match is not None:
+            reason, line, column = match.groups()
+            path = f"line {line}, column {column}"
+        reason = reason[0].lower() + reason[1:]
+        raise JsonError(f"{reason} (correct the JSON)", path) from None
     # pydantic's parser keeps the last of two equal keys and reads 1e999 as infinity. It has bounded
     # depth and digits.
-    return json.loads(text, object_pairs_hook=_mapping, parse_float=_finite, parse_constant=_finite)
+    return json.loads(
+        text,
+        object_pairs_hook=_mapping,
+        parse_float=_finite,
+        parse_constant=_finite,
+    )
 
 
 def _mapping(pairs: list[tuple[Key, object]]) -> dict[Key, object]:
-    mapping: dict[Key, object] = {}
+    mapping = {}
     for key, value in pairs:
         if key in mapping:
-            raise JsonError(
-                f"duplicate key {shown(key)} (keep one of them)",
-                path_text([key]),
-                code="duplicate-key",
-            )
+            reason = f"duplicate key {excerpt(key)} (keep one of them)"
+            raise JsonError(reason, path_text([key]), code="duplicate-key")
         mapping[key] = value
     return mapping
 
@@ -72,10 +80,8 @@ def _mapping(pairs: list[tuple[Key, object]]) -> dict[Key, object]:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise JsonError(
-            f"{shown(text)} is not a finite number (write one between -1.8e308 and 1.8e308)",
-            code="not-a-number",
-        )
+        reason = f"{excerpt(text)} is not a finite number (write one between -1.8e308 and 1.8e308)"
+        raise JsonError(reason, code="not-a-number")
     return value
 
 
@@ -86,6 +92,12 @@ that is still writing does not look for an answer."""
 LARGE = 16 << 10
 """Size in bytes up to which any body is parsed within a few milliseconds."""
 
+_KINDS = {
+    list: "list",
+    str: "text",
+    bool: "truth value",
+    type(None): "null",
+}
 _JSON_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?', re.IGNORECASE)
 
 S = TypeVar("S", bound=Section)
@@ -95,54 +107,61 @@ T = TypeVar("T")
 async def _read_mapping(request: Request) -> dict[str, Any]:
     """Return the mapping in the request's body. Raise `RequestError`."""
     settings: ApiSettings = request.app.state.settings
-    content_types = request.headers.getlist("content-type")
-    if len(content_types) != 1 or not _JSON_TYPE.fullmatch(content_types[0].strip()):
-        if content_types:
-            given = f"content type {shown(', '.join(content_types))}"
-        else:
-            given = "a body without content type"
-        raise RequestError(
-            415, f"{given} is not read here (send JSON with 'Content-Type: application/json')"
-        )
+    _check_content_type(request)
+    limit, setting = _limit(request, settings)
     try:
         async with asyncio.timeout(settings.body_timeout_s):
-            raw = await _read(request, *_limit(request, settings))
+            raw = await _read(request, limit, setting)
     except TimeoutError:
         reason = f"the body took more than {settings.body_timeout_s:g} s to arrive (send it again)"
         raise RequestError(408, reason) from None
+
     request.state.body_bytes = len(raw)
     try:
         data = await _beside(request, lambda: parse_json(raw))
     except JsonError as error:
         raise RequestError(400, error.reason, error.path, code=error.code) from None
     if not isinstance(data, dict):
-        kind = {list: "list", str: "text", bool: "truth value", type(None): "null"}.get(
-            type(data), "number"
-        )
-        raise RequestError(
-            422, f"is a {kind} (a mapping of keys to values is expected)", code="not-a-mapping"
-        )
+        kind = _KINDS.get(type(data), "number")
+        reason = f"is a {kind} (a mapping of keys to values is expected)"
+        raise RequestError(422, reason, code="not-a-mapping")
     return data
+
+
+def _check_content_type(request: Request) -> None:
+    content_types = request.headers.getlist("content-type")
+    text = ", ".join(content_types)
+    if _JSON_TYPE.fullmatch(text.strip()):
+        return
+    body = "a body without content type"
+    if content_types:
+        body = f"content type {excerpt(text)}"
+    hint = "send JSON with 'Content-Type: application/json'"
+    raise RequestError(415, f"{body} is not read here ({hint})")
 
 
 def _limit(request: Request, settings: ApiSettings) -> tuple[int, str]:
     """Return the size of the largest body in bytes, and where it is set."""
     principal: Principal | None = request.scope.get("principal")
-    own = None if principal is None else principal.limits.body
-    if own is None or own >= settings.body_bytes:
-        return settings.body_bytes, "limits.body"
-    assert principal is not None
-    return own, f"limits.body of token '{principal.token}'"
+    if principal is not None:
+        token_limit = principal.limits.body
+        if token_limit is not None and token_limit < settings.body_bytes:
+            return token_limit, f"limits.body of token '{principal.token}'"
+    return settings.body_bytes, "limits.body"
 
 
-async def _read(request: Request, limit: int, setting: str) -> bytes:
+async def _read(
+    request: Request,
+    limit: int,
+    setting: str,
+) -> bytes:
     chunks: list[bytes] = []
     size = 0
+    reason = f"the body has more than {limit} bytes (send less, or raise {setting})"
+    too_large = RequestError(413, reason)
     declared = request.headers.get("content-length", "0")
-    too_large = RequestError(
-        413, f"the body has more than {limit} bytes (send less, or raise {setting})"
-    )
-    # Refuse at once what is declared larger than what would be drained.
+    # Refuse at once what is declared larger than what would be drained. Twenty digits are enough
+    # to tell.
     if declared.isdecimal() and int(declared[:20]) > limit * DRAINED:
         raise too_large
     async for chunk in request.stream():
@@ -159,9 +178,7 @@ async def _read(request: Request, limit: int, setting: str) -> bytes:
 
 
 async def _beside(request: Request, work: Callable[[], T]) -> T:
-    """Return the result of `work`, done off the event loop if the body is large enough to hold it
-    up.
-    """
+    """Return the result of `work`, done in a thread if the body would hold up the event loop."""
     if request.state.body_bytes <= LARGE:
         return work()
     return await asyncio.to_thread(work)
@@ -184,8 +201,10 @@ def parsed(model: type[S]) -> Callable[..., Awaitable[S]]:
 
 
 def described(model: type[BaseModel], **examples: Any) -> dict[str, Any]:
-    """Return the body's description for OpenAPI. `schema.document` adds the models."""
-    content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}
+    """Return the body's description for OpenAPI. `app.create_app` adds the models."""
+    reference = f"#/components/schemas/{model.__name__}"
+    content: dict[str, Any] = {"schema": {"$ref": reference}}
     if examples:
         content["examples"] = {name: {"value": value} for name, value in examples.items()}
-    return {"requestBody": {"required": True, "content": {"application/json": content}}}
+    body = {"required": True, "content": {"application/json": content}}
+    return {"requestBody": body}

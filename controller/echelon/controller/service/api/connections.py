@@ -1,5 +1,4 @@
-"""The connections of clients: how many there may be, and how long a client may take to send a
-request.
+"""The connections of clients: how many there may be, and how long a request may take to arrive.
 
 A client needs no token to connect, so connections are limited before any request arrives. Each one
 takes a file descriptor of the process, as the sessions with switches and the files of the store do.
@@ -22,6 +21,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from echelon.controller.service import logs
-from echelon.controller.service.api.gate import SHOWN, RequestRates
+from echelon.controller.service.api.gate import NOTE_TOKEN, RequestRates
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -102,8 +102,7 @@ class ConnectionLimits:
 
 
 def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimits, str | None]:
-    """Return `limits`, lowered to what the process's limit of descriptors allows, and a warning if
-    it lowered them.
+    """Return `limits`, lowered to what the process may open, and a warning if that is less.
 
     Descriptors for `switches` sessions, the store and the log stay in reserve.
     """
@@ -115,22 +114,25 @@ def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimit
     total = max(FEWEST, descriptors - reserved)
     if total >= limits.total:
         # Clients that wait take what no connection needs.
-        return (
-            replace(limits, waiting=min(limits.waiting, FEWEST_WAITING + total - limits.total)),
-            None,
-        )
+        spare = FEWEST_WAITING + total - limits.total
+        return replace(limits, waiting=min(limits.waiting, spare)), None
     warning = (
         f"the API accepts {total} connections at a time, not {limits.total}: this process may open"
         f" {descriptors} files, and {reserved} of these are for {switches} switches, store and log"
         f" (raise LimitNOFILE or 'ulimit -n' to {reserved + limits.total}, or lower"
         " limits.connections)"
     )
-    return replace(limits, total=total, waiting=FEWEST_WAITING), warning
+    return replace(
+        limits,
+        total=total,
+        waiting=FEWEST_WAITING,
+    ), warning
 
 
 class _StrictConnection(h11.Connection):
-    """HTTP without what h11 lets pass: headers that arrive at once and are too long, and two
-    lengths of one body.
+    """HTTP without two things that h11 lets pass.
+
+    They are headers that arrive at once and are too long, and two lengths of one body.
     """
 
     def __init__(self, head_bytes: int) -> None:
@@ -138,15 +140,16 @@ class _StrictConnection(h11.Connection):
         self._head_bytes = head_bytes
 
     def next_event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
+        waiting = 0
         if self.their_state is h11.IDLE:
             waiting = len(self.trailing_data[0])
-        else:
-            waiting = 0
         event = super().next_event()
         if isinstance(event, h11.Request):
-            if waiting - len(self.trailing_data[0]) > self._head_bytes:
+            head_bytes = waiting - len(self.trailing_data[0])
+            if head_bytes > self._head_bytes:
                 raise h11.RemoteProtocolError("request line and headers are too long", 431)
-            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
+            names = {name for name, _ in event.headers}
+            if {b"content-length", b"transfer-encoding"} <= names:
                 # What stands behind this server may believe the other one.
                 raise h11.RemoteProtocolError("Content-Length beside Transfer-Encoding")
         return event
@@ -159,9 +162,13 @@ class ClientConnection(H11Protocol):
     """
 
     def __init__(
-        self, config: Config, state: ServerState, limits: ConnectionLimits, origin: str
+        self,
+        config: Config,
+        state: ServerState,
+        limits: ConnectionLimits,
+        origin: str,
     ) -> None:
-        super().__init__(config, state, {SHOWN: lambda: self.shown()})
+        super().__init__(config, state, {NOTE_TOKEN: lambda: self.note_token()})
         self.conn = _StrictConnection(HEADER_BYTES)
         self.origin = origin
         """The address or network that counts it; empty: a Unix socket."""
@@ -169,11 +176,11 @@ class ClientConnection(H11Protocol):
         """When it was accepted or its last request was answered, in seconds of the monotonic
         clock.
         """
-        self.is_known = False
+        self.has_token = False
         """Whether its client has shown a token."""
         self.closed: Callable[[], object] = lambda: None
         """Called when the connection has closed."""
-        self.shown: Callable[[], None] = lambda: None
+        self.note_token: Callable[[], None] = lambda: None
         """Called at each request with a token."""
         self._asking = _Timeout(limits.request_s)
         self._reading = _Timeout(limits.stalled_s)
@@ -186,7 +193,9 @@ class ClientConnection(H11Protocol):
     @property
     def may_end(self) -> bool:
         """Whether it may make room: it is idle, or a stranger leaves its answer unread."""
-        return self.is_idle or (not self.is_known and self.flow.write_paused)
+        if self.is_idle:
+            return True
+        return not self.has_token and self.flow.write_paused
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -229,7 +238,8 @@ class _Timeout:
     def start(self, transport: asyncio.Transport) -> None:
         """Start the timer, unless it runs already."""
         if self._timer is None and not transport.is_closing():
-            self._timer = asyncio.get_running_loop().call_later(self._after_s, _abort, transport)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._after_s, _abort, transport)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -242,71 +252,82 @@ class _Crowd:
 
     def __init__(self) -> None:
         self.count = 0
-        self._at: defaultdict[str, set[ClientConnection]] = defaultdict(set)
+        self._by_origin: defaultdict[str, set[ClientConnection]] = defaultdict(set)
 
-    def at(self, origin: str) -> Collection[ClientConnection]:
-        return self._at.get(origin, ())
+    def connections_from(self, origin: str) -> Collection[ClientConnection]:
+        return self._by_origin.get(origin, ())
 
     def most(self) -> Collection[ClientConnection]:
         """Return the connections of the origin that has most."""
-        return max(self._at.values(), key=len, default=())
+        return max(
+            self._by_origin.values(),
+            key=len,
+            default=(),
+        )
 
     def all(self) -> Collection[ClientConnection]:
-        return [one for here in self._at.values() for one in here]
+        return list(chain.from_iterable(self._by_origin.values()))
 
-    def add(self, one: ClientConnection) -> None:
+    def add(self, connection: ClientConnection) -> None:
         self.count += 1
-        self._at[one.origin].add(one)
+        self._by_origin[connection.origin].add(connection)
 
-    def discard(self, one: ClientConnection) -> bool:
+    def discard(self, connection: ClientConnection) -> bool:
         """Remove a connection. Return whether it was there."""
-        here = self._at.get(one.origin, set())
-        if one not in here:
+        origin = connection.origin
+        connections = self._by_origin.get(origin, set())
+        if connection not in connections:
             return False
         self.count -= 1
-        here.remove(one)
-        if not here:
-            del self._at[one.origin]
+        connections.remove(connection)
+        if not connections:
+            del self._by_origin[origin]
         return True
 
 
-class _Line:
-    """Clients that wait. Origins take turns, and the newest client of an origin comes first:
-    whoever waits long is one of very many."""
+class _Queue:
+    """Clients that wait.
+
+    Origins take turns, and the newest client of an origin comes first: whoever waits long is one
+    of very many.
+    """
 
     def __init__(self) -> None:
-        self._of: dict[str, deque[socket.socket]] = {}
+        self._by_origin: dict[str, deque[socket.socket]] = {}
         self.count = 0
 
     def add(self, accepted: socket.socket, origin: str) -> None:
-        self._of.setdefault(origin, deque()).append(accepted)
+        self._by_origin.setdefault(origin, deque()).append(accepted)
         self.count += 1
 
     def next(self) -> tuple[socket.socket, str]:
         """Remove and return the client whose turn it is, and its origin."""
-        origin = next(iter(self._of))
-        waiting = self._of.pop(origin)
+        origin = next(iter(self._by_origin))
+        waiting = self._by_origin.pop(origin)
         accepted = waiting.pop()
+        # The origin goes to the end of the mapping, where its next turn comes last.
         if waiting:
-            self._of[origin] = waiting
+            self._by_origin[origin] = waiting
         self.count -= 1
         return accepted, origin
 
     def oldest(self) -> tuple[socket.socket, str]:
-        """Remove and return the client that has waited longest at the origin that has most, and
-        that origin.
-        """
-        origin = max(self._of, key=lambda one: len(self._of[one]))
+        """Remove and return the oldest client of the origin that has most, and that origin."""
+        origin = max(self._by_origin, key=self._count_from)
+        waiting = self._by_origin[origin]
+        accepted = waiting.popleft()
+        if not waiting:
+            del self._by_origin[origin]
         self.count -= 1
-        accepted = self._of[origin].popleft()
-        if not self._of[origin]:
-            del self._of[origin]
         return accepted, origin
 
+    def _count_from(self, origin: str) -> int:
+        return len(self._by_origin[origin])
+
     def close(self) -> None:
-        for accepted in chain.from_iterable(self._of.values()):
+        for accepted in chain.from_iterable(self._by_origin.values()):
             accepted.close()
-        self._of.clear()
+        self._by_origin.clear()
         self.count = 0
 
 
@@ -321,12 +342,13 @@ class Listener:
         tls: ssl.SSLContext | None,
         tokens: Authenticator | None = None,
     ) -> None:
-        """`connection` makes the protocol of a connection from limits and origin. Without `tokens`
-        nobody is a stranger."""
+        """`connection` makes the protocol of a connection from limits and origin.
+
+        Without `tokens` nobody is a stranger.
+        """
         self._socket = listening
-        if tokens is not None:
-            self._limits = limits
-        else:
+        self._limits = limits
+        if tokens is None:
             self._limits = replace(limits, strangers=1.0)
         self._connection = connection
         self._tls = tls
@@ -334,9 +356,11 @@ class Listener:
         self._rates = RequestRates()
         self._opening: dict[ClientConnection, asyncio.Task[object]] = {}
         """Connections whose TLS handshake is not over."""
-        self._strangers, self._known = _Crowd(), _Crowd()
-        """All connections, those included."""
-        self._waiting = _Line()
+        self._strangers = _Crowd()
+        """The connections of strangers, also those whose TLS handshake is not over."""
+        self._token_holders = _Crowd()
+        """The connections of other clients."""
+        self._waiting = _Queue()
         """Strangers whose turn comes."""
         self._next: asyncio.TimerHandle | None = None
         """The turn of the next one."""
@@ -352,7 +376,8 @@ class Listener:
         loop = asyncio.get_running_loop()
         # Requests that have arrived are read before a new connection takes the place of an idle
         # one.
-        loop.add_reader(self._socket.fileno(), loop.call_soon, self._accept)
+        descriptor = self._socket.fileno()
+        loop.add_reader(descriptor, loop.call_soon, self._accept)
 
     def close(self) -> None:
         """Stop accepting, and close connections whose TLS handshake is not over. Idempotent."""
@@ -368,19 +393,19 @@ class Listener:
             task.cancel()
 
     def _accept(self) -> None:
-        for accepted, origin in islice(iter(self._arrival, None), ACCEPTS_AT_A_TIME):
-            known = self._shows_token(accepted)
-            if known or self._tokens is None:
-                if self._make_room(accepted, origin, known=known):
+        arrivals = iter(self._arrival, None)
+        for accepted, origin in islice(arrivals, ACCEPTS_AT_A_TIME):
+            has_token = self._shows_token(accepted)
+            if has_token or self._tokens is None:
+                if self._make_room(accepted, origin, has_token=has_token):
                     # The descriptor is free in the next turn of the event loop, and not before.
                     break
                 continue
             self._waiting.add(accepted, origin)
             if self._waiting.count > self._limits.waiting:
-                self._refuse(
-                    *self._waiting.oldest(),
-                    f"{self._limits.waiting} clients that show no token wait",
-                )
+                oldest, oldest_origin = self._waiting.oldest()
+                problem = f"{self._limits.waiting} clients that show no token wait"
+                self._refuse(oldest, oldest_origin, problem)
         self._serve_waiting()
 
     def _serve_waiting(self) -> None:
@@ -388,98 +413,133 @@ class Listener:
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        if self._waiting.count:
-            delay_s = self._rates.admit(
-                "", STRANGERS_PER_S if self._tls is None else HANDSHAKES_PER_S
-            )
-            if not delay_s:
-                self._make_room(*self._waiting.next(), known=False)
-            self._next = asyncio.get_running_loop().call_later(delay_s, self._serve_waiting)
+        if not self._waiting.count:
+            return
+        per_s = STRANGERS_PER_S if self._tls is None else HANDSHAKES_PER_S
+        delay_s = self._rates.admit("", per_s)
+        if not delay_s:
+            accepted, origin = self._waiting.next()
+            self._make_room(accepted, origin, has_token=False)
+        loop = asyncio.get_running_loop()
+        self._next = loop.call_later(delay_s, self._serve_waiting)
 
-    def _make_room(self, accepted: socket.socket, origin: str, *, known: bool) -> bool:
-        """Serve a connection, and return whether there was no room, so that another one was closed
-        for it or it was refused."""
-        rivals = self._rivals(origin, 1.0 if known else self._limits.strangers)
+    def _make_room(
+        self,
+        accepted: socket.socket,
+        origin: str,
+        *,
+        has_token: bool,
+    ) -> bool:
+        """Serve a connection if there is room. Return whether there was none.
+
+        Then another one was closed for it, or it was refused.
+        """
+        strangers_part = 1.0 if has_token else self._limits.strangers
+        rivals = self._rivals(origin, strangers_part)
         if not rivals:
-            self._serve(accepted, origin, known=known)
+            self._serve(accepted, origin, has_token=has_token)
             return False
-        if self._waits_for_tokens and not known:
-            ending = [one for one in rivals if one.may_end and not one.is_known]
-        else:
-            ending = [one for one in rivals if one.may_end or (known and not one.is_known)]
-        idle = min(ending, key=lambda one: (one.is_known, one.idle_since), default=None)
+
+        ending = [rival for rival in rivals if self._may_end(rival, has_token=has_token)]
         problem = (
             f"{len(rivals)} connections are open (see limits.connections and"
             " connections_per_address)"
         )
-        if idle is None:
+        if not ending:
             self._refuse(accepted, origin, problem)
-        else:
-            log.warning("idle connection closed", address=idle.origin, problem=problem)
-            self._drop(idle)
-            self._serve(accepted, origin, known=known)
+            return True
+        idle = min(ending, key=_rank_of_ending)
+        log.warning(
+            "idle connection closed",
+            address=idle.origin,
+            problem=problem,
+        )
+        self._drop(idle)
+        self._serve(accepted, origin, has_token=has_token)
         return True
 
-    def _refuse(self, accepted: socket.socket, origin: str, problem: str) -> None:
+    def _may_end(self, rival: ClientConnection, *, has_token: bool) -> bool:
+        """Return whether a connection may end for a client that has a token, or has none."""
+        if has_token:
+            return rival.may_end or not rival.has_token
+        if self._waits_for_tokens:
+            # A stranger could have shown a token before it was accepted.
+            return rival.may_end and not rival.has_token
+        return rival.may_end
+
+    def _refuse(
+        self,
+        accepted: socket.socket,
+        origin: str,
+        problem: str,
+    ) -> None:
         accepted.close()
         # Strangers must not fill the log either.
-        if not self._rates.admit("told", 1):
-            log.warning("connection refused", address=origin, problem=problem)
+        if not self._rates.admit("refusals", 1):
+            log.warning(
+                "connection refused",
+                address=origin,
+                problem=problem,
+            )
 
     def _arrival(self) -> tuple[socket.socket, str] | None:
-        """Accept a connection, and return it with its origin; None: there is none, or no descriptor
-        for it.
+        """Accept a connection, and return it with its origin.
+
+        None: there is no connection, or no descriptor for it.
         """
         try:
             accepted, address = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return None
         except OSError as error:
-            if (
-                self._socket.fileno() != -1
-            ):  # else it was closed since the event loop saw the connection
-                log.error(
-                    "cannot accept connections",
-                    problem=f"{error.strerror or error} (raise 'ulimit -n')",
-                )
+            descriptor = self._socket.fileno()
+            # Else it was closed since the event loop saw the connection.
+            if descriptor != -1:
+                problem = f"{error.strerror or error} (raise 'ulimit -n')"
+                log.error("cannot accept connections", problem=problem)
                 loop = asyncio.get_running_loop()
-                loop.remove_reader(self._socket.fileno())
+                loop.remove_reader(descriptor)
                 self._retry = loop.call_later(RETRY_S, self.start)
             return None
         return accepted, _origin(address)
 
     def _rivals(self, origin: str, part: float) -> Collection[ClientConnection]:
-        """Return the connections of which one must close for another one from `origin`; empty: none
-        needs to.
+        """Return the connections of which one must close for another one from `origin`.
 
-        Strangers may have this `part` of all.
+        If there are none, none needs to. Strangers may have this `part` of all.
         """
         limits = self._limits
-        strangers = self._strangers.at(origin)
-        known = self._known.at(origin)
-        if origin and len(strangers) + len(known) >= limits.per_address:
-            return [*strangers, *known]
-        if origin and len(strangers) >= max(1, int(limits.per_address * part)):
-            return strangers
-        if self._strangers.count + self._known.count >= limits.total:
-            return [*self._strangers.most(), *self._known.all()]
-        if self._strangers.count >= max(1, int(limits.total * part)):
+        if origin:
+            strangers = self._strangers.connections_from(origin)
+            token_holders = self._token_holders.connections_from(origin)
+            if len(strangers) + len(token_holders) >= limits.per_address:
+                return [*strangers, *token_holders]
+            if len(strangers) >= max(1, int(limits.per_address * part)):
+                return strangers
+        count = self._strangers.count + self._token_holders.count
+        if count >= limits.total:
+            return [*self._strangers.most(), *self._token_holders.all()]
+        most_strangers = max(1, int(limits.total * part))
+        if self._strangers.count >= most_strangers:
             return self._strangers.most()
         return ()
 
     def _shows_token(self, accepted: socket.socket) -> bool:
-        """Return whether the first bytes of a connection, which stay to be read, have a token that
-        is valid.
+        """Return whether the first bytes of a connection have a token that is valid.
+
+        The bytes stay to be read.
         """
         if self._tokens is None or not self._sees_tokens:
             return False
         try:
-            shown = _TOKEN.search(
-                accepted.recv(PEEKED_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-            )
+            first_bytes = accepted.recv(PEEKED_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except OSError:
             return False
-        return shown is not None and self._tokens.authenticate(shown[1].decode("ascii")) is not None
+        match = _TOKEN.search(first_bytes)
+        if match is None:
+            return False
+        token = match[1].decode("ascii")
+        return self._tokens.authenticate(token) is not None
 
     def _drop(self, connection: ClientConnection) -> None:
         self._forget(connection)
@@ -489,41 +549,53 @@ class Listener:
             _abort(connection.transport)
 
     def _forget(self, connection: ClientConnection) -> bool:
-        return self._strangers.discard(connection) or self._known.discard(connection)
+        return self._strangers.discard(connection) or self._token_holders.discard(connection)
 
-    def _serve(self, accepted: socket.socket, origin: str, *, known: bool) -> None:
+    def _serve(
+        self,
+        accepted: socket.socket,
+        origin: str,
+        *,
+        has_token: bool,
+    ) -> None:
         connection = self._connection(self._limits, origin)
 
-        def shown() -> None:
-            connection.is_known = True
+        def note_token() -> None:
+            connection.has_token = True
             if self._strangers.discard(connection):
-                self._known.add(connection)
+                self._token_holders.add(connection)
 
-        connection.closed = lambda: self._forget(connection)
-        connection.shown = shown
-        if self._tls is None:
-            handshake_s = None
-        else:
-            handshake_s = self._limits.request_s
-        loop = asyncio.get_running_loop()
-        opening = loop.create_task(
-            loop.connect_accepted_socket(
-                lambda: connection, accepted, ssl=self._tls, ssl_handshake_timeout=handshake_s
-            )
-        )
-
-        def opened(task: asyncio.Task[object]) -> None:
+        def end_opening(task: asyncio.Task[object]) -> None:
             del self._opening[connection]
+            # A faulty handshake is the client's, and the task may have been cancelled before it
+            # began.
             if task.cancelled() or task.exception() is not None:
-                # A faulty handshake is the client's, and the task may have been cancelled before it
-                # began.
                 self._forget(connection)
                 accepted.close()
 
-        connection.is_known = known
-        (self._known if known else self._strangers).add(connection)
+        connection.closed = partial(self._forget, connection)
+        connection.note_token = note_token
+        connection.has_token = has_token
+        crowd = self._token_holders if has_token else self._strangers
+        crowd.add(connection)
+
+        handshake_s = None if self._tls is None else self._limits.request_s
+        loop = asyncio.get_running_loop()
+        opening = loop.create_task(
+            loop.connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=handshake_s,
+            )
+        )
         self._opening[connection] = opening
-        opening.add_done_callback(opened)
+        opening.add_done_callback(end_opening)
+
+
+def _rank_of_ending(connection: ClientConnection) -> tuple[bool, float]:
+    """Return the order in which connections end: strangers first, then the longest idle."""
+    return connection.has_token, connection.idle_since
 
 
 def _abort(transport: asyncio.Transport) -> None:
@@ -538,9 +610,10 @@ def _origin(address: object) -> str:
     """Return the IPv4 address or the IPv6 /64 network of a peer; empty for a Unix socket."""
     if not isinstance(address, tuple):
         return ""
-    found = ipaddress.ip_address(address[0].partition("%")[0])
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((found, 64), strict=False))
+    host, _, _ = address[0].partition("%")
+    peer = ipaddress.ip_address(host)
+    if isinstance(peer, ipaddress.IPv4Address):
+        return str(peer)
+    if peer.ipv4_mapped is not None:
+        return str(peer.ipv4_mapped)
+    return str(ipaddress.ip_network((peer, 64), strict=False))

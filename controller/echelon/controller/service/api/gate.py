@@ -1,5 +1,7 @@
-"""The gate that every request passes: authentication, authorisation, the limit of concurrent
-requests, and the access record."""
+"""The gate that every request passes.
+
+It authenticates and authorises, limits concurrent requests, and writes the access record.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,17 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from echelon.controller.addresses import is_loopback
 from echelon.controller.machine.jobs import Quota
 from echelon.controller.service import logs
 from echelon.controller.service.api import pages
-from echelon.controller.service.api.answers import RETRY_AFTER_S, RequestError, error_answer
+from echelon.controller.service.api.answers import RETRY_AFTER_S, RequestError, refusal
 from echelon.controller.service.api.settings import ApiSettings, Exchange
 from echelon.controller.service.api.tokens import NO_LIMITS, Principal
-from echelon.controller.service.hazards import is_loopback
 from echelon.controller.service.trail import ORIGIN, Origin
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt
+
+Clock = Callable[[], float]
 
 
 class RequestRates:
@@ -33,32 +37,36 @@ class RequestRates:
     A bucket holds the requests of one second, and is full at first.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}
         """What was left in each bucket, and when."""
 
     def admit(self, name: str, per_s: int) -> float:
         """Admit one request, and return 0; or return the seconds until one will be admitted."""
-        now = self._clock()
-        left, at = self._buckets.get(name, (float(per_s), now))
-        left = min(float(per_s), left + (now - at) * per_s)
+        now_s = self._clock()
+        full = float(per_s)
+        left, checked_at_s = self._buckets.get(name, (full, now_s))
+        refill = (now_s - checked_at_s) * per_s
+        left = min(full, left + refill)
         if left < 1:
-            self._buckets[name] = left, now
+            self._buckets[name] = left, now_s
             return (1 - left) / per_s
-        self._buckets[name] = left - 1, now
+        self._buckets[name] = left - 1, now_s
         return 0.0
 
 
 log = logs.get("echelon.api")
 
-SHOWN = "shown"
+NOTE_TOKEN = "note_token"
 """The key of the connection's state (`scope["state"]`) with what to call when a request has a valid
 token.
 """
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 METRICS_PATH = "/metrics"
-TOKENLESS_PATHS = OPEN_PATHS.union({pages.PATH}, *(one.paths() for one in pages.other_pages()))
+TOKENLESS_PATHS = OPEN_PATHS.union(
+    {pages.PATH}, *(plug_in.paths() for plug_in in pages.other_pages())
+)
 """Paths that say nothing which only clients may know."""
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing.
@@ -76,7 +84,7 @@ REFUSED = frozenset({401, 403, 429})
 Warnings that repeat are limited, so clients without a token cannot fill the log.
 """
 CLIENT_LEFT = 499
-_OF_AGENTS = re.compile(r"/jobs/(?P<job>[^/]+)/(connections(/[^/]+)?|iterations/[^/]+)")
+_AGENT_PATH = re.compile(r"/jobs/(?P<job>[^/]+)/(connections(/[^/]+)?|iterations/[^/]+)")
 """The paths that agents use."""
 _NAMED = 5
 """The most jobs that an error names."""
@@ -96,109 +104,123 @@ class Gate:
         self._rates = RequestRates()
         self._running = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started_at = time.perf_counter()
+        began_s = time.perf_counter()
         request = secrets.token_hex(8)
         answer = _Answer(send, scope["method"], request)
-        principal: Principal | None = None
         self._running += 1
         try:
-            try:
-                self._check_load(scope)
-                principal = self._identify(scope)
-                if principal is not None and principal.token is not None:
-                    scope.get("state", {}).get(SHOWN, lambda: None)()
-                self._check_rate(principal)
-                _check_role(principal, scope["method"], scope["path"])
-            except RequestError as refused:
-                response: ASGIApp = error_answer(
-                    refused.status, refused.reason, refused.path, refused.headers, code=refused.code
-                )
-            else:
-                response = self._app
-                scope["principal"] = principal
-                ORIGIN.set(_origin(request, principal, scope.get("client")))
+            response = self._response(scope, request)
             if scope["method"] == "HEAD":
                 scope["method"] = "GET"
             await response(scope, receive, answer.send)
         except (ClientDisconnect, _UnsentError):
-            answer.status = None  # there is nobody to answer
+            # There is nobody to answer.
+            answer.status = None
         except asyncio.CancelledError:
             # The server stops, and this took longer than it waits. Swallow the cancellation: the
             # task ends here, and the server would print a traceback.
             if answer.status is None:
                 reason = "the controller is stopping (ask again)"
-                headers = {"Retry-After": str(RETRY_AFTER_S)}
-                await error_answer(503, reason, headers=headers, close=True)(
-                    scope, receive, answer.send
-                )
+                headers = {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"}
+                response = refusal(RequestError(503, reason, headers=headers))
+                await response(scope, receive, answer.send)
         except Exception:
             fault = secrets.token_hex(6)
+            path = scope["path"][:LOGGED_PATH]
             log.exception(
-                "fault", fault=fault, method=answer.method, path=scope["path"][:LOGGED_PATH]
+                "fault",
+                fault=fault,
+                method=answer.method,
+                path=path,
             )
             if answer.status is not None:
                 raise
             reason = f"unexpected error in the controller (its log has the details under {fault})"
-            await error_answer(500, reason)(scope, receive, answer.send)
+            response = refusal(RequestError(500, reason))
+            await response(scope, receive, answer.send)
         finally:
             self._running -= 1
-            self._tell(scope, answer, principal, time.perf_counter() - started_at)
+            self._record(scope, answer, time.perf_counter() - began_s)
+
+    def _response(self, scope: Scope, request: str) -> ASGIApp:
+        """Return what answers a request: the application, or the reason of a refusal."""
+        try:
+            self._check_load(scope)
+            principal = self._identify(scope)
+            # Also for a request that is refused below: the access record names its token.
+            scope["principal"] = principal
+            if principal is not None and principal.token is not None:
+                state = scope.get("state", {})
+                if NOTE_TOKEN in state:
+                    state[NOTE_TOKEN]()
+            self._check_rate(principal)
+            _check_role(principal, scope["method"], scope["path"])
+        except RequestError as error:
+            return refusal(error)
+        origin = _origin(request, principal, scope)
+        ORIGIN.set(origin)
+        return self._app
 
     def _check_load(self, scope: Scope) -> None:
         """Check the number of concurrent requests. Raise `RequestError`."""
-        if self._running > self._settings.requests and scope["path"] not in OPEN_PATHS:
-            reason = (
-                f"{self._settings.requests} requests are being answered already (come back in a"
-                " second)"
-            )
+        most = self._settings.requests
+        if self._running > most and scope["path"] not in OPEN_PATHS:
+            reason = f"{most} requests are being answered already (come back in a second)"
             raise RequestError(429, reason, headers={"Retry-After": str(RETRY_AFTER_S)})
 
     def _check_rate(self, principal: Principal | None) -> None:
         """Check the number of requests of a token in a second. Raise `RequestError`."""
-        if principal is None or principal.token is None or principal.limits.requests_per_s is None:
+        if principal is None or principal.token is None:
             return
+        token = principal.token
         most = principal.limits.requests_per_s
-        wait_s = self._rates.admit(principal.token, most)
+        if most is None:
+            return
+        wait_s = self._rates.admit(token, most)
         if wait_s:
-            reason = (
-                f"token '{principal.token}' has made its {most} requests of this second (come back"
-                " later)"
-            )
-            raise RequestError(429, reason, headers={"Retry-After": str(ceil(wait_s))})
+            reason = f"token '{token}' has made its {most} requests of this second"
+            headers = {"Retry-After": str(ceil(wait_s))}
+            raise RequestError(429, f"{reason} (come back later)", headers=headers)
 
     def _identify(self, scope: Scope) -> Principal | None:
         """Return who asks; None: this path does not require it. Raise `RequestError`."""
-        if scope["path"] in TOKENLESS_PATHS or (
-            self._settings.open_metrics and scope["path"] == METRICS_PATH
-        ):
+        path = scope["path"]
+        if path in TOKENLESS_PATHS:
+            return None
+        if path == METRICS_PATH and self._settings.open_metrics:
             return None
         headers = Headers(scope=scope)
         if self._settings.tokens is None:
             _check_host(headers.get("host", ""))
             return Principal(None, "operator")
-        credentials = headers.getlist("authorization")
-        if len(credentials) == 1:
-            scheme, _, token = credentials[0].partition(" ")
-        else:
-            scheme = ""
-            _ = ""
-            token = ""
-        if scheme.lower() != "bearer" or not token.strip():
+
+        token = _bearer_token(headers)
+        if token is None:
             raise _unauthorised("no token (send it in one header 'Authorization: Bearer TOKEN')")
-        principal = self._settings.tokens.authenticate(token.strip())
+        principal = self._settings.tokens.authenticate(token)
         if principal is None:
             raise _unauthorised(
                 "unknown token (make one with 'echelon token' and add its entry to the tokens file)"
             )
         return principal
 
-    def _tell(
-        self, scope: Scope, answer: _Answer, principal: Principal | None, duration_s: float
+    def _record(
+        self,
+        scope: Scope,
+        answer: _Answer,
+        duration_s: float,
     ) -> None:
+        """Write the access record, and report the request to the observer."""
+        principal: Principal | None = scope.get("principal")
         client = scope.get("client")
         exchange = Exchange(
             method=answer.method if answer.method in METHODS else OTHER_METHOD,
@@ -230,7 +252,12 @@ class Gate:
 class _Answer:
     """A view of an answer as it is sent. The answer to HEAD is that to GET without its body."""
 
-    def __init__(self, send: Send, method: str, request: str) -> None:
+    def __init__(
+        self,
+        send: Send,
+        method: str,
+        request: str,
+    ) -> None:
         self._send = send
         self.method = method
         self.request = request
@@ -241,26 +268,34 @@ class _Answer:
             self.status = message["status"]
             headers = message.setdefault("headers", [])
             headers.append((b"x-request-id", self.request.encode()))
-            if not any(name == b"cache-control" for name, _ in headers):
+            names = {name for name, _ in headers}
+            if b"cache-control" not in names:
                 headers.append((b"cache-control", b"no-store"))
             headers.append((b"x-content-type-options", b"nosniff"))
         elif message["type"] == "http.response.body" and self.method == "HEAD":
             message = {**message, "body": b""}
         try:
-            body = message.get("body", b"")
-            last = max(0, len(body) - 1) // PIECE * PIECE
-            for start in range(0, last, PIECE):
-                await self._send(
-                    {**message, "body": body[start : start + PIECE], "more_body": True}
-                )
-            await self._send({**message, "body": body[last:]} if last else message)
+            await self._send_in_pieces(message)
         except Exception as error:
             raise _UnsentError from error
 
+    async def _send_in_pieces(self, message: Message) -> None:
+        body = message.get("body", b"")
+        last = max(0, len(body) - 1) // PIECE * PIECE
+        if last == 0:
+            await self._send(message)
+            return
+        for start in range(0, last, PIECE):
+            piece = body[start : start + PIECE]
+            await self._send({**message, "body": piece, "more_body": True})
+        await self._send({**message, "body": body[last:]})
+
 
 class _UnsentError(Exception):
-    """The connection accepts no answer: what came after the headers was not HTTP, for example, and
-    has been answered."""
+    """The connection accepts no answer.
+
+    What came after the headers was not HTTP, for example, and has been answered.
+    """
 
 
 def _level(exchange: Exchange) -> int:
@@ -271,35 +306,63 @@ def _level(exchange: Exchange) -> int:
     return logging.INFO
 
 
-def _origin(request: str, principal: Principal | None, address: tuple[str, int] | None) -> Origin:
-    token = principal.token if principal else None
-    limits = principal.limits if principal else NO_LIMITS
-    return Origin(
-        request, token, address[0] if address else None, Quota(token, limits.jobs, limits.flows)
-    )
+def _origin(
+    request: str,
+    principal: Principal | None,
+    scope: Scope,
+) -> Origin:
+    token = None
+    limits = NO_LIMITS
+    if principal is not None:
+        token = principal.token
+        limits = principal.limits
+    quota = Quota(token, limits.jobs, limits.flows)
+    return Origin(request, token, _client_address(scope), quota)
 
 
-def _check_role(principal: Principal | None, method: str, path: str) -> None:
-    if principal is not None and principal.role == "agent":
+def _client_address(scope: Scope) -> str | None:
+    """Return the address of the client; None: a Unix socket."""
+    client = scope.get("client")
+    return client[0] if client else None
+
+
+def _check_role(
+    principal: Principal | None,
+    method: str,
+    path: str,
+) -> None:
+    if principal is None or principal.role == "operator":
+        return
+    if principal.role == "agent":
         _check_agent(principal, path)
-    elif principal is not None and principal.role != "operator" and method not in READING_METHODS:
-        raise RequestError(
-            403, f"token '{principal.token}' is {principal.role} (use one with the role operator)"
-        )
+    elif method not in READING_METHODS:
+        reason = f"token '{principal.token}' is {principal.role} (use one with the role operator)"
+        raise RequestError(403, reason)
 
 
 def _check_agent(principal: Principal, path: str) -> None:
     """Refuse an agent all but what `echelon agent` asks for, of its own jobs."""
-    asked = _OF_AGENTS.fullmatch(path)
-    if asked is None:
-        raise RequestError(
-            403, f"token '{principal.token}' is agent (use one with the role operator or read-only)"
-        )
-    if principal.only_jobs is not None and asked["job"] not in principal.only_jobs:
+    token = principal.token
+    match = _AGENT_PATH.fullmatch(path)
+    if match is None:
+        reason = f"token '{token}' is agent (use one with the role operator or read-only)"
+        raise RequestError(403, reason)
+    if principal.only_jobs is not None and match["job"] not in principal.only_jobs:
         jobs = ", ".join(sorted(principal.only_jobs)[:_NAMED])
-        raise RequestError(
-            403, f"token '{principal.token}' is for other jobs: {jobs} (use one for this job)"
-        )
+        reason = f"token '{token}' is for other jobs: {jobs} (use one for this job)"
+        raise RequestError(403, reason)
+
+
+def _bearer_token(headers: Headers) -> str | None:
+    """Return the token of a request; None: it has none, or several headers."""
+    credentials = headers.getlist("authorization")
+    if len(credentials) != 1:
+        return None
+    scheme, _, token = credentials[0].partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token:
+        return None
+    return token
 
 
 def _unauthorised(reason: str) -> RequestError:
@@ -322,7 +385,5 @@ def _check_host(host: str) -> None:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        reason = (
-            f"{shown(host)} is not a name of this machine (no tokens are configured: use localhost)"
-        )
+        reason = f"{excerpt(host)} is not a name of this machine (no tokens are configured: use localhost)"
         raise RequestError(403, reason) from None

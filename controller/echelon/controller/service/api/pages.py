@@ -1,5 +1,4 @@
-"""The page `/docs`: the OpenAPI document for people, as one HTML file without scripts and without
-other files.
+"""The page `/docs`: the OpenAPI document for people, as one HTML file without scripts.
 
 It says nothing of this service's state, so it needs no token: a browser could not send one.
 Plug-ins add other such pages by entry points of the group `echelon.pages`.
@@ -20,6 +19,11 @@ from fastapi import APIRouter, Request, Response
 
 PATH = "/docs"
 
+Part = Mapping[str, Any]
+"""A part of the OpenAPI document."""
+Row = tuple[str, str, str]
+"""A row of a table: a name, a type as HTML, and a description."""
+
 
 class Pages(Protocol):
     """Pages of a plug-in."""
@@ -30,8 +34,9 @@ class Pages(Protocol):
 
     @staticmethod
     def paths() -> frozenset[str]:
-        """Return the paths that need no token, because they say nothing which only clients may
-        know.
+        """Return the paths that need no token.
+
+        They say nothing which only clients may know.
         """
 
 
@@ -63,10 +68,14 @@ pages = APIRouter()
 @pages.get(PATH, include_in_schema=False)
 async def show_docs(request: Request) -> Response:
     """Return the documentation of the API as a page."""
-    return Response(page(request.app.openapi()), media_type="text/html", headers=_HEADERS)
+    return Response(
+        page(request.app.openapi()),
+        media_type="text/html",
+        headers=_HEADERS,
+    )
 
 
-def page(document: Mapping[str, Any]) -> str:
+def page(document: Part) -> str:
     """Return an OpenAPI document as HTML."""
     info = document["info"]
     title = f"{info['title']} {info['version']}"
@@ -79,81 +88,110 @@ def page(document: Mapping[str, Any]) -> str:
     )
 
 
-def _operations(document: Mapping[str, Any]) -> Iterator[str]:
+def _operations(document: Part) -> Iterator[str]:
     by_tag: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            shown = _operation(method.upper(), path, operation)
-            by_tag.setdefault(operation.get("tags", ["other"])[0], []).append(shown)
-    for tag, shown_all in by_tag.items():
-        yield f"<h2>{escape(tag)}</h2>{''.join(shown_all)}"
+            tag = operation.get("tags", ["other"])[0]
+            html = _operation(method.upper(), path, operation)
+            by_tag.setdefault(tag, []).append(html)
+    for tag, operations in by_tag.items():
+        yield f"<h2>{escape(tag)}</h2>{''.join(operations)}"
 
 
-def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
-    parts = [f"<p>{escape(operation.get('description', ''))}</p>"]
-    parameters = [
-        (
-            f"{one['name']} ({one['in']})",
-            _type(one["schema"]),
-            " ".join(
-                ["required." if one.get("required") else "", one.get("description", "")]
-            ).strip(),
-        )
-        for one in operation.get("parameters", ())
+def _operation(
+    method: str,
+    path: str,
+    operation: Part,
+) -> str:
+    parameters = map(_parameter_row, operation.get("parameters", ()))
+    responses = sorted(operation["responses"].items())
+    answers = [_answer_row(status, answer) for status, answer in responses]
+    parts = [
+        f"<summary><b>{method}</b> <code>{escape(path)}</code></summary>",
+        _description(operation),
+        _table("Parameters", list(parameters)),
+        *_body(operation),
+        _table("Answers", answers),
     ]
-    parts.append(_table("Parameters", parameters))
-    for media, content in operation.get("requestBody", {}).get("content", {}).items():
-        parts.append(f"<p>Body: {escape(media)}, {_type(content.get('schema', {}))}</p>")
-        for name, example in content.get("examples", {}).items():
-            text = json.dumps(example["value"], indent=2, ensure_ascii=False)
-            parts.append(f"<p>{escape(name)}</p><pre>{escape(text)}</pre>")
-    answers = [
-        (
-            status,
-            ", ".join(
-                _type(content.get("schema", {})) for content in answer.get("content", {}).values()
-            ),
-            answer.get("description", ""),
-        )
-        for status, answer in sorted(operation["responses"].items())
-    ]
-    parts.append(_table("Answers", answers))
-    summary = f"<summary><b>{method}</b> <code>{escape(path)}</code></summary>"
-    return f"<details>{summary}{''.join(parts)}</details>"
+    return f"<details>{''.join(parts)}</details>"
 
 
-def _schemas(document: Mapping[str, Any]) -> Iterator[str]:
-    for name, schema in sorted(document.get("components", {}).get("schemas", {}).items()):
+def _description(part: Part) -> str:
+    return f"<p>{escape(part.get('description', ''))}</p>"
+
+
+def _parameter_row(parameter: Part) -> Row:
+    name = f"{parameter['name']} ({parameter['in']})"
+    description = parameter.get("description", "")
+    if parameter.get("required"):
+        description = f"required. {description}".strip()
+    return name, _type(parameter["schema"]), description
+
+
+def _body(operation: Part) -> Iterator[str]:
+    body = operation.get("requestBody", {})
+    contents = body.get("content", {})
+    for media, content in contents.items():
+        yield f"<p>Body: {escape(media)}, {_content_type(content)}</p>"
+        examples = content.get("examples", {})
+        for name, example in examples.items():
+            text = json.dumps(
+                example["value"],
+                indent=2,
+                ensure_ascii=False,
+            )
+            yield f"<p>{escape(name)}</p><pre>{escape(text)}</pre>"
+
+
+def _answer_row(status: str, answer: Part) -> Row:
+    contents = answer.get("content", {})
+    kinds = map(_content_type, contents.values())
+    return status, ", ".join(kinds), answer.get("description", "")
+
+
+def _content_type(content: Part) -> str:
+    return _type(content.get("schema", {}))
+
+
+def _schemas(document: Part) -> Iterator[str]:
+    components = document.get("components", {})
+    schemas = components.get("schemas", {})
+    for name, schema in sorted(schemas.items()):
         needed = schema.get("required", ())
-        rows = [
-            (key + ("" if key in needed else " (optional)"), _type(of), of.get("description", ""))
-            for key, of in schema.get("properties", {}).items()
-        ]
-        head = f"<summary><code>{escape(name)}</code></summary><p>{escape(schema.get('description', ''))}</p>"
+        properties = schema.get("properties", {})
+        rows = []
+        for key, value in properties.items():
+            label = key if key in needed else f"{key} (optional)"
+            description = value.get("description", "")
+            rows.append((label, _type(value), description))
+        head = f"<summary><code>{escape(name)}</code></summary>{_description(schema)}"
         kind = "" if rows else f"<p>{_type(schema)}</p>"
         yield f'<details id="{escape(name)}">{head}{kind}{_table("", rows)}</details>'
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _type(schema: Part) -> str:
     """Return the kind of a value as HTML, with links to schemas."""
     if "$ref" in schema:
-        name = escape(schema["$ref"].rpartition("/")[2])
-        return f'<a href="#{name}">{name}</a>'
+        _, _, name = schema["$ref"].rpartition("/")
+        return f'<a href="#{escape(name)}">{escape(name)}</a>'
     for key in ("anyOf", "oneOf"):
         if key in schema:
-            return " or ".join(_type(one) for one in schema[key])
-    if "enum" in schema or "const" in schema:
-        return escape(" or ".join(map(str, schema.get("enum", [schema.get("const")]))))
+            return " or ".join(map(_type, schema[key]))
+    if "enum" in schema:
+        return escape(" or ".join(map(str, schema["enum"])))
+    if "const" in schema:
+        return escape(str(schema["const"]))
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
     return escape(str(schema.get("type", "any")))
 
 
-def _table(title: str, rows: list[tuple[str, str, str]]) -> str:
-    """Return rows of a name, a type as HTML, and a description."""
+def _table(title: str, rows: Sequence[Row]) -> str:
     if not rows:
         return ""
-    cells = (
-        f"<tr><td><code>{escape(n)}</code><td>{kind}<td>{escape(said)}" for n, kind, said in rows
-    )
-    return f"{f'<p>{title}</p>' if title else ''}<table>{''.join(cells)}</table>"
+    lines = []
+    for name, kind, description in rows:
+        lines.append(f"<tr><td><code>{escape(name)}</code><td>{kind}<td>{escape(description)}")
+    caption = f"<p>{title}</p>" if title else ""
+    return f"{caption}<table>{''.join(lines)}</table>"

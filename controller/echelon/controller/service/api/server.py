@@ -1,5 +1,4 @@
-"""The listener: uvicorn inside the daemon's event loop, on a TCP port or a Unix socket, with or
-without TLS.
+"""The listener: uvicorn inside the daemon's event loop, on a TCP port or a Unix socket.
 
 Making an `ApiServer` binds sockets and reads certificates, so that their faults are reported before
 anything else of the daemon starts.
@@ -85,10 +84,7 @@ class ApiServer:
         Raise `ListenError` for the address, `DocumentError` for a certificate, key or authority.
         """
         self._settings = settings
-        if settings.tls is None:
-            self._tls = None
-        else:
-            self._tls = server_context(settings.tls)
+        self._tls = None if settings.tls is None else server_context(settings.tls)
         config = uvicorn.Config(
             app,
             http="h11",
@@ -123,14 +119,17 @@ class ApiServer:
         return int(self._socket.getsockname()[1])
 
     async def serve(self) -> None:
-        """Answer requests until `stop`. Return when those under way are answered, `drain_s` seconds
-        later at the latest."""
+        """Answer requests until `stop`.
+
+        Return when those under way are answered, `drain_s` seconds later at the latest.
+        """
         try:
             self._listener.start()
             # The listener accepts connections, so uvicorn gets no sockets to listen on.
             await self._server.serve(sockets=[])
             # Requests that took longer were cancelled; each tells its client so.
-            if late := set(self._server.server_state.tasks):
+            late = set(self._server.server_state.tasks)
+            if late:
                 await asyncio.wait(late, timeout=LAST_WORD_S)
         finally:
             self.close()
@@ -152,8 +151,10 @@ class ApiServer:
             path.unlink(missing_ok=True)
 
     def reload_certificate(self) -> None:
-        """Read certificate and key again; new connections get them. Raise `DocumentError`: then the
-        old ones stay in force."""
+        """Read certificate and key again; new connections get them.
+
+        Raise `DocumentError`: then the old ones stay in force.
+        """
         if self._tls is not None and self._settings.tls is not None:
             # Load them into a context of its own first: half of a pair must not get into the one in
             # use.
@@ -164,8 +165,11 @@ class ApiServer:
         listen = self._settings.listen
         if listen.path is not None:
             return f"unix:{listen.path}"
+        scheme = "http" if self._tls is None else "https"
         host, port = self._socket.getsockname()[:2]
-        return f"{'http' if self._tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
+        if ":" in host:
+            host = f"[{host}]"
+        return f"{scheme}://{host}:{port}"
 
 
 def server_context(tls: ServerTls) -> ssl.SSLContext:
@@ -182,9 +186,8 @@ def server_context(tls: ServerTls) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cafile=tls.client_ca)
         except ssl.SSLError as error:
-            raise DocumentError(
-                str(tls.client_ca), "", _reason(error, "certificates in PEM form")
-            ) from None
+            reason = _reason(error, "certificates in PEM form")
+            raise DocumentError(str(tls.client_ca), "", reason) from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -199,20 +202,18 @@ def _load_pair(context: ssl.SSLContext, tls: ServerTls) -> None:
     try:
         context.load_cert_chain(tls.certificate, tls.key, password=no_password)
     except _EncryptedError:
-        raise DocumentError(
-            str(tls.key), "", "is encrypted (give a key without a passphrase)"
-        ) from None
+        reason = "is encrypted (give a key without a passphrase)"
+        raise DocumentError(str(tls.key), "", reason) from None
     except ssl.SSLError as error:
+        file = tls.key
         if error.reason == "KEY_VALUES_MISMATCH":
             reason = f"is not the key of {tls.certificate} (give the key that goes with it)"
-            raise DocumentError(str(tls.key), "", reason) from None
-        if _holds_certificate(tls.certificate):
-            raise DocumentError(
-                str(tls.key), "", _reason(error, "a private key in PEM form")
-            ) from None
-        raise DocumentError(
-            str(tls.certificate), "", _reason(error, "a certificate in PEM form")
-        ) from None
+        elif _holds_certificate(tls.certificate):
+            reason = _reason(error, "a private key in PEM form")
+        else:
+            file = tls.certificate
+            reason = _reason(error, "a certificate in PEM form")
+        raise DocumentError(str(file), "", reason) from None
 
 
 class _EncryptedError(Exception):
@@ -228,8 +229,9 @@ def _holds_certificate(path: Path) -> bool:
 
 
 def _reason(error: ssl.SSLError, wanted: str) -> str:
-    said = (error.reason or "no PEM lines").replace("_", " ").lower()
-    return f"does not hold {wanted}: {said} (correct the file)"
+    fault = error.reason or "no PEM lines"
+    fault = fault.replace("_", " ").lower()
+    return f"does not hold {wanted}: {fault} (correct the file)"
 
 
 def _check_readable(path: Path) -> None:
@@ -246,20 +248,28 @@ def _bind(listen: ListenAddress, mode: int) -> socket.socket:
             return _bind_unix(listen.path, mode)
         return _bind_tcp(listen.host or "", listen.port)
     except OSError as error:
-        hint = {
-            errno.EADDRINUSE: "stop what listens there, or choose another",
-            errno.EACCES: "choose a port from 1024, or a directory that this user may write to",
-            errno.EADDRNOTAVAIL: "give an address of this machine",
-        }.get(error.errno or 0, "check api.listen")
-        raise ListenError(
-            f"cannot listen on {listen}: {error.strerror or error} ({hint})"
-        ) from None
+        hint = _BIND_HINTS.get(error.errno or 0, "check api.listen")
+        reason = f"cannot listen on {listen}: {error.strerror or error} ({hint})"
+        raise ListenError(reason) from None
+
+
+_BIND_HINTS = {
+    errno.EADDRINUSE: "stop what listens there, or choose another",
+    errno.EACCES: "choose a port from 1024, or a directory that this user may write to",
+    errno.EADDRNOTAVAIL: "give an address of this machine",
+}
 
 
 def _bind_tcp(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    infos = socket.getaddrinfo(
+        host,
+        port,
+        type=socket.SOCK_STREAM,
+        flags=socket.AI_PASSIVE,
+    )
     # A name may resolve to several addresses; clients without a configured URL try 127.0.0.1.
-    family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    ipv4_infos = [info for info in infos if info[0] == socket.AF_INET]
+    family, kind, protocol, _, address = (ipv4_infos or infos)[0]
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -289,13 +299,15 @@ def _bind_unix(path: Path, mode: int) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove the socket of a server that is gone; anything else at `path` is left, and binding will
-    fail.
+    """Remove the socket of a server that is gone.
+
+    Anything else at `path` is left, and binding will fail.
     """
     try:
-        if not stat.S_ISSOCK(path.stat().st_mode):
-            return
+        mode = path.stat().st_mode
     except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
-
 from echelon.controller.service.api.tokens import Authenticator
-
-
-class Resource(BaseModel):
-    """A document of the API."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import re
 import secrets
 import stat
 import time
@@ -47,6 +48,7 @@ takes. operator: may look and change things."""
 
 PREFIX = "echelon_"
 """Prefix of every token, so that scanners for leaked secrets can recognise one."""
+_SHA256 = re.compile("[0-9A-Fa-f]{64}")
 CHECK_INTERVAL_S = 1.0
 """Maximum time until a changed tokens file is noticed, at the next request."""
 
@@ -56,13 +58,9 @@ def digest(token: str) -> str:
 
 
 def _sha256(value: object) -> str:
-    # The text in place of a digest may be a token, so it is not repeated.
-    if (
-        isinstance(value, str)
-        and len(value) == 64
-        and all(digit in "0123456789abcdef" for digit in value.lower())
-    ):
+    if isinstance(value, str) and _SHA256.fullmatch(value):
         return value.lower()
+    # The text in place of a digest may be a token, so it is not repeated.
     raise QuantityError(
         "is not a SHA-256 in 64 hexadecimal digits, in quotes (make an entry with 'echelon token')"
     )
@@ -96,7 +94,11 @@ class TokenSpec(Section):
     ]
     only_jobs: Annotated[
         tuple[Name, ...] | None,
-        Field(min_length=1, max_length=1000, description="the jobs of an agent's token"),
+        Field(
+            min_length=1,
+            max_length=1000,
+            description="the jobs of an agent's token",
+        ),
     ] = None
     """The jobs of which an agent may report. Default: all."""
     limits: TokenLimits = TokenLimits()
@@ -105,11 +107,8 @@ class TokenSpec(Section):
     @model_validator(mode="after")
     def _check_jobs(self) -> TokenSpec:
         if self.only_jobs is not None and self.role != "agent":
-            raise problem(
-                f"does not limit the role {self.role} (give the role agent, or leave it out)",
-                "only_jobs",
-                code="conflicting-key",
-            )
+            reason = f"does not limit the role {self.role} (give the role agent, or leave it out)"
+            raise problem(reason, "only_jobs", code="conflicting-key")
         return self
 
 
@@ -119,7 +118,9 @@ class TokensSpec(Section):
     tokens: Annotated[
         tuple[TokenSpec, ...],
         Field(
-            min_length=1, max_length=1000, description="the tokens, as 'echelon token' prints them"
+            min_length=1,
+            max_length=1000,
+            description="the tokens, as 'echelon token' prints them",
         ),
     ]
 
@@ -128,15 +129,11 @@ class TokensSpec(Section):
         for key in ("name", "sha256"):
             seen: dict[str, int] = {}
             for index, token in enumerate(self.tokens):
-                first = seen.setdefault(getattr(token, key), index)
+                value = getattr(token, key)
+                first = seen.setdefault(value, index)
                 if first != index:
-                    raise problem(
-                        f"is also that of tokens[{first}] (give each token its own)",
-                        "tokens",
-                        index,
-                        key,
-                        code="duplicate",
-                    )
+                    reason = f"is also that of tokens[{first}] (give each token its own)"
+                    raise problem(reason, "tokens", index, key, code="duplicate")
         return self
 
 
@@ -164,23 +161,25 @@ class Tokens:
     """A fixed set of tokens, known by their hashes."""
 
     def __init__(self, specs: Iterable[TokenSpec]) -> None:
-        self._known = [(bytes.fromhex(spec.sha256), _principal(spec)) for spec in specs]
+        self._principals: list[tuple[bytes, Principal]] = []
+        for spec in specs:
+            sha256 = bytes.fromhex(spec.sha256)
+            self._principals.append((sha256, _principal(spec)))
 
     def authenticate(self, token: str) -> Principal | None:
         presented = bytes.fromhex(digest(token))
-        found: Principal | None = None
+        caller: Principal | None = None
         # All are compared, each in constant time, so that the duration does not reveal which one
         # was close.
-        for known, principal in self._known:
-            if hmac.compare_digest(known, presented):
-                found = principal
-        return found
+        for valid, principal in self._principals:
+            if hmac.compare_digest(valid, presented):
+                caller = principal
+        return caller
 
 
 def _principal(spec: TokenSpec) -> Principal:
-    if spec.only_jobs is None:
-        only_jobs = None
-    else:
+    only_jobs = None
+    if spec.only_jobs is not None:
         only_jobs = frozenset(spec.only_jobs)
     return Principal(spec.name, spec.role, spec.limits, only_jobs)
 
@@ -192,15 +191,16 @@ def load_tokens(path: str | Path) -> TokensSpec:
     """
     spec = parse_document(TokensSpec, read_document(path), str(path))
     if Path(path).stat().st_mode & stat.S_IWOTH:
-        raise DocumentError(
-            str(path), "", f"can be written by every user of this machine (chmod o-w {path})"
-        )
+        reason = f"can be written by every user of this machine (chmod o-w {path})"
+        raise DocumentError(str(path), "", reason)
     return spec
 
 
 class TokensFile:
-    """The tokens of a file, read again when it changes. A faulty change is logged, and the former
-    tokens stay in force."""
+    """The tokens of a file, read again when it changes.
+
+    A faulty change is logged, and the former tokens stay in force.
+    """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """Read the file. Raise `DocumentError` if it is faulty now."""
@@ -228,9 +228,8 @@ class TokensFile:
         try:
             specs = load_tokens(self._path).tokens
         except (DocumentError, OSError) as error:
-            log.error(
-                "the changed tokens file is faulty, the former tokens remain valid: %s", error
-            )
+            event = "the changed tokens file is faulty, the former tokens remain valid: %s"
+            log.error(event, error)
             return
         self._tokens = Tokens(specs)
         log.info("read %s again: %d tokens", self._path, len(specs))
@@ -256,17 +255,18 @@ class NewToken:
         return "NewToken(...)"
 
 
-def new_token(name: str, role: Role, only_jobs: Sequence[str] = ()) -> NewToken:
+def new_token(
+    name: str,
+    role: Role,
+    only_jobs: Sequence[str] = (),
+) -> NewToken:
     """Make a random token with its entry. Raise `DocumentError` for what the file would refuse."""
     token = PREFIX + secrets.token_urlsafe(32)
-    limit = {"only_jobs": [*only_jobs]} if only_jobs else {}
-    spec = parse_document(
-        TokenSpec, {"name": name, "role": role, "sha256": digest(token), **limit}, "token"
-    )
+    document: dict[str, object] = {"name": name, "role": role, "sha256": digest(token)}
+    jobs = ""
     if only_jobs:
+        document["only_jobs"] = list(only_jobs)
         jobs = f", only_jobs: [{', '.join(only_jobs)}]"
-    else:
-        jobs = ""
-    return NewToken(
-        token, f'  - {{name: "{spec.name}", role: {spec.role}, sha256: "{spec.sha256}"{jobs}}}\n'
-    )
+    spec = parse_document(TokenSpec, document, "token")
+    entry = f'  - {{name: "{spec.name}", role: {spec.role}, sha256: "{spec.sha256}"{jobs}}}\n'
+    return NewToken(token, entry)

@@ -65,7 +65,12 @@ def stores() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group="echelon.stores")}
 
 
-async def open_store(url: str, *, lease_s: float = 5.0, accept_empty: bool = True) -> Store:
+async def open_store(
+    url: str,
+    *,
+    lease_s: float = 5.0,
+    accept_empty: bool = True,
+) -> Store:
     """Open the store of that URL. Raise `StoreError`.
 
     `lease_s` is the time in seconds after which a silent leader is replaced, where the store
@@ -75,10 +80,16 @@ async def open_store(url: str, *, lease_s: float = 5.0, accept_empty: bool = Tru
     scheme, colon, _ = url.partition(":")
     entry = stores().get(scheme) if colon else None
     if entry is None:
-        known = ", ".join(f"{name}:..." for name in stores())
         hint = plug_in("echelon.stores", scheme)
+        if not hint:
+            schemes = ", ".join(f"{name}:..." for name in stores())
+            hint = f"no such kind of store (write {schemes})"
         # The rest of the URL may hold a password.
-        where = f"store {scheme + colon if colon else 'without a scheme'}"
-        raise StoreError(f"{where}: {hint or f'no such kind of store (write {known})'}")
+        kind = f"{scheme}:" if colon else "without a scheme"
+        raise StoreError(f"store {kind}: {hint}")
     opener = cast("Opener", entry.load())
-    return await opener(url, lease_s=lease_s, accept_empty=accept_empty)
+    return await opener(
+        url,
+        lease_s=lease_s,
+        accept_empty=accept_empty,
+    )

@@ -1,5 +1,4 @@
-"""The interface of a store: documents that survive, and at most one controller that may change
-them.
+"""The interface of a store: documents that survive, which one controller at most may change.
 
 Documents are JSON mappings, in collections, each under a key. A change is one `Store.commit`: all
 of it or nothing, on disk before the call returns, and refused unless this store's controller leads.
@@ -53,8 +52,9 @@ class StoreUnavailableError(StoreError):
 
 
 class NotLeaderError(StoreError):
-    """The error of a controller that does not lead, or no longer leads. `leader`: URL of the
-    controller that leads, where known.
+    """The error of a controller that does not lead, or no longer leads.
+
+    `leader` is the URL of the controller that leads, where known.
     """
 
     code: Code = "not-leader"
@@ -109,8 +109,9 @@ class Leadership:
 
     @property
     def term(self) -> int:
-        """Higher than every earlier term of any controller: 1 to `MAX_TERM`, usually microseconds
-        since the epoch.
+        """The term, which is higher than every earlier term of any controller.
+
+        It is 1 to `MAX_TERM`, usually the microseconds since the epoch.
         """
         return self._term
 
@@ -145,9 +146,9 @@ class Leadership:
 
 
 class Store(Protocol):
-    """A store of documents, used by one event loop. Every call raises `StoreError` or one of its
-    subclasses.
+    """A store of documents, used by one event loop.
 
+    Every call raises `StoreError` or one of its subclasses.
     `echelon.controller.service.store.open_store` opens it; `close` or the end of the asynchronous
     context closes it.
     """
@@ -158,12 +159,16 @@ class Store(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """The reason, in one line, why the store cannot be relied on now, as far as that is known
-        without asking it; for /readyz."""
+        """The reason, in one line, why the store cannot be relied on now; for /readyz.
+
+        It is what is known without asking the store.
+        """
 
     async def load(self) -> Snapshot:
-        """Return all documents, in this version's schema whatever theirs is. Needs no leadership; a
-        leader sees all that it has committed."""
+        """Return all documents, in this version's schema whatever theirs is.
+
+        Needs no leadership; a leader sees all that it has committed.
+        """
 
     async def commit(self, changes: Changes) -> None:
         """Commit all of `changes` or nothing, durable when this returns.
@@ -177,10 +182,10 @@ class Store(Protocol):
         """
 
     async def campaign(self, candidate: Candidate) -> Leadership:
-        """Wait, for ever if need be, until this controller leads; then migrate documents of an
-        earlier schema.
+        """Wait, for ever if need be, until this controller leads.
 
-        Waits for a store that does not answer. Can be cancelled.
+        Then migrate documents of an earlier schema. Waits for a store that does not answer. Can be
+        cancelled.
         """
 
     async def leader(self) -> Candidate | None:
@@ -195,8 +200,9 @@ class Store(Protocol):
 
 
 def next_term(last: int) -> int:
-    """Return the term of a leader that follows one of term `last`; it is above `last` whatever the
-    clock says.
+    """Return the term of a leader that follows one of term `last`.
+
+    It is above `last` whatever the clock says.
     """
     try:
         return election.next_term(time.time_ns() // 1000, last)
@@ -220,11 +226,10 @@ class EncodedChanges:
     @property
     def size_bytes(self) -> int:
         """Size of the keys and documents in bytes."""
-        return sum(len(body) for body in self.puts.values()) + sum(
-            len(collection) + len(key.encode())
-            for keys in (self.puts, self.deletes)
-            for collection, key in keys
-        )
+        size = sum(len(body) for body in self.puts.values())
+        for collection, key in (*self.puts, *self.deletes):
+            size += len(collection) + len(key.encode())
+        return size
 
 
 def encode(changes: Changes) -> EncodedChanges:
@@ -233,18 +238,22 @@ def encode(changes: Changes) -> EncodedChanges:
     for key in (*changes.puts, *deletes):
         _check_key(key)
         if key in changes.puts and key in deletes:
-            raise ValueError(f"{_shown(key)}: both written and deleted by one change")
-    return EncodedChanges(
-        {key: encode_document(key, document) for key, document in changes.puts.items()}, deletes
-    )
+            raise ValueError(f"{_key_text(key)}: both written and deleted by one change")
+    puts = {key: encode_document(key, document) for key, document in changes.puts.items()}
+    return EncodedChanges(puts, deletes)
 
 
 def encode_document(key: Key, document: Document) -> bytes:
     try:
+        text = json.dumps(
+            dict(document),
+            allow_nan=False,
+            separators=(",", ":"),
+        )
         # In ASCII, escapes preserve even what UTF-8 cannot represent (lone surrogates).
-        return json.dumps(dict(document), allow_nan=False, separators=(",", ":")).encode("ascii")
+        return text.encode("ascii")
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{_shown(key)}: cannot be kept as JSON: {error}") from error
+        raise ValueError(f"{_key_text(key)}: cannot be kept as JSON: {error}") from error
 
 
 def decode_document(body: bytes) -> dict[str, Any]:
@@ -255,24 +264,28 @@ def decode_document(body: bytes) -> dict[str, Any]:
     return document
 
 
-def decode_all(store: str, bodies: Iterable[tuple[str, str, bytes]], advice: str) -> Documents:
-    """Decode the documents of a store, given by collection and key. Raise `StoreError` for a
-    corrupt one.
+def decode_all(
+    store: str,
+    bodies: Iterable[tuple[str, str, bytes]],
+    advice: str,
+) -> Documents:
+    """Decode the documents of a store, which come with collection and key.
 
-    A corrupt record of the trail is left out: no job depends on it.
+    Raise `StoreError` for a corrupt one. But a corrupt record of the trail is left out: no job
+    depends on it.
     """
     documents: Documents = {name: {} for name in COLLECTIONS}
     for collection, key, body in bodies:
         try:
-            documents.setdefault(collection, {})[key] = decode_document(body)
+            document = decode_document(body)
         except ValueError as error:
             if collection != "events":
-                raise StoreError(
-                    f"{store}: {collection} {key!r} is corrupt: {error} ({advice})"
-                ) from error
-            _log.warning(
-                "%s: record %r of the trail is corrupt and is set aside: %s", store, key, error
-            )
+                reason = f"{collection} {key!r} is corrupt: {error} ({advice})"
+                raise StoreError(f"{store}: {reason}") from error
+            warning = "%s: record %r of the trail is corrupt and is set aside: %s"
+            _log.warning(warning, store, key, error)
+        else:
+            documents.setdefault(collection, {})[key] = document
     return documents
 
 
@@ -280,29 +293,31 @@ def in_order(changes: Iterable[EncodedChanges]) -> EncodedChanges:
     """Return one change that has the effect of these, one after the other."""
     puts: dict[Key, bytes] = {}
     deletes: set[Key] = set()
-    for each in changes:
-        for key in each.deletes:
+    for change in changes:
+        for key in change.deletes:
             puts.pop(key, None)
-        deletes |= each.deletes
-        deletes.difference_update(each.puts)
-        puts |= each.puts
+        deletes |= change.deletes
+        deletes.difference_update(change.puts)
+        puts |= change.puts
     return EncodedChanges(puts, deletes)
 
 
 def _check_key(key: Key) -> None:
     collection, name = key
     if collection not in COLLECTIONS:
-        raise ValueError(
-            f"there is no collection {collection!r}: there are {', '.join(COLLECTIONS)}"
-        )
+        collections = ", ".join(COLLECTIONS)
+        raise ValueError(f"there is no collection {collection!r}: there are {collections}")
     # Raises UnicodeEncodeError, a ValueError, for lone surrogates.
-    if not 1 <= len(name.encode()) <= MAX_KEY_BYTES:
-        raise ValueError(f"{_shown(key)}: a key has 1 to {MAX_KEY_BYTES} bytes of UTF-8")
+    size_bytes = len(name.encode())
+    if not 1 <= size_bytes <= MAX_KEY_BYTES:
+        raise ValueError(f"{_key_text(key)}: a key has 1 to {MAX_KEY_BYTES} bytes of UTF-8")
 
 
-def _shown(key: Key) -> str:
+def _key_text(key: Key) -> str:
     collection, name = key
-    return f"{collection} {name[:40] + '...' if len(name) > 40 else name!r}"
+    if len(name) > 40:
+        name = name[:40] + "..."
+    return f"{collection} {name!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +353,8 @@ class GroupCommit:
     async def commit(self, leadership: Leadership, changes: EncodedChanges) -> None:
         """Return when `changes` are written. Cancelling this does not cancel the write."""
         done = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(leadership, changes, done))
+        waiting = _Waiting(leadership, changes, done)
+        self._waiting.append(waiting)
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_all(), name="store: group commit")
         await done
@@ -360,8 +376,10 @@ class GroupCommit:
             self._waiting.clear()
 
     async def _write_some(self, group: list[_Waiting]) -> None:
+        leadership = group[0].leadership
+        changes = in_order(waiting.changes for waiting in group)
         try:
-            await self._write(group[0].leadership, in_order(waiting.changes for waiting in group))
+            await self._write(leadership, changes)
         except asyncio.CancelledError:
             for waiting in group:
                 waiting.done.cancel()
@@ -376,19 +394,20 @@ class GroupCommit:
                     waiting.done.set_result(None)
 
     def _next(self) -> list[_Waiting]:
-        """Return the longest run of changes of one leadership that is within the limits, at least
-        one.
-        """
-        group = [self._waiting.popleft()]
-        count = group[0].changes.count
-        size_bytes = group[0].changes.size_bytes
-        while self._waiting and self._waiting[0].leadership is group[0].leadership:
-            candidate = self._waiting[0].changes
-            count = count + candidate.count
-            size_bytes = size_bytes + candidate.size_bytes
-            if count > self._limits.count or size_bytes > self._limits.size_bytes:
+        """Return the longest run of changes of one leadership within the limits, at least one."""
+        first = self._waiting.popleft()
+        group = [first]
+        count = first.changes.count
+        size_bytes = first.changes.size_bytes
+        while self._waiting:
+            candidate = self._waiting[0]
+            count += candidate.changes.count
+            size_bytes += candidate.changes.size_bytes
+            is_too_large = count > self._limits.count or size_bytes > self._limits.size_bytes
+            if is_too_large or candidate.leadership is not first.leadership:
                 break
-            group.append(self._waiting.popleft())
+            group.append(candidate)
+            self._waiting.popleft()
         return group
 
 
@@ -398,10 +417,10 @@ Migration = Callable[[Documents], Documents]
 
 def _jobs_have_owners(documents: Documents) -> Documents:
     """Migrate 1 to 2: a job names the token that registered it. Of earlier jobs nobody knows."""
-    return {
-        **documents,
-        "jobs": {name: {**job, "owner": None} for name, job in documents["jobs"].items()},
-    }
+    jobs = {}
+    for name, job in documents["jobs"].items():
+        jobs[name] = {**job, "owner": None}
+    return {**documents, "jobs": jobs}
 
 
 MIGRATIONS: tuple[Migration, ...] = (_jobs_have_owners,)
@@ -424,9 +443,7 @@ class Schema:
         return 1 + len(self.migrations)
 
     def check(self, version: int, store: str) -> None:
-        """Raise `StoreError` for documents of a `version` that this program cannot read, in
-        `store`.
-        """
+        """Raise `StoreError` for documents in `store` of a `version` that cannot be read."""
         if version > self.version:
             raise StoreError(
                 f"{store}: was written by a later version of echelon (schema {version}; this one"
@@ -446,4 +463,5 @@ class Schema:
         current: Documents = {name: dict(collection) for name, collection in documents.items()}
         for migration in self.migrations[version - 1 :]:
             current = migration(current)
-        return Snapshot({name: current.get(name, {}) for name in COLLECTIONS})
+        collections = {name: current.get(name, {}) for name in COLLECTIONS}
+        return Snapshot(collections)

@@ -103,7 +103,12 @@ _ADVICE = {
 }
 
 
-async def open_url(url: str, *, lease_s: float, accept_empty: bool) -> SqliteStore:
+async def open_url(
+    url: str,
+    *,
+    lease_s: float,
+    accept_empty: bool,
+) -> SqliteStore:
     """Open the store for `echelon.controller.service.store.open_store`.
 
     A file has no lease: `lease_s` is the time after which a standby reports a silent leader.
@@ -115,7 +120,9 @@ async def open_url(url: str, *, lease_s: float, accept_empty: bool) -> SqliteSto
 
 
 async def open_sqlite(
-    path: Path, schema: Schema | None = None, silent_s: float = 5.0
+    path: Path,
+    schema: Schema | None = None,
+    silent_s: float = 5.0,
 ) -> SqliteStore:
     """Open the store in that file; create the file if it is absent. Raise `StoreError`."""
     store = SqliteStore(path.absolute(), schema or Schema(), silent_s)
@@ -128,21 +135,19 @@ async def open_sqlite(
 
 
 def check_kept(path: Path) -> None:
-    """Raise `EmptyStoreError` if a service has had a store in `path`, and it is gone or has no
-    content.
-    """
+    """Raise `EmptyStoreError` if the store that a service has had in `path` is gone or empty."""
     lock = path.with_name(path.name + ".lock")
-    if lock.exists() and not (path.exists() and path.stat().st_size):
-        raise EmptyStoreError(
-            f"sqlite://{path}", f"a service has had its store there: {lock.name} is beside it"
-        )
+    has_content = path.exists() and path.stat().st_size > 0
+    if lock.exists() and not has_content:
+        why = f"a service has had its store there: {lock.name} is beside it"
+        raise EmptyStoreError(f"sqlite://{path}", why)
 
 
 def back_up(path: Path, copy: Path) -> int:
-    """Copy the store in `path`, which a service may be using, to the new file `copy`. Return the
-    number of jobs in it.
+    """Copy the store in `path`, which a service may be using, to the new file `copy`.
 
-    The copy is whole or not there: one file, as the store was at one moment. Raise `StoreError`.
+    Return the number of jobs in it. The copy is whole or not there: one file, as the store was at
+    one moment. Raise `StoreError`.
     """
     if copy.exists():
         raise StoreError(f"{copy}: is there already (name another file, or remove it)")
@@ -161,9 +166,8 @@ def restore(copy: Path, path: Path) -> int:
     lock = _Lock(path.with_name(path.name + ".lock"))
     with _opened(copy) as file:
         if not lock.try_to_take():
-            raise StoreError(
-                f"{path}: a service uses it{_owner(lock.path)} (stop every service on it first)"
-            )
+            owner = _owner(lock.path)
+            raise StoreError(f"{path}: a service uses it{owner} (stop every service on it first)")
         try:
             if path.exists():
                 with _opened(path) as former:
@@ -187,27 +191,27 @@ def _opened(path: Path) -> Iterator[_File]:
 
 
 def path_of(url: str) -> Path:
-    """Return the path in ``sqlite:PATH`` or ``sqlite:///ABSOLUTE/PATH``; nothing in it is
-    quoted.
-    """
+    """Return the path in ``sqlite:PATH`` or ``sqlite:///ABSOLUTE/PATH``; nothing is quoted."""
+    reason = "does not name a file (write sqlite:///ABSOLUTE/PATH or sqlite:PATH)"
     rest = url.removeprefix("sqlite:")
     if rest.startswith("//"):
         rest = rest.removeprefix("//")
         if not rest.startswith("/"):
-            raise StoreError(
-                f"store {url}: does not name a file (write sqlite:///ABSOLUTE/PATH or sqlite:PATH)"
-            )
+            raise StoreError(f"store {url}: {reason}")
     if not rest or rest.endswith("/") or "\0" in rest:
-        raise StoreError(
-            f"store {url!r}: does not name a file (write sqlite:///ABSOLUTE/PATH or sqlite:PATH)"
-        )
+        raise StoreError(f"store {url!r}: {reason}")
     return Path(rest)
 
 
 class SqliteStore:
     """A `Store`; see `open_sqlite`."""
 
-    def __init__(self, path: Path, schema: Schema, silent_s: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        schema: Schema,
+        silent_s: float,
+    ) -> None:
         self._path = path
         self._file = _File(path, schema)
         self._lock = _Lock(path.with_name(path.name + ".lock"))
@@ -256,7 +260,10 @@ class SqliteStore:
             self._lock.release()
             raise
         self._leadership = Leadership(
-            candidate, term, raise_term=self._raise_term, resign=self._resign
+            candidate,
+            term,
+            raise_term=self._raise_term,
+            resign=self._resign,
         )
         self._beating = asyncio.create_task(self._beat())
         return self._leadership
@@ -271,8 +278,10 @@ class SqliteStore:
         if not self._lock.is_held():
             return None  # a leader that died holding the lock is still on file
         leader = await self._run(self._file.leader)
+        if leader is None or self._leadership is not None:
+            return leader
         silent_s = self._lock.untouched_s()
-        if leader is not None and self._leadership is None and silent_s > self._silent_s:
+        if silent_s > self._silent_s:
             raise StoreUnavailableError(
                 f"{self.url}: the leader {leader.id} has stood still for {silent_s:.0f} s and holds"
                 " the lock, so no other controller can take over (resume it with 'kill -CONT', or"
@@ -286,7 +295,8 @@ class SqliteStore:
             with contextlib.suppress(StoreError):
                 await self._resign(self._leadership)
         if not self._closed:
-            closing = asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
+            loop = asyncio.get_running_loop()
+            closing = loop.run_in_executor(self._thread, self._file.close)
             self._closed = True
             self._thread.shutdown(wait=False)
             await _settled(closing)
@@ -335,17 +345,18 @@ class SqliteStore:
             leadership.lose(reason)
 
     async def _not_leader(self) -> NotLeaderError:
-        leader = None
+        url = None
         with contextlib.suppress(StoreError):
             leader = await self.leader()
-        return NotLeaderError(
-            f"{self.url}: this controller does not lead", leader.url if leader else None
-        )
+            if leader is not None:
+                url = leader.url
+        return NotLeaderError(f"{self.url}: this controller does not lead", url)
 
     async def _run(self, function: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
         """Run a call in the store's thread."""
         self._check_open()
-        running = asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._thread, function, *args)
         # A thread's work cannot be cancelled: going on before it has ended (and giving up the lock,
         # say) is wrong.
         await _settled(running)
@@ -369,9 +380,7 @@ class SqliteStore:
 
 
 async def _settled(future: asyncio.Future[Any]) -> None:
-    """Wait until `future` is done, even if the waiting task is cancelled; then raise the
-    cancellation.
-    """
+    """Wait until `future` is done, and only then raise a cancellation of the waiting task."""
     cancelled = False
     while not future.done():
         try:
@@ -393,23 +402,23 @@ class _Lock:
 
     def try_to_take(self) -> bool:
         """Try to take the lock without waiting."""
-        found = self._open()
-        if not self._try(found, fcntl.LOCK_EX):
-            os.close(found)
+        descriptor = self._open()
+        if not self._try(descriptor, fcntl.LOCK_EX):
+            os.close(descriptor)
             return False
-        self._held = found
+        self._held = descriptor
         return True
 
     def is_held(self) -> bool:
         """Return whether any process holds the lock."""
         if self._held is not None:
             return True
-        found = self._open()
+        descriptor = self._open()
         try:
             # For that moment a standby's attempt fails; it tries again.
-            return not self._try(found, fcntl.LOCK_SH)
+            return not self._try(descriptor, fcntl.LOCK_SH)
         finally:
-            os.close(found)
+            os.close(descriptor)
 
     def touch(self) -> None:
         """Show that the holder runs."""
@@ -433,9 +442,8 @@ class _Lock:
             # Python's descriptors do not pass to other programs, which would keep the lock.
             return os.open(self.path, os.O_RDWR | os.O_CREAT, _MODE)
         except OSError as error:
-            raise StoreError(
-                f"{self.path}: cannot be opened: {error.strerror}{_owner(self.path)}"
-            ) from error
+            owner = _owner(self.path)
+            raise StoreError(f"{self.path}: cannot be opened: {error.strerror}{owner}") from error
 
     def _try(self, descriptor: int, kind: int) -> bool:
         try:
@@ -443,10 +451,8 @@ class _Lock:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise StoreError(
-                f"{self.path}: cannot be locked: {error.strerror} (put the store on a local file"
-                " system)"
-            ) from error
+            reason = f"cannot be locked: {error.strerror} (put the store on a local file system)"
+            raise StoreError(f"{self.path}: {reason}") from error
         return True
 
 
@@ -464,7 +470,10 @@ class _File:
         with self._errors():
             _create_private(self._path)
             self._opened = sqlite3.connect(
-                self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+                self._path,
+                timeout=BUSY_TIMEOUT_S,
+                isolation_level=None,
+                check_same_thread=False,
             )
             self._check_integrity()
             self._sql("PRAGMA journal_mode = WAL")
@@ -491,8 +500,8 @@ class _File:
 
     def leader(self) -> Candidate | None:
         with self._errors():
-            [(found, url)] = self._sql("SELECT id, url FROM leadership")
-            return None if found is None else Candidate(found, url)
+            [(leader, url)] = self._sql("SELECT id, url FROM leadership")
+            return None if leader is None else Candidate(leader, url)
 
     def lead(self, candidate: Candidate) -> int:
         """Begin a new term once the lock is held, with the documents in this version's schema."""
@@ -501,12 +510,8 @@ class _File:
                 [(last,)] = self._sql("SELECT term FROM leadership")
                 term = next_term(last)
                 self._schema.check(self._version(), str(self._path))
-                self._sql(
-                    "UPDATE leadership SET term = ?, id = ?, url = ?",
-                    term,
-                    candidate.id,
-                    candidate.url,
-                )
+                update = "UPDATE leadership SET term = ?, id = ?, url = ?"
+                self._sql(update, term, candidate.id, candidate.url)
             self._term = term
             self._migrate()
         return term
@@ -525,13 +530,14 @@ class _File:
         return at_least
 
     def write(self, changes: EncodedChanges) -> None:
+        rows = [(collection, key, body) for (collection, key), body in changes.puts.items()]
         with self._errors(), self._transaction():
             self._check_term()
             self._many("DELETE FROM documents WHERE collection = ? AND key = ?", changes.deletes)
             self._many(
                 "INSERT INTO documents VALUES (?, ?, ?)"
                 " ON CONFLICT (collection, key) DO UPDATE SET body = excluded.body",
-                ((collection, key, body) for (collection, key), body in changes.puts.items()),
+                rows,
             )
 
     def _check_term(self) -> None:
@@ -539,12 +545,11 @@ class _File:
 
         The lock alone decides who leads, but a lock file can be deleted.
         """
-        [(term, found, url)] = self._sql("SELECT term, id, url FROM leadership")
+        [(term, leader, url)] = self._sql("SELECT term, id, url FROM leadership")
         if term != self._term:
-            by = f" by {found}" if found else ""
-            raise NotLeaderError(
-                f"{self._path}: was taken over{by} (term {term}; this one's was {self._term})", url
-            )
+            successor = f" by {leader}" if leader else ""
+            reason = f"was taken over{successor} (term {term}; this one's was {self._term})"
+            raise NotLeaderError(f"{self._path}: {reason}", url)
 
     def _migrate(self) -> None:
         version = self._version()
@@ -555,14 +560,12 @@ class _File:
             self._check_term()
             snapshot = self._schema.upgrade(self._documents(), version)
             self._sql("DELETE FROM documents")
-            self._many(
-                "INSERT INTO documents VALUES (?, ?, ?)",
-                (
+            for name, documents in snapshot.documents.items():
+                rows = [
                     (name, key, encode_document((name, key), document))
-                    for name, documents in snapshot.documents.items()
                     for key, document in documents.items()
-                ),
-            )
+                ]
+                self._many("INSERT INTO documents VALUES (?, ?, ?)", rows)
             self._sql(f"PRAGMA user_version = {self._schema.version:d}")
 
     def _back_up(self, version: int) -> None:
@@ -579,29 +582,26 @@ class _File:
             _sync_directory(copy.parent)
 
     def copy_into(self, path: Path) -> None:
-        """Replace the content of the database in `path`, in one transaction; its log then holds
-        nothing.
-        """
+        """Replace the content of the database in `path` in one transaction, and empty its log."""
         _create_private(path)
-        with (
-            self._errors(),
-            contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as target,
-        ):
-            self._connection.backup(target)
-            target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with self._errors():
+            target = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)
+            with contextlib.closing(target):
+                self._connection.backup(target)
+                target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _documents(self) -> Documents:
         rows = self._sql("SELECT collection, key, body FROM documents")
-        return decode_all(
-            str(self._path), cast("list[tuple[str, str, bytes]]", rows), "put back a copy"
-        )
+        bodies = cast("list[tuple[str, str, bytes]]", rows)
+        return decode_all(str(self._path), bodies, "put back a copy")
 
     def _check_integrity(self) -> None:
         # The check itself raises for the worst damage.
-        for (found,) in self._sql("PRAGMA integrity_check(1)"):
-            if found != "ok":
+        for (report,) in self._sql("PRAGMA integrity_check(1)"):
+            if report != "ok":
                 _, advice = _ADVICE[sqlite3.SQLITE_CORRUPT]
-                raise StoreError(f"{self._path}: {advice}: {' '.join(str(found).split())}")
+                damage = " ".join(str(report).split())
+                raise StoreError(f"{self._path}: {advice}: {damage}")
         [(application,)] = self._sql("PRAGMA application_id")
         if application != APPLICATION_ID and not self._is_empty():
             raise StoreError(f"{self._path}: is a database of another program (name another file)")
@@ -664,15 +664,20 @@ def _create_private(path: Path) -> None:
     """
     # SQLite reports what is wrong with the path.
     with contextlib.suppress(OSError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE))
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
+        os.close(descriptor)
 
 
 def _owner(path: Path) -> str:
     """Return whose file that is, if it is another user's."""
-    with contextlib.suppress(OSError):
-        if (owner := path.stat().st_uid) != os.geteuid():
-            return f"; it belongs to uid {owner}, and this process has uid {os.geteuid()}"
-    return ""
+    user = os.geteuid()
+    try:
+        owner = path.stat().st_uid
+    except OSError:
+        return ""
+    if owner == user:
+        return ""
+    return f"; it belongs to uid {owner}, and this process has uid {user}"
 
 
 def _sync_directory(directory: Path) -> None:

@@ -17,7 +17,11 @@ def _numbers(hosts: tuple[str, ...]) -> Mapping[str, int]:
     return {host: number for number, host in enumerate(hosts, start=1)}
 
 
-def next_hop(fabric: Fabric, switch: str, host: str) -> str | None:
+def next_hop(
+    fabric: Fabric,
+    switch: str,
+    host: str,
+) -> str | None:
     """Return the next hop from a switch to a host by its address: hosts take the shortest ways in
     turn. None: there is no way."""
     hops = fabric.next_hops[switch, host]
@@ -31,7 +35,12 @@ class Addressed(Hashed):
     `echelon.model.fabric.routing.PathChooser`).
     """
 
-    def path(self, fabric: Fabric, ends: Ends, number: int) -> Path:
+    def path(
+        self,
+        fabric: Fabric,
+        ends: Ends,
+        number: int,
+    ) -> Path:
         """Return the path between two hosts; `number` chooses among the links of a host that has
         several. Trees have theirs by hash."""
         if len(ends) != 2:

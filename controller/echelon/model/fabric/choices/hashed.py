@@ -24,30 +24,32 @@ class Hashed:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Job, Fabric, Routes]] = {}
+        self._choices: dict[str, tuple[Job, Fabric, Routes]] = {}
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
         """Return the paths by job; the same object as at the last call if nothing in it changed."""
-        known = {}
+        choices = {}
         for job in jobs:
-            before = self._known.get(job.name)
-            if before is not None and before[0] is job and before[1] is fabric:
-                known[job.name] = before
-                continue
-            try:
-                routes = {
-                    ends: self.path(fabric, ends, crc32(f"{job.name} {ends}".encode()))
-                    for ends in connections(job)
-                }
-            except NoRouteError as error:
-                raise NoRouteError(f"job {job.name}: {error}", job.name, code=error.code) from None
-            known[job.name] = (
-                job,
-                fabric,
-                before[2] if before is not None and before[2] == routes else routes,
-            )
-        self._known = known
-        return {name: routes for name, (_, _, routes) in known.items()}
+            last_job, last_fabric, last_routes = self._choices.get(job.name, (None, None, None))
+            if last_job is job and last_fabric is fabric and last_routes is not None:
+                routes = last_routes
+            else:
+                routes = self._routes(job, fabric)
+                if last_routes == routes:
+                    routes = last_routes
+            choices[job.name] = (job, fabric, routes)
+        self._choices = choices
+        return {name: routes for name, (_, _, routes) in choices.items()}
+
+    def _routes(self, job: Job, fabric: Fabric) -> Routes:
+        routes = {}
+        try:
+            for ends in connections(job):
+                number = crc32(f"{job.name} {ends}".encode())
+                routes[ends] = self.path(fabric, ends, number)
+        except NoRouteError as error:
+            raise NoRouteError(f"job {job.name}: {error}", job.name, code=error.code) from None
+        return routes
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a chooser that goes on from here; it replaces what it knows, and changes
@@ -55,7 +57,12 @@ class Hashed:
         """
         return altered(self)
 
-    def path(self, fabric: Fabric, ends: Ends, number: int) -> Path:
+    def path(
+        self,
+        fabric: Fabric,
+        ends: Ends,
+        number: int,
+    ) -> Path:
         """Return the path for a hash."""
-        found = fabric.shortest_paths.switches(*ends)
-        return (ends[0], *found[number % len(found)], ends[-1])
+        paths = fabric.shortest_paths.switches(*ends)
+        return (ends[0], *paths[number % len(paths)], ends[-1])

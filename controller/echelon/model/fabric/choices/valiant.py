@@ -21,7 +21,12 @@ class Valiant(Hashed):
     Connections below one switch, and trees, have shortest paths.
     """
 
-    def path(self, fabric: Fabric, ends: Ends, number: int) -> Path:
+    def path(
+        self,
+        fabric: Fabric,
+        ends: Ends,
+        number: int,
+    ) -> Path:
         """Return the path for a hash."""
         direct = super().path(fabric, ends, number)
         if len(ends) > 2 or len(direct) == 3:
@@ -30,11 +35,14 @@ class Valiant(Hashed):
         first = direct[1]
         last = direct[-2]
         for step in range(len(shortest.edges)):
-            over = shortest.edges[(number + step) % len(shortest.edges)]
-            there = shortest.between(first, over)
-            on = shortest.between(over, last)
-            if there and on:
-                way = (*there[number % len(there)], *on[number % len(on)][1:])
-                if len({*way}) == len(way) and over not in (first, last):
-                    return (ends[0], *way, ends[-1])
+            middle = shortest.edges[(number + step) % len(shortest.edges)]
+            first_half = shortest.between(first, middle)
+            second_half = shortest.between(middle, last)
+            if not first_half or not second_half:
+                continue
+            start = first_half[number % len(first_half)]
+            rest = second_half[number % len(second_half)][1:]
+            path = (*start, *rest)
+            if len({*path}) == len(path) and middle not in (first, last):
+                return (ends[0], *path, ends[-1])
         return direct

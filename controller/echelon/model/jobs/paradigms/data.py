@@ -48,18 +48,18 @@ these steps and the all-reduce.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from echelon.model.documents import Duration, Size, problem
+from echelon.model.documents import Count, Duration, Size, UpTo1000, conflict, missing, problem
 from echelon.model.jobs.algorithms import ALL_REDUCES, AllReduceName
 from echelon.model.jobs.collectives import Collective, chunk_bytes
 from echelon.model.jobs.combinators import Block, compute, parallel, replicate, series
 from echelon.model.jobs.graph import EchelonFlow, IterationGraph
-from echelon.model.jobs.paradigm import Paradigm
+from echelon.model.jobs.paradigm import Examples, Paradigm, example
 
 
 class Data(Paradigm):
@@ -70,7 +70,7 @@ class Data(Paradigm):
     ranks.
     """
 
-    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
+    examples: ClassVar[Examples] = {
         "data": {
             "job": "vgg",
             "parallelism": "data",
@@ -78,34 +78,37 @@ class Data(Paradigm):
             "weight": 2,
             "data": {"compute": "500 ms", "gradient": "5 MB"},
         },
-        "overlap": {
-            "job": "resnet",
-            "parallelism": "data",
-            "workers": ["h1", "h2", "h3"],
-            "data": {"forward": "50 ms", "backward": "100 ms", "buckets": 4, "gradient": "5 MB"},
-        },
-        "staleness": {
-            "job": "sapipe",
-            "parallelism": "data",
-            "workers": ["h1", "h2", "h3"],
-            "data": {
-                "forward": "50 ms",
-                "backward": "100 ms",
-                "buckets": 4,
-                "stale_buckets": 1,
-                "gradient": "5 MB",
-            },
-        },
-        "local SGD": {
-            "job": "local",
-            "parallelism": "data",
-            "workers": ["h1", "h2", "h3"],
-            "data": {"compute": "150 ms", "local_steps": 8, "gradient": "5 MB"},
-        },
+        "overlap": example(
+            "data",
+            "resnet",
+            3,
+            forward="50 ms",
+            backward="100 ms",
+            buckets=4,
+            gradient="5 MB",
+        ),
+        "staleness": example(
+            "data",
+            "sapipe",
+            3,
+            forward="50 ms",
+            backward="100 ms",
+            buckets=4,
+            stale_buckets=1,
+            gradient="5 MB",
+        ),
+        "local SGD": example(
+            "data",
+            "local",
+            3,
+            compute="150 ms",
+            local_steps=8,
+            gradient="5 MB",
+        ),
     }
-    compute_times: ClassVar[frozenset[str]] = frozenset({"compute", "forward", "backward"})
+    compute_times = frozenset({"compute", "forward", "backward"})
 
-    gradient: Annotated[Size, Field(description="the bytes to all-reduce, e.g. 5 MB")]
+    gradient: Size = Field(description="the bytes to all-reduce, e.g. 5 MB")
     collective: AllReduceName = "ring"
     """The algorithm of the all-reduce."""
     compute: Duration | None = None
@@ -114,14 +117,14 @@ class Data(Paradigm):
     """Seconds of the whole forward pass."""
     backward: Duration | None = None
     """Seconds of the whole backward pass. Gradients are all-reduced as it computes them."""
-    buckets: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = None
+    buckets: UpTo1000 | None = None
     """Into how many equal units the backward pass is cut, each with an all-reduce of its own."""
-    stale_buckets: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = None
+    stale_buckets: UpTo1000 | None = None
     """How many of the last buckets are all-reduced during the next iteration; only with `buckets`.
 
     None: none.
     """
-    local_steps: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
+    local_steps: Count | None = None
     """How many steps of `compute` each worker takes before the all-reduce; only with `compute`.
 
     None: one.
@@ -134,7 +137,8 @@ class Data(Paradigm):
         buckets = self.buckets or 1
         size, larger = divmod(self.gradient, buckets)
         carried = ALL_REDUCES[self.collective].connection_bytes
-        return larger * carried(workers, size + 1) + (buckets - larger) * carried(workers, size)
+        larger_bytes = larger * carried(workers, size + 1)
+        return larger_bytes + (buckets - larger) * carried(workers, size)
 
     def counting_refusal(self, exactly: bool) -> str | None:
         if self.stale_buckets is None:
@@ -146,9 +150,8 @@ class Data(Paradigm):
 
     def iteration(self, workers: Sequence[str]) -> IterationGraph:
         if self.compute is not None:
-            return all_reduce(
-                workers, (self.local_steps or 1) * self.compute, self.gradient, self.collective
-            )
+            compute_s = (self.local_steps or 1) * self.compute
+            return all_reduce(workers, compute_s, self.gradient, self.collective)
         # The validator below has made sure that these are given.
         assert self.forward is not None
         assert self.backward is not None
@@ -165,66 +168,52 @@ class Data(Paradigm):
 
     def check(self, workers: Sequence[str]) -> None:
         algorithm = ALL_REDUCES[self.collective]
-        if refusal := algorithm.refusal(len(workers)):
+        refusal = algorithm.refusal(len(workers))
+        if refusal:
             raise problem(f"'{self.collective}' {refusal}", "collective", code="not-allowed")
         if self.gradient < len(workers) * (self.buckets or 1):
-            each = f"each of {len(workers)} workers" + (
-                f" in each of {self.buckets} buckets" if self.buckets else ""
-            )
-            raise problem(
-                f"of {self.gradient} B is less than a byte for {each} (give more)",
-                "gradient",
-                code="too-small",
-            )
+            parts = f"each of {len(workers)} workers"
+            if self.buckets:
+                parts += f" in each of {self.buckets} buckets"
+            reason = f"of {self.gradient} B is less than a byte for {parts} (give more)"
+            raise problem(reason, "gradient", code="too-small")
 
     @model_validator(mode="after")
     def _check_passes(self) -> Data:
         passes = {"forward": self.forward, "backward": self.backward, "buckets": self.buckets}
-        given = [key for key, value in passes.items() if value is not None]
-        if self.compute is not None and given:
-            raise problem(
-                "does not go with 'compute' (give one, or forward, backward and buckets)",
-                given[0],
-                code="conflicting-key",
+        keys = [key for key, value in passes.items() if value is not None]
+        if self.compute is not None and keys:
+            raise conflict(
+                "does not go with 'compute' (give one, or forward, backward and buckets)", keys[0]
             )
-        if self.compute is None and not given:
-            raise problem(
-                "is missing (give the compute time of an iteration, e.g. 500 ms; or forward,"
-                " backward and buckets)",
+        if self.compute is None and not keys:
+            raise missing(
+                "give the compute time of an iteration, e.g. 500 ms; or forward,"
+                " backward and buckets",
                 "compute",
-                code="missing-key",
             )
         for key, value in passes.items():
-            if given and value is None:
-                raise problem(
-                    f"is missing ('{given[0]}' needs forward, backward and buckets)",
-                    key,
-                    code="missing-key",
-                )
-        if self.stale_buckets is not None and self.buckets is None:
-            raise problem(
-                "does not go with 'compute' (give forward, backward and buckets instead)",
-                "stale_buckets",
-                code="conflicting-key",
-            )
-        if (
-            self.stale_buckets is not None
-            and self.buckets is not None
-            and self.stale_buckets > self.buckets
-        ):
-            raise problem(
-                f"is more than the {self.buckets} buckets (give less)",
-                "stale_buckets",
-                code="too-large",
-            )
+            if keys and value is None:
+                raise missing(f"'{keys[0]}' needs forward, backward and buckets", key)
+        if self.stale_buckets is not None:
+            self._check_stale_buckets(self.stale_buckets)
         if self.local_steps is not None and self.compute is None:
-            raise problem(
+            raise conflict(
                 "does not go with 'buckets' (give 'compute' instead of forward, backward and"
                 " buckets)",
                 "local_steps",
-                code="conflicting-key",
             )
         return self
+
+    def _check_stale_buckets(self, stale_buckets: int) -> None:
+        if self.buckets is None:
+            raise conflict(
+                "does not go with 'compute' (give forward, backward and buckets instead)",
+                "stale_buckets",
+            )
+        if stale_buckets > self.buckets:
+            reason = f"is more than the {self.buckets} buckets (give less)"
+            raise problem(reason, "stale_buckets", code="too-large")
 
 
 def all_reduce(
@@ -244,6 +233,20 @@ def all_reduce(
     reduced = Collective(ALL_REDUCES[collective], workers).block("allreduce", gradient_bytes)
     computed = replicate(workers, lambda i, worker: compute(f"compute-w{i}", worker, compute_s))
     return series(computed, reduced).graph(EchelonFlow.coflow("allreduce", reduced.flows))
+
+
+def _passes(
+    workers: Sequence[str],
+    direction: str,
+    duration_s: Fraction,
+    suffix: str = "",
+) -> Block:
+    """Return a pass of each worker."""
+
+    def unit(number: int, worker: str) -> Block:
+        return compute(f"{direction}{suffix}-w{number}", worker, duration_s, direction)
+
+    return replicate(workers, unit)
 
 
 def bucketed_all_reduce(
@@ -270,36 +273,27 @@ def bucketed_all_reduce(
     EchelonFlows `stale`, if there are stale buckets, and `allreduce`, if there are others.
     """
     ranks = Collective(ALL_REDUCES[collective], workers)
-    numbers = range(1, buckets + 1)
-    forward = replicate(
-        workers, lambda i, worker: compute(f"forward-w{i}", worker, forward_s, "forward")
-    )
-
-    def backward_of(bucket: int) -> Block:
-        unit_s = backward_s / buckets
-        return replicate(
-            workers,
-            lambda i, worker: compute(f"backward-b{bucket}-w{i}", worker, unit_s, "backward"),
-        )
-
-    backward = [backward_of(b) for b in numbers]
-    reduced = [
-        ranks.block(f"allreduce-b{b}", chunk_bytes(gradient_bytes, buckets, b - 1)) for b in numbers
-    ]
-    fresh = buckets - stale_buckets
-    graph = parallel(
-        series(forward, *backward),
-        *map(series, backward[:fresh], reduced),
-        series(*reduced[fresh:], *reduced[:fresh]),
-    )
-    slack_s = forward_s + backward_s / buckets
-    stale_flows = parallel(*reduced[fresh:]).flows
-    fresh_flows = parallel(*reduced[:fresh]).flows
-    return graph.graph(
-        *(
-            [EchelonFlow("stale", stale_flows, (slack_s,) * len(stale_flows))]
-            if stale_flows
-            else []
-        ),
-        *([EchelonFlow.coflow("allreduce", fresh_flows)] if fresh_flows else []),
-    )
+    unit_s = backward_s / buckets
+    forward = _passes(workers, "forward", forward_s)
+    backward: list[Block] = []
+    reduced: list[Block] = []
+    for bucket in range(1, buckets + 1):
+        backward.append(_passes(workers, "backward", unit_s, f"-b{bucket}"))
+        bucket_bytes = chunk_bytes(gradient_bytes, buckets, bucket - 1)
+        reduced.append(ranks.block(f"allreduce-b{bucket}", bucket_bytes))
+    fresh = reduced[: buckets - stale_buckets]
+    stale = reduced[buckets - stale_buckets :]
+    passes = series(forward, *backward)
+    stream = series(*stale, *fresh)
+    behind_passes = map(series, backward[: len(fresh)], fresh)
+    graph = parallel(passes, *behind_passes, stream)
+    echelonflows: list[EchelonFlow] = []
+    stale_flows = parallel(*stale).flows
+    if stale_flows:
+        slack_s = forward_s + unit_s
+        offsets_s = (slack_s,) * len(stale_flows)
+        echelonflows.append(EchelonFlow("stale", stale_flows, offsets_s))
+    fresh_flows = parallel(*fresh).flows
+    if fresh_flows:
+        echelonflows.append(EchelonFlow.coflow("allreduce", fresh_flows))
+    return graph.graph(*echelonflows)

@@ -23,13 +23,13 @@ exchange forward and the first backward, between which nothing is computed, are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from echelon.model.documents import Duration, PositiveReal, Size, problem
+from echelon.model.documents import Duration, PositiveReal, Size, UpTo1000, missing, problem
 from echelon.model.jobs.algorithms import ALL_REDUCES, AllReduceName
 from echelon.model.jobs.combinators import (
     Block,
@@ -40,6 +40,7 @@ from echelon.model.jobs.combinators import (
     replicate,
     series,
 )
+from echelon.model.jobs.paradigm import Examples, example
 from echelon.model.jobs.paradigms.tensor import check_collective
 from echelon.model.jobs.ranked import Mesh, RankedParadigm
 
@@ -52,40 +53,38 @@ class Expert(RankedParadigm):
     layer.
     """
 
-    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "expert": {
-            "job": "mixtral",
-            "parallelism": "expert",
-            "workers": ["h1", "h2", "h3", "h4"],
-            "expert": {
-                "group": 4,
-                "layers": 2,
-                "attention": "10 ms",
-                "expert": "20 ms",
-                "tokens": "4 MB",
-                "load": [2, 1, 1, 1],
-            },
-        }
+    examples: ClassVar[Examples] = {
+        "expert": example(
+            "expert",
+            "mixtral",
+            4,
+            group=4,
+            layers=2,
+            attention="10 ms",
+            expert="20 ms",
+            tokens="4 MB",
+            load=[2, 1, 1, 1],
+        ),
     }
-    compute_times: ClassVar[frozenset[str]] = frozenset({"attention", "expert"})
+    compute_times = frozenset({"attention", "expert"})
 
     group: Annotated[
         int,
-        Field(strict=True, ge=2, le=10_000, description="how many ranks share the experts, e.g. 8"),
+        Field(
+            strict=True,
+            ge=2,
+            le=10_000,
+            description="how many ranks share the experts, e.g. 8",
+        ),
     ]
-    layers: Annotated[
-        int, Field(strict=True, ge=1, le=1000, description="how many layers have experts, e.g. 16")
-    ]
-    attention: Annotated[
-        Duration, Field(description="the forward time of what precedes the experts, e.g. 10 ms")
-    ]
-    expert: Annotated[
-        Duration,
-        Field(description="the forward time of a rank's experts at equal load, e.g. 20 ms"),
-    ]
-    tokens: Annotated[
-        Size, Field(description="the bytes that a rank routes in each all-to-all, e.g. 4 MB")
-    ]
+    layers: UpTo1000 = Field(description="how many layers have experts, e.g. 16")
+    attention: Duration = Field(
+        description="the forward time of what precedes the experts, e.g. 10 ms"
+    )
+    expert: Duration = Field(
+        description="the forward time of a rank's experts at equal load, e.g. 20 ms"
+    )
+    tokens: Size = Field(description="the bytes that a rank routes in each all-to-all, e.g. 4 MB")
     load: Annotated[tuple[PositiveReal, ...], Field(min_length=2)] | None = None
     """The relative load of each rank of a group. None: equal."""
     gradient: Size | None = None
@@ -98,34 +97,31 @@ class Expert(RankedParadigm):
     def check_ranks(self, ranks: int) -> None:
         groups, left_over = divmod(ranks, self.group)
         if left_over or not groups:
-            raise problem(
+            reason = (
                 f"{self.group} does not divide the {ranks} ranks (change workers or"
-                " ranks_per_worker)",
-                "group",
-                code="wrong-length",
+                " ranks_per_worker)"
             )
+            raise problem(reason, "group", code="wrong-length")
         if self.load is not None and len(self.load) != self.group:
-            raise problem(
-                f"has {len(self.load)} values for a group of {self.group} (give one for each rank)",
-                "load",
-                code="wrong-length",
+            reason = (
+                f"has {len(self.load)} values for a group of {self.group} (give one for each rank)"
             )
+            raise problem(reason, "load", code="wrong-length")
         if groups > 1 and self.gradient is None:
-            reason = f"is missing ({groups} groups have replicas, which all-reduce it)"
-            raise problem(reason, "gradient", code="missing-key")
+            raise missing(f"{groups} groups have replicas, which all-reduce it", "gradient")
         check_collective(self.collective, groups, False)
 
     def rank_steps(self, ranks: int) -> int:
         groups = ranks // self.group
         exchanged = 4 * self.layers * ranks * self.group
+        steps = 4 * self.layers * ranks + exchanged
         if groups > 1:
-            summed = ALL_REDUCES[self.collective].step_count(groups, self.group)
-        else:
-            summed = 0
-        return 4 * self.layers * ranks + exchanged + summed
+            steps += ALL_REDUCES[self.collective].step_count(groups, self.group)
+        return steps
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
-        mesh = Mesh(ranks, {"group": len(ranks) // self.group, "expert": self.group})
+        group_count = len(ranks) // self.group
+        mesh = Mesh(ranks, {"group": group_count, "expert": self.group})
         groups = mesh.groups("expert")
         load = self.load or (Fraction(1),) * self.group
         shares = [each / sum(load) for each in load]
@@ -134,46 +130,49 @@ class Expert(RankedParadigm):
         from_experts = tuple((part,) * self.group for part in parts)
 
         def exchange(name: str, matrix: tuple[tuple[int, ...], ...]) -> Block:
-            return parallel(
-                *(
-                    collective(f"{name}-g{g}", "all-to-all", group, self.tokens, matrix=matrix)
-                    for g, group in enumerate(groups, start=1)
-                )
-            )
+            collectives = []
+            for number, group in enumerate(groups, start=1):
+                full_name = f"{name}-g{number}"
+                step = collective(full_name, "all-to-all", group, self.tokens, matrix=matrix)
+                collectives.append(step)
+            return parallel(*collectives)
 
         def layer(direction: str, number: int) -> list[Block]:
             suffix = f"{direction}-l{number}"
-            times = 1 if direction == "forward" else BACKWARD
-            # Backward, gradients of results go to the experts, and those of tokens come back.
-            if direction == "forward":
-                matrices = (to_experts, from_experts)
-            else:
-                matrices = (from_experts, to_experts)
+            times = 1
+            dispatched, combined = to_experts, from_experts
+            if direction != "forward":
+                # Gradients of results go to the experts, and those of tokens come back.
+                times = BACKWARD
+                dispatched, combined = from_experts, to_experts
+
+            def attention(place: int, rank: str) -> Block:
+                duration_s = times * self.attention
+                return compute(f"attention-{suffix}-w{place}", rank, duration_s, direction)
 
             def experts(place: int, rank: str) -> Block:
-                lasts_s = times * self.expert * self.group * shares[(place - 1) % self.group]
-                return compute(f"expert-{suffix}-w{place}", rank, lasts_s, direction)
+                duration_s = times * self.expert * self.group * shares[(place - 1) % self.group]
+                return compute(f"expert-{suffix}-w{place}", rank, duration_s, direction)
 
             return [
-                replicate(
-                    ranks,
-                    lambda i, rank: compute(
-                        f"attention-{suffix}-w{i}", rank, times * self.attention, direction
-                    ),
-                ),
-                exchange(f"dispatch-{suffix}", matrices[0]),
+                replicate(ranks, attention),
+                exchange(f"dispatch-{suffix}", dispatched),
                 replicate(ranks, experts),
-                exchange(f"combine-{suffix}", matrices[1]),
+                exchange(f"combine-{suffix}", combined),
             ]
 
         numbers = range(1, self.layers + 1)
-        forward = [step for number in numbers for step in layer("forward", number)]
-        backward = [step for number in numbers for step in layer("backward", number)][::-1]
-        summed = (
-            collective(
-                f"gradient-e{e}", "all-reduce", replicas, self.gradient or 1, self.collective
-            )
-            for e, replicas in enumerate(mesh.groups("group"), start=1)
-            if len(replicas) > 1
-        )
+        forward: list[Block] = []
+        backward: list[Block] = []
+        for number in numbers:
+            forward += layer("forward", number)
+            backward += layer("backward", number)
+        backward.reverse()
+        gradient = self.gradient or 1
+        summed = []
+        for number, replicas in enumerate(mesh.groups("group"), start=1):
+            if len(replicas) > 1:
+                name = f"gradient-e{number}"
+                step = collective(name, "all-reduce", replicas, gradient, self.collective)
+                summed.append(step)
         return series(*forward, *backward, parallel(*summed)).nodes()

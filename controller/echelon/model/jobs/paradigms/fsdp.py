@@ -24,13 +24,13 @@ iteration waits for the last of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from echelon.model.documents import Duration, Durations, Sizes, problem
+from echelon.model.documents import Duration, Durations, Sizes, UpTo10000, problem
 from echelon.model.jobs.algorithms import ALL_REDUCES, AllReduceName
 from echelon.model.jobs.combinators import (
     Block,
@@ -41,6 +41,7 @@ from echelon.model.jobs.combinators import (
     replicate,
     series,
 )
+from echelon.model.jobs.paradigm import Examples, example
 from echelon.model.jobs.paradigms.tensor import check_collective
 from echelon.model.jobs.ranked import RankedParadigm, value_of
 
@@ -52,33 +53,28 @@ class Fsdp(RankedParadigm):
     is for all.
     """
 
-    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "fsdp": {
-            "job": "llama",
-            "parallelism": "fsdp",
-            "workers": ["h1", "h2", "h3", "h4"],
-            "fsdp": {"layers": 4, "forward": "10 ms", "backward": "20 ms", "parameters": "40 MB"},
-        }
+    examples: ClassVar[Examples] = {
+        "fsdp": example(
+            "fsdp",
+            "llama",
+            4,
+            layers=4,
+            forward="10 ms",
+            backward="20 ms",
+            parameters="40 MB",
+        ),
     }
-    compute_times: ClassVar[frozenset[str]] = frozenset({"forward", "backward", "optimizer"})
+    compute_times = frozenset({"forward", "backward", "optimizer"})
 
     zero: Literal[1, 2, 3] = 3
     """The state that is sharded: 1, the optimiser's; 2, gradients too; 3, parameters too."""
-    layers: Annotated[
-        int, Field(strict=True, ge=1, le=10_000, description="how many layers, e.g. 32")
-    ]
-    forward: Annotated[
-        Durations, Field(description="the forward time of a layer on each rank, e.g. 10 ms")
-    ]
-    backward: Annotated[
-        Durations, Field(description="the backward time of a layer on each rank, e.g. 20 ms")
-    ]
-    parameters: Annotated[
-        Sizes, Field(description="the bytes of a layer's parameters, e.g. 400 MB")
-    ]
+    layers: UpTo10000 = Field(description="how many layers, e.g. 32")
+    forward: Durations = Field(description="the forward time of a layer on each rank, e.g. 10 ms")
+    backward: Durations = Field(description="the backward time of a layer on each rank, e.g. 20 ms")
+    parameters: Sizes = Field(description="the bytes of a layer's parameters, e.g. 400 MB")
     gradients: Sizes | None = None
     """The bytes of a layer's gradients. None: as `parameters`."""
-    micro_batches: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1
+    micro_batches: UpTo10000 = 1
     """How many micro-batches pass before the optimiser. Each is gathered and scattered anew (with
     `zero: 1`, scattered once)."""
     prefetch: Annotated[int, Field(strict=True, ge=0, le=10_000)] | None = None
@@ -90,91 +86,101 @@ class Fsdp(RankedParadigm):
 
     def check_ranks(self, ranks: int) -> None:
         for key in ("forward", "backward", "parameters", "gradients"):
-            value = getattr(self, key)
-            if isinstance(value, tuple) and len(value) != self.layers:
-                raise problem(
-                    f"has {len(value)} values for {self.layers} layers (give one value or"
-                    f" {self.layers})",
-                    key,
-                    code="wrong-length",
-                )
+            self.check_length(key, self.layers, f"for {self.layers} layers")
         if self.prefetch is not None and self.zero != 3:
-            raise problem(
-                f"does not go with 'zero: {self.zero}', which gathers no layers ahead", "prefetch"
-            )
+            reason = f"does not go with 'zero: {self.zero}', which gathers no layers ahead"
+            raise problem(reason, "prefetch")
         check_collective(self.collective, ranks, True)
 
     def rank_steps(self, ranks: int) -> int:
-        shared = ALL_REDUCES[self.collective].step_count(
-            ranks, 3 * self.layers * self.micro_batches
-        )
-        return (2 * self.layers * self.micro_batches + 1) * ranks + shared
+        passes = self.layers * self.micro_batches
+        shared = ALL_REDUCES[self.collective].step_count(ranks, 3 * passes)
+        return (2 * passes + 1) * ranks + shared
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
         numbers = range(1, self.layers + 1)
-        once = [("forward", layer) for layer in numbers] + [
-            ("backward", layer) for layer in reversed(numbers)
-        ]
-        passes = [(*each, batch) for batch in range(1, self.micro_batches + 1) for each in once]
-        works = [self._work(ranks, *each) for each in passes]
-        # The gradients of micro-batches add up where they are not sharded.
-        if self.zero == 1:
-            scattered = passes[-self.layers :]
-        else:
-            scattered = [each for each in passes if each[0] == "backward"]
-        scatters = [
-            self._shared(
-                "scatter", "reduce-scatter", ranks, self.gradients or self.parameters, layer, batch
-            )
-            for _, layer, batch in scattered
-        ]
-        update = replicate(
-            ranks, lambda i, rank: compute(f"optimizer-w{i}", rank, self.optimizer, "optimizer")
-        )
-        backward = [
-            work
-            for work, (direction, *_) in zip(works, passes, strict=True)
-            if direction == "backward"
-        ]
+        works: list[Block] = []
+        backward: list[Block] = []
+        gathers: list[Block] = []
+        scatters: list[Block] = []
+        for batch in range(1, self.micro_batches + 1):
+            for layer in numbers:
+                works.append(self._work(ranks, "forward", layer, batch))
+                gathers.append(self._gather(ranks, "gather-forward", layer, batch))
+            # The gradients of micro-batches add up where they are not sharded.
+            is_scattered = self.zero > 1 or batch == self.micro_batches
+            for layer in reversed(numbers):
+                work = self._work(ranks, "backward", layer, batch)
+                works.append(work)
+                backward.append(work)
+                gathers.append(self._gather(ranks, "gather-backward", layer, batch))
+                if is_scattered:
+                    scatters.append(self._scatter(ranks, layer, batch))
+        update = self._update(ranks)
         if self.zero == 3:
-            gathers = [
-                self._shared(
-                    f"gather-{direction}", "all-gather", ranks, self.parameters, layer, batch
-                )
-                for direction, layer, batch in passes
-            ]
-            ahead = 1 + (1 if self.prefetch is None else self.prefetch)
+            prefetch = 1 if self.prefetch is None else self.prefetch
             return parallel(
                 series(*works),
                 series(*gathers),
                 *map(series, gathers, works),
-                *map(series, works, gathers[ahead:]),
+                *map(series, works, gathers[1 + prefetch :]),
                 *map(series, backward, scatters),
                 series(*scatters, update),
             ).nodes()
-        gathers = [
-            self._shared("gather", "all-gather", ranks, self.parameters, layer) for layer in numbers
-        ]
+
+        # Parameters are gathered once, behind the optimiser.
+        gathers = [self._gather(ranks, "gather", layer) for layer in numbers]
         if self.zero == 1:
             return series(*works, *scatters, update, *gathers).nodes()
-        return parallel(
-            series(*works),
-            *map(series, backward, scatters),
-            series(*scatters, update, *gathers),
-        ).nodes()
+        behind_passes = map(series, backward, scatters)
+        stream = series(*scatters, update, *gathers)
+        return parallel(series(*works), *behind_passes, stream).nodes()
+
+    def _update(self, ranks: Sequence[str]) -> Block:
+        def update(number: int, rank: str) -> Block:
+            return compute(f"optimizer-w{number}", rank, self.optimizer, "optimizer")
+
+        return replicate(ranks, update)
+
+    def _gather(
+        self,
+        ranks: Sequence[str],
+        name: str,
+        layer: int,
+        batch: int = 0,
+    ) -> Block:
+        return self._shared(name, "all-gather", ranks, self.parameters, layer, batch)
+
+    def _scatter(
+        self,
+        ranks: Sequence[str],
+        layer: int,
+        batch: int,
+    ) -> Block:
+        sizes = self.gradients or self.parameters
+        return self._shared("scatter", "reduce-scatter", ranks, sizes, layer, batch)
 
     def _suffix(self, batch: int) -> str:
         if self.micro_batches > 1 and batch:
             return f"-m{batch}"
         return ""
 
-    def _work(self, ranks: Sequence[str], direction: str, layer: int, batch: int) -> Block:
-        lasts_s = value_of(self.forward if direction == "forward" else self.backward, layer - 1)
+    def _work(
+        self,
+        ranks: Sequence[str],
+        direction: str,
+        layer: int,
+        batch: int,
+    ) -> Block:
+        durations_s = self.forward if direction == "forward" else self.backward
+        duration_s = value_of(durations_s, layer - 1)
         name = f"{direction}-l{layer}{self._suffix(batch)}"
-        number = batch if self.micro_batches > 1 else None
-        return replicate(
-            ranks, lambda i, rank: compute(f"{name}-w{i}", rank, lasts_s, direction, number)
-        )
+        micro_batch = batch if self.micro_batches > 1 else None
+
+        def work(number: int, rank: str) -> Block:
+            return compute(f"{name}-w{number}", rank, duration_s, direction, micro_batch)
+
+        return replicate(ranks, work)
 
     def _shared(
         self,

@@ -14,11 +14,23 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
-from echelon.model.documents import Duration, Name, Section, Size, StepName, problem, suggestion
+from echelon.model.documents import (
+    Count,
+    Duration,
+    Name,
+    Section,
+    Size,
+    StepName,
+    conflict,
+    missing,
+    problem,
+    suggestion,
+)
 from echelon.model.jobs.algorithms import OPERATIONS
 from echelon.model.jobs.combinators import Step
 from echelon.model.jobs.free import FreeGraph, FreeGraphError
 from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow, GraphError
+from echelon.model.jobs.paradigm import Examples, example
 from echelon.model.jobs.ranked import RankedParadigm
 from echelon.model.quantities import size_bytes, size_text
 
@@ -32,10 +44,10 @@ SizeOrNone = Annotated[
 """Bytes; 0 or more."""
 KINDS = ("compute", "send", "collective")
 """The keys of which a node has exactly one."""
-KEYS: Mapping[str, frozenset[str]] = {
-    "compute": frozenset({"rank", "kind"}),
-    "send": frozenset({"bytes"}),
-    "collective": frozenset({"group", "bytes", "matrix", "algorithm", "steps"}),
+KEYS = {
+    "compute": {"rank", "kind"},
+    "send": {"bytes"},
+    "collective": {"group", "bytes", "matrix", "algorithm", "steps"},
 }
 """The other keys of each kind of node; all have `name`, `after` and `micro_batch`."""
 NEEDED = {"compute": ("rank",), "send": ("bytes",), "collective": ("group",)}
@@ -44,13 +56,13 @@ NEEDED = {"compute": ("rank",), "send": ("bytes",), "collective": ("group",)}
 class Node(Section):
     """A node: a rank computes, a rank sends to another, or ranks run a collective."""
 
-    name: Annotated[StepName, Field(description="the node's name, e.g. forward-0")]
+    name: StepName = Field(description="the node's name, e.g. forward-0")
     after: Annotated[tuple[StepName, ...], Field(fail_fast=True)] = ()
     """The nodes before.
 
     Each rank starts its part of this node when it has finished its part of them.
     """
-    micro_batch: Annotated[int, Field(strict=True, ge=1, le=10**6)] | None = None
+    micro_batch: Count | None = None
     """The number of the micro-batch that the node belongs to."""
     rank: Rank | None = None
     """The rank that computes. Nodes that communicate have none."""
@@ -83,33 +95,33 @@ class Node(Section):
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
-        given = [key for key in KINDS if getattr(self, key) is not None]
-        if len(given) != 1:
-            if given:
-                which = f"has {' and '.join(given)}"
+        kinds = [key for key in KINDS if getattr(self, key) is not None]
+        if len(kinds) != 1:
+            if kinds:
+                fault = f"has {' and '.join(kinds)}"
             else:
-                which = "does nothing"
-            raise problem(f"{which} (give one of {', '.join(KINDS)})", code="conflicting-key")
-        (kind,) = given
-        for key in sorted(frozenset[str]().union(*KEYS.values()) - KEYS[kind]):
+                fault = "does nothing"
+            raise conflict(f"{fault} (give one of {', '.join(KINDS)})")
+        (kind,) = kinds
+        all_keys = set[str]().union(*KEYS.values())
+        for key in sorted(all_keys - KEYS[kind]):
             if key in self.model_fields_set:
-                raise problem(f"does not go with '{kind}' (remove it)", key, code="conflicting-key")
+                raise conflict(f"does not go with '{kind}' (remove it)", key)
         if self.matrix is not None and self.bytes is not None:
-            raise problem("does not go with 'matrix' (remove one)", "bytes", code="conflicting-key")
+            raise conflict("does not go with 'matrix' (remove one)", "bytes")
         sized = kind == "collective" and self.collective != "barrier" and self.matrix is None
         needed = NEEDED[kind] + (("bytes",) if sized else ())
         for key in needed:
             if getattr(self, key) is None:
-                raise problem(
-                    f"is missing ('{kind}' needs {' and '.join(needed)})", key, code="missing-key"
-                )
+                raise missing(f"'{kind}' needs {' and '.join(needed)}", key)
         return self
 
     def step(self, groups: Mapping[str, Sequence[int]]) -> Step:
         """Return the node as a step of a `FreeGraph`."""
         if self.compute is not None:
+            rank = str(self.rank)
             return ComputeUnit(
-                self.name, str(self.rank), self.compute, self.after, self.kind, self.micro_batch
+                self.name, rank, self.compute, self.after, self.kind, self.micro_batch
             )
         if self.send is not None:
             src, dst = map(str, self.send)
@@ -134,32 +146,34 @@ class Node(Section):
 class Graph(RankedParadigm):
     """A free graph; `workers` hold the ranks in order, `ranks_per_worker` each."""
 
-    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "graph": {
-            "job": "custom",
-            "parallelism": "graph",
-            "workers": ["h1", "h2"],
-            "graph": {
-                "nodes": [
-                    {"name": "forward-0", "rank": 0, "compute": "3 ms"},
-                    {"name": "activation", "send": [0, 1], "bytes": "4 MB", "after": ["forward-0"]},
-                    {"name": "forward-1", "rank": 1, "compute": "3 ms", "after": ["activation"]},
-                    {
-                        "name": "sum",
-                        "collective": "all-reduce",
-                        "group": [0, 1],
-                        "bytes": "8 MB",
-                        "after": ["forward-0", "forward-1"],
-                    },
-                ]
-            },
-        }
+    examples: ClassVar[Examples] = {
+        "graph": example(
+            "graph",
+            "custom",
+            2,
+            nodes=[
+                {"name": "forward-0", "rank": 0, "compute": "3 ms"},
+                {"name": "activation", "send": [0, 1], "bytes": "4 MB", "after": ["forward-0"]},
+                {"name": "forward-1", "rank": 1, "compute": "3 ms", "after": ["activation"]},
+                {
+                    "name": "sum",
+                    "collective": "all-reduce",
+                    "group": [0, 1],
+                    "bytes": "8 MB",
+                    "after": ["forward-0", "forward-1"],
+                },
+            ],
+        ),
     }
-    compute_times: ClassVar[frozenset[str]] = frozenset()
+    compute_times = frozenset[str]()
 
     nodes: Annotated[
         tuple[Node, ...],
-        Field(fail_fast=True, min_length=1, description="the nodes of the graph, as a list"),
+        Field(
+            fail_fast=True,
+            min_length=1,
+            description="the nodes of the graph, as a list",
+        ),
     ]
     groups: Mapping[Name, Ranks] = Field(default_factory=dict)
     """Names for lists of ranks."""
@@ -174,14 +188,13 @@ class Graph(RankedParadigm):
 
     @model_validator(mode="after")
     def _check_groups(self) -> Self:
-        for at, node in enumerate(self.nodes):
+        for index, node in enumerate(self.nodes):
             if isinstance(node.group, str) and node.group not in self.groups:
-                raise problem(
+                reason = (
                     f"'{node.group}' of node '{node.name}' is not a group"
-                    f" ({suggestion(node.group, self.groups)})",
-                    *("nodes", at, "group"),
-                    code="unknown-name",
+                    f" ({suggestion(node.group, self.groups)})"
                 )
+                raise problem(reason, "nodes", index, "group", code="unknown-name")
         return self
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
@@ -213,26 +226,27 @@ class Graph(RankedParadigm):
             reason = f"{error.reason.rstrip(')')}; node '{self.nodes[error.node].name}')"
             raise problem(reason, "nodes", error.node, error.key, code=error.code) from None
         except GraphError as error:
-            raise problem(
-                f"{error} (remove one of these edges)", "nodes", code=error.code
-            ) from None
-        for at, node in enumerate(self.nodes if self.sends_in_turn else ()):
-            if (
-                node.algorithm is not None
-                and not OPERATIONS[str(node.collective)][node.algorithm].by_ranks
-            ):
-                reason = f"'{node.algorithm}' is sent by several ranks at once, which take no turns"
-                raise problem(
-                    f"{reason} (use another, or 'sends: together')", "nodes", at, "algorithm"
+            reason = f"{error} (remove one of these edges)"
+            raise problem(reason, "nodes", code=error.code) from None
+        if self.sends_in_turn:
+            self._check_turns()
+
+    def _check_turns(self) -> None:
+        for index, node in enumerate(self.nodes):
+            if node.algorithm is None:
+                continue
+            algorithm = OPERATIONS[str(node.collective)][node.algorithm]
+            if not algorithm.by_ranks:
+                reason = (
+                    f"'{node.algorithm}' is sent by several ranks at once, which take no turns (use"
+                    " another, or 'sends: together')"
                 )
+                raise problem(reason, "nodes", index, "algorithm")
 
     def scaled(self, factor: Fraction) -> Self:
-        nodes = (
-            (
-                node
-                if node.compute is None
-                else node.model_copy(update={"compute": node.compute * factor})
-            )
-            for node in self.nodes
-        )
+        nodes = []
+        for node in self.nodes:
+            if node.compute is not None:
+                node = node.model_copy(update={"compute": node.compute * factor})
+            nodes.append(node)
         return self.model_copy(update={"nodes": tuple(nodes)})

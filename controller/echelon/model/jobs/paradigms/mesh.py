@@ -28,11 +28,25 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from echelon.model.documents import Durations, PositiveReal, Size, Sizes, problem
+from echelon.model.documents import (
+    Durations,
+    PositiveReal,
+    Size,
+    Sizes,
+    UpTo1000,
+    UpTo10000,
+    UpTo100000,
+    conflict,
+    duplicate,
+    missing,
+    problem,
+)
 from echelon.model.jobs.algorithms import ALL_REDUCES, AllReduceName
 from echelon.model.jobs.collectives import chunk_bytes
 from echelon.model.jobs.combinators import Block, Step, collective, flow, parallel, series
+from echelon.model.jobs.paradigm import Examples, example
 from echelon.model.jobs.paradigms.tensor import Exchange, TensorLayers, check_collective
 from echelon.model.jobs.pipelines import SCHEDULES, Pass, connected
 from echelon.model.jobs.ranked import Mesh, RankedParadigm, value_of
@@ -41,7 +55,18 @@ Axis = Literal["data", "pipeline", "tensor"]
 AXES: tuple[Axis, ...] = ("data", "pipeline", "tensor")
 RANKS_FOUND = 64
 """Ranks that are looked through in the time in which a step is made."""
-Length = Annotated[int, Field(strict=True, ge=1, le=100_000)]
+
+
+_BY_STAGE = (
+    "forward",
+    "backward",
+    "weights",
+    "activation",
+    "gradient",
+    "shared_gradient",
+    "parameters",
+)
+"""The keys that may have a value for each stage, or for each boundary between stages."""
 
 
 class MeshOfRanks(RankedParadigm):
@@ -49,33 +74,31 @@ class MeshOfRanks(RankedParadigm):
     other.
     """
 
-    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "mesh": {
-            "job": "gpt",
-            "parallelism": "mesh",
-            "workers": ["h1", "h2", "h3", "h4"],
-            "mesh": {
-                "data": 2,
-                "pipeline": 2,
-                "tensor": 2,
-                "ranks_per_worker": 2,
-                "schedule": "1f1b",
-                "micro_batches": 4,
-                "forward": "10 ms",
-                "backward": "20 ms",
-                "activation": "4 MB",
-                "gradient": "20 MB",
-            },
-        }
+    examples: ClassVar[Examples] = {
+        "mesh": example(
+            "mesh",
+            "gpt",
+            4,
+            data=2,
+            pipeline=2,
+            tensor=2,
+            ranks_per_worker=2,
+            schedule="1f1b",
+            micro_batches=4,
+            forward="10 ms",
+            backward="20 ms",
+            activation="4 MB",
+            gradient="20 MB",
+        ),
     }
-    compute_times: ClassVar[frozenset[str]] = frozenset({"forward", "backward", "weights"})
-    nests: ClassVar[frozenset[str]] = frozenset(AXES)
+    compute_times = frozenset({"forward", "backward", "weights"})
+    nests = frozenset(AXES)
 
-    data: Length = 1
+    data: UpTo100000 = 1
     """The number of replicas of the model."""
-    pipeline: Length = 1
+    pipeline: UpTo100000 = 1
     """The number of stages: the workers that share the layers of a replica."""
-    tensor: Length = 1
+    tensor: UpTo100000 = 1
     """The number of ranks that share every layer of a stage."""
     order: Annotated[tuple[Axis, ...], Field(min_length=1, max_length=3)] = AXES
     """The axes from the outermost to the innermost."""
@@ -84,24 +107,23 @@ class MeshOfRanks(RankedParadigm):
     chunks: Annotated[int, Field(strict=True, ge=2, le=100)] | None = None
     """The number of parts of the model that each stage has; only with `schedule: interleaved`."""
     micro_batches: Annotated[
-        Annotated[int, Field(strict=True, ge=1, le=10_000)]
-        | Annotated[tuple[PositiveReal, ...], Field(min_length=1, max_length=10_000)],
+        UpTo10000 | Annotated[tuple[PositiveReal, ...], Field(min_length=1, max_length=10_000)],
         Field(
             description="how many micro-batches, e.g. 4, or their relative sizes, e.g. [1, 1, 0.5]"
         ),
     ]
-    forward: Annotated[
-        Durations, Field(description="the forward time of a stage per micro-batch, e.g. 10 ms")
-    ]
-    backward: Annotated[
-        Durations, Field(description="the backward time of a stage per micro-batch, e.g. 20 ms")
-    ]
+    forward: Durations = Field(
+        description="the forward time of a stage per micro-batch, e.g. 10 ms"
+    )
+    backward: Durations = Field(
+        description="the backward time of a stage per micro-batch, e.g. 20 ms"
+    )
     weights: Durations | None = None
     """The part of `backward` that computes gradients of weights, a pass of its own with `schedule:
     zero-bubble`. None: half of it."""
-    activation: Annotated[
-        Sizes, Field(description="the activations of a micro-batch between stages, e.g. 4 MB")
-    ]
+    activation: Sizes = Field(
+        description="the activations of a micro-batch between stages, e.g. 4 MB"
+    )
     gradient: Sizes | None = None
     """The bytes that each rank of a stage all-reduces with its replicas; needed if there are
     several.
@@ -114,9 +136,9 @@ class MeshOfRanks(RankedParadigm):
     """The bytes of parameters that replicas all-gather behind the sums of gradients, which they
     reduce-scatter then.
     """
-    buckets: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
+    buckets: UpTo1000 = 1
     """Into how many parts the last backward pass is cut, each with a sum of gradients behind it."""
-    layers: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
+    layers: UpTo1000 = 1
     """The number of layers of a stage, each with collectives of its own if ranks share it."""
     exchange: Exchange | None = None
     """What ranks that share layers exchange instead of sums: tokens for experts, or keys and values
@@ -132,55 +154,45 @@ class MeshOfRanks(RankedParadigm):
     @model_validator(mode="after")
     def _check_schedule(self) -> Self:
         schedule = SCHEDULES[self.schedule]
-        if schedule.chunked != (self.chunks is not None):
-            if schedule.chunked:
-                reason = "is missing (give how many parts of the model a stage has)"
-            else:
-                reason = (
-                    f"does not go with 'schedule: {self.schedule}' (remove it, or write 'schedule:"
-                    " interleaved')"
-                )
-            raise problem(
-                reason, "chunks", code="missing-key" if schedule.chunked else "conflicting-key"
-            )
+        if schedule.chunked and self.chunks is None:
+            raise missing("give how many parts of the model a stage has", "chunks")
+        if not schedule.chunked and self.chunks is not None:
+            raise self._misses_schedule("chunks", "interleaved")
         if self.weights is not None and not schedule.splits_backward:
-            raise problem(
-                f"does not go with 'schedule: {self.schedule}' (remove it, or write 'schedule:"
-                " zero-bubble')",
-                "weights",
-                code="conflicting-key",
-            )
-        if self.buckets > 1 and (
-            schedule.splits_backward or (self.tensor > 1 and self.layers % self.buckets)
-        ):
+            raise self._misses_schedule("weights", "zero-bubble")
+        if self.buckets > 1 and schedule.splits_backward:
+            reason = f"does not go with 'schedule: {self.schedule}' (remove it)"
+            raise problem(reason, "buckets")
+        if self.tensor > 1 and self.layers % self.buckets:
             reason = (
                 f"is {self.buckets}, which does not divide the {self.layers} layers (give a"
                 " divisor, or 1)"
             )
-            if schedule.splits_backward:
-                reason = f"does not go with 'schedule: {self.schedule}' (remove it)"
             raise problem(reason, "buckets")
         if (self.exchange is None) != (self.exchanged is None):
-            raise problem(
-                "needs 'exchanged', and that needs it (give both or none)",
-                "exchange",
-                code="missing-key",
-            )
+            reason = "needs 'exchanged', and that needs it (give both or none)"
+            raise problem(reason, "exchange", code="missing-key")
         for key, needs in (("sequence_parallel", False), ("shared_gradient", True)):
             if getattr(self, key) and needs != bool(self.exchange):
                 reason = f"goes {'only' if needs else 'not'} with 'exchange' (remove one)"
-                raise problem(reason, key, code="conflicting-key")
+                raise conflict(reason, key)
         return self
+
+    def _misses_schedule(self, key: str, schedule: str) -> PydanticCustomError:
+        reason = (
+            f"does not go with 'schedule: {self.schedule}' (remove it, or write 'schedule:"
+            f" {schedule}')"
+        )
+        return conflict(reason, key)
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
         if len(set(self.order)) < len(self.order):
-            raise problem("names an axis twice (name each once)", "order", code="duplicate")
+            raise duplicate("names an axis twice (name each once)", "order")
         for axis in AXES:
             if axis not in self.order and getattr(self, axis) > 1:
-                raise problem(
-                    f"has no place in 'order: [{', '.join(self.order)}]' (add '{axis}')", axis
-                )
+                order = ", ".join(self.order)
+                raise problem(f"has no place in 'order: [{order}]' (add '{axis}')", axis)
         return self
 
     def check_ranks(self, ranks: int) -> None:
@@ -188,54 +200,33 @@ class MeshOfRanks(RankedParadigm):
         needed = self.data * self.pipeline * self.tensor
         if needed != ranks:
             product = " x ".join(f"{length} ({axis})" for axis, length in shape.items())
-            raise problem(
+            reason = (
                 f"{product} = {needed}, but there are {ranks} ranks (change workers,"
-                " ranks_per_worker or a length)",
-                code="wrong-length",
+                " ranks_per_worker or a length)"
             )
-        for key in (
-            "forward",
-            "backward",
-            "weights",
-            "activation",
-            "gradient",
-            "shared_gradient",
-            "parameters",
-        ):
-            value = getattr(self, key)
+            raise problem(reason, code="wrong-length")
+        for key in _BY_STAGE:
+            length = self.pipeline
+            places = "stages"
             if key == "activation":
-                wanted = self.pipeline - 1
-            else:
-                wanted = self.pipeline
-            if isinstance(value, tuple) and len(value) != wanted:
-                of = "stage boundaries" if key == "activation" else "stages"
-                raise problem(
-                    f"has {len(value)} values but there are {wanted} {of} (give one value or"
-                    f" {wanted})",
-                    key,
-                    code="wrong-length",
-                )
+                length -= 1
+                places = "stage boundaries"
+            self.check_length(key, length, f"but there are {length} {places}")
         for stage in range(self.pipeline):
             if self._backward_s(stage) < 0:
-                raise problem(
-                    "is more than 'backward', of which it is a part (give less)",
-                    "weights",
-                    code="too-large",
-                )
+                reason = "is more than 'backward', of which it is a part (give less)"
+                raise problem(reason, "weights", code="too-large")
         if SCHEDULES[self.schedule].chunked and len(self.sizes) % self.pipeline:
-            raise problem(
+            reason = (
                 f"is {len(self.sizes)}, but '{self.schedule}' needs a multiple of the"
-                f" {self.pipeline} stages",
-                "micro_batches",
+                f" {self.pipeline} stages"
             )
+            raise problem(reason, "micro_batches")
         if self.data > 1 and self.gradient is None and self.shared_gradient is None:
-            raise problem(
-                f"is missing ({self.data} replicas all-reduce it)", "gradient", code="missing-key"
-            )
+            raise missing(f"{self.data} replicas all-reduce it", "gradient")
         check_collective(self.collective, self.data, self.parameters is not None)
-        check_collective(
-            self.collective, self.tensor, self.sequence_parallel or self.exchange == "context"
-        )
+        has_halves = self.sequence_parallel or self.exchange == "context"
+        check_collective(self.collective, self.tensor, has_halves)
 
     @property
     def sizes(self) -> tuple[Fraction, ...]:
@@ -252,43 +243,39 @@ class MeshOfRanks(RankedParadigm):
         else:
             directions = 2
         stages = self.data * self.pipeline
-        passes = directions * stages * (self.chunks or 1) * len(self.sizes)
-        sums = (self.chunks or 1) * self.buckets
-        summed = sums * ALL_REDUCES[self.collective].step_count(
-            self.data, 2 * self.pipeline * self.tensor
-        )
+        chunks = self.chunks or 1
+        passes = directions * stages * chunks * len(self.sizes)
+        step_count = ALL_REDUCES[self.collective].step_count
+        summed = step_count(self.data, 2 * self.pipeline * self.tensor)
         if self.shared_gradient is not None:
-            ranks_of_stage = self.data * self.tensor
-            summed += sums * ALL_REDUCES[self.collective].step_count(ranks_of_stage, self.pipeline)
+            summed += step_count(self.data * self.tensor, self.pipeline)
+        summed *= chunks * self.buckets
         # Finding the ranks of each stage takes a little time for each rank.
-        return passes * (layers.step_count() + self.tensor) + summed + stages * ranks // RANKS_FOUND
+        search = stages * ranks // RANKS_FOUND
+        return passes * (layers.step_count() + self.tensor) + summed + search
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
         mesh = Mesh(ranks, {axis: getattr(self, axis) for axis in self.order})
-        places = {axis: range(getattr(self, axis)) for axis in AXES}
-        groups = {
-            (replica, stage): mesh.at(
-                {
-                    axis: at
-                    for axis, at in (("data", replica), ("pipeline", stage))
-                    if axis in self.order
-                }
-            )
-            for replica in places["data"]
-            for stage in places["pipeline"]
-        }
-        passes = [
-            self._replica(d, [groups[d, s] for s in places["pipeline"]]) for d in places["data"]
-        ]
-        replicas = parallel(*(replica for replica, _ in passes))
-        sums = [
-            block
-            for s in places["pipeline"]
-            for block in self._summed(s, groups, [last for _, last in passes])
-        ]
-        return (
-            parallel(replicas, *sums) if self.buckets > 1 else series(replicas, parallel(*sums))
-        ).nodes()
+        groups: dict[tuple[int, int], Sequence[str]] = {}
+        for replica in range(self.data):
+            for stage in range(self.pipeline):
+                place: dict[str, int] = {"data": replica, "pipeline": stage}
+                # An axis of length 1 need not be in the order.
+                listed = {axis: place[axis] for axis in place.keys() & self.order}
+                groups[replica, stage] = mesh.ranks_of(listed)
+        replicas: list[Block] = []
+        last_passes: list[Mapping[int, Sequence[Block]]] = []
+        for replica in range(self.data):
+            stages = [groups[replica, stage] for stage in range(self.pipeline)]
+            passes, last = self._replica(replica, stages)
+            replicas.append(passes)
+            last_passes.append(last)
+        sums: list[Block] = []
+        for stage in range(self.pipeline):
+            sums += self._summed(stage, groups, last_passes)
+        if self.buckets > 1:
+            return parallel(*replicas, *sums).nodes()
+        return series(parallel(*replicas), parallel(*sums)).nodes()
 
     def _layers(self, group: Sequence[Any]) -> TensorLayers:
         return TensorLayers(
@@ -305,47 +292,42 @@ class MeshOfRanks(RankedParadigm):
 
         Several are each behind their part of the last backward passes.
         """
-        chunks = [last for last in replicas[0] if last % self.pipeline == stage]
-        parts = [
-            parallel(*(of[chunk][b] for of in replicas))
-            for chunk in chunks
-            for b in range(self.buckets)
-        ]
+        parts: list[Block] = []
+        for chunk in replicas[0]:
+            if chunk % self.pipeline == stage:
+                for bucket in range(self.buckets):
+                    passes = [last_passes[chunk][bucket] for last_passes in replicas]
+                    parts.append(parallel(*passes))
         count = len(parts) if self.buckets > 1 else 1
-        across = [tuple(groups[d, stage][t] for d in range(self.data)) for t in range(self.tensor)]
-        every = [tuple(rank for d in range(self.data) for rank in groups[d, stage])]
+        stage_groups = [groups[replica, stage] for replica in range(self.data)]
+        across = [tuple(ranks) for ranks in zip(*stage_groups, strict=True)]
+        everyone = [tuple(rank for ranks in stage_groups for rank in ranks)]
 
         def over(
             name: str,
             operation: str,
-            of: Sequence[Sequence[str]],
+            rank_groups: Sequence[Sequence[str]],
             sizes: Sizes | None,
             bucket: int = 0,
         ) -> Block:
-            if sizes is None or len(of[0]) == 1:
+            if sizes is None or len(rank_groups[0]) == 1:
                 return parallel()
             size = value_of(sizes, stage)
             if name != "parameters":
                 size = chunk_bytes(size, count, bucket)
-            name = f"{name}-s{stage + 1}-t{{}}" + (f"-b{bucket + 1}" if count > 1 else "")
-            return parallel(
-                *(
-                    collective(name.format(t), operation, ranks, size, self.collective)
-                    for t, ranks in enumerate(of, start=1)
-                )
-            )
+            suffix = f"-b{bucket + 1}" if count > 1 else ""
+            collectives = []
+            for number, ranks in enumerate(rank_groups, start=1):
+                full_name = f"{name}-s{stage + 1}-t{number}{suffix}"
+                collectives.append(collective(full_name, operation, ranks, size, self.collective))
+            return parallel(*collectives)
 
-        if self.parameters is None:
-            operation = "all-reduce"
-        else:
-            operation = "reduce-scatter"
-        rows = [
-            parallel(
-                over("gradient", operation, across, self.gradient, bucket),
-                over("shared", "all-reduce", every, self.shared_gradient, bucket),
-            )
-            for bucket in range(count)
-        ]
+        operation = "all-reduce" if self.parameters is None else "reduce-scatter"
+        rows = []
+        for bucket in range(count):
+            gradients = over("gradient", operation, across, self.gradient, bucket)
+            shared = over("shared", "all-reduce", everyone, self.shared_gradient, bucket)
+            rows.append(parallel(gradients, shared))
         if self.buckets > 1:
             yield from map(series, parts, rows)
         yield series(*rows, over("parameters", "all-gather", across, self.parameters))
@@ -371,64 +353,62 @@ class MeshOfRanks(RankedParadigm):
             worker = (each.stage - 1) % workers
             share = self.sizes[each.micro_batch - 1]
             suffix = f"s{each.stage}-d{number + 1}-m{each.micro_batch}"
-            lasts_s = share * self._lasts_s(each.direction, worker) / chunks
-            size = self._size_bytes(share, worker)
-            if self.exchanged is None:
-                shared = size
-            else:
-                shared = max(1, round(share * self.exchanged))
+            duration_s = share * self._lasts_s(each.direction, worker) / chunks
+            exchanged = self._size_bytes(share, worker)
+            if self.exchanged is not None:
+                exchanged = max(1, round(share * self.exchanged))
             name = f"{each.direction}-{suffix}"
-            if (
-                each.direction != "forward"
-                and each.micro_batch == len(self.sizes)
-                and self.buckets > 1
-            ):
+            goes_forward = each.direction == "forward"
+            is_last = not goes_forward and each.micro_batch == len(self.sizes)
+            parts: list[Block] = []
+            if is_last and self.buckets > 1:
                 # A single rank has no collectives in its layers, which may then be cut anywhere.
                 part = replace(stages[worker], layers=max(1, self.layers // self.buckets))
-                last[each.stage - 1] = [
-                    part.one_pass(
-                        f"{name}-b{b + 1}",
-                        each.direction,
-                        lasts_s / self.buckets,
-                        shared,
-                        each.micro_batch,
+                part_s = duration_s / self.buckets
+                for bucket in range(1, self.buckets + 1):
+                    part_name = f"{name}-b{bucket}"
+                    part_pass = part.one_pass(
+                        part_name, each.direction, part_s, exchanged, each.micro_batch
                     )
-                    for b in range(self.buckets)
-                ]
-                units[each] = series(*last[each.stage - 1])
+                    parts.append(part_pass)
+                units[each] = series(*parts)
             else:
                 units[each] = stages[worker].one_pass(
-                    name, each.direction, lasts_s, shared, each.micro_batch
+                    name, each.direction, duration_s, exchanged, each.micro_batch
                 )
-                if each.direction != "forward":
-                    last[each.stage - 1] = [units[each]]
+                parts.append(units[each])
+            if not goes_forward:
+                last[each.stage - 1] = parts
+
             next_worker = (each.consumer.stage - 1) % workers
-            if (
-                each.direction == "weights"
-                or not 1 <= each.consumer.stage <= workers * chunks
-                or next_worker == worker
-            ):
+            has_consumer = 1 <= each.consumer.stage <= workers * chunks
+            if each.direction == "weights" or not has_consumer or next_worker == worker:
                 continue
-            if each.direction == "forward":
-                what = "activation"
-                size = self._size_bytes(share, worker)
-            else:
-                what = "gradient"
-                size = self._size_bytes(share, next_worker)
-            sent[each] = self._sent(
-                f"{what}-{suffix}", groups[worker], groups[next_worker], size, each.micro_batch
-            )
-        return connected(units, sent, lambda each: (each.stage - 1) % workers), last
+            kind = "activation" if goes_forward else "gradient"
+            size = self._size_bytes(share, worker if goes_forward else next_worker)
+            name = f"{kind}-{suffix}"
+            src, dst = groups[worker], groups[next_worker]
+            sent[each] = self._sent(name, src, dst, size, each.micro_batch)
+
+        def lane(each: Pass) -> int:
+            return (each.stage - 1) % workers
+
+        return connected(units, sent, lane), last
 
     def _sent(
-        self, name: str, src: Sequence[str], dst: Sequence[str], size_bytes: int, micro_batch: int
+        self,
+        name: str,
+        src: Sequence[str],
+        dst: Sequence[str],
+        size_bytes: int,
+        micro_batch: int,
     ) -> Block:
-        if self.sequence_parallel:
-            part = -(-size_bytes // self.tensor)
-        else:
-            part = size_bytes
-        pairs = enumerate(zip(src, dst, strict=True), start=1)
-        return parallel(*(flow(f"{name}-t{t}", *pair, part, micro_batch) for t, pair in pairs))
+        part = -(-size_bytes // self.tensor) if self.sequence_parallel else size_bytes
+        flows = []
+        pairs = zip(src, dst, strict=True)
+        for number, (sender, receiver) in enumerate(pairs, start=1):
+            flows.append(flow(f"{name}-t{number}", sender, receiver, part, micro_batch))
+        return parallel(*flows)
 
     def _size_bytes(self, share: Fraction, worker: int) -> int:
         """Return the activations that leave a worker; behind the last one, those that enter it."""

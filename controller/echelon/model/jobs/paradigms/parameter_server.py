@@ -17,34 +17,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
-from echelon.model.documents import Duration, Name, Size, problem
-from echelon.model.jobs.combinators import compute, flow, replicate, series
+from echelon.model.documents import Duration, Name, Size, duplicate
+from echelon.model.jobs.combinators import Block, compute, flow, replicate, series
 from echelon.model.jobs.graph import EchelonFlow, IterationGraph
-from echelon.model.jobs.paradigm import Paradigm
+from echelon.model.jobs.paradigm import Examples, Paradigm, example
 
 
 class ParameterServer(Paradigm):
     """Data parallelism with a synchronous parameter server."""
 
-    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "parameter_server": {
-            "job": "dlrm",
-            "parallelism": "parameter_server",
-            "workers": ["h1", "h2"],
-            "parameter_server": {"server": "h3", "compute": "500 ms", "gradient": "5 MB"},
-        }
+    examples: ClassVar[Examples] = {
+        "parameter_server": example(
+            "parameter_server",
+            "dlrm",
+            2,
+            server="h3",
+            compute="500 ms",
+            gradient="5 MB",
+        ),
     }
-    compute_times: ClassVar[frozenset[str]] = frozenset({"compute", "aggregate"})
+    compute_times = frozenset({"compute", "aggregate"})
 
-    server: Annotated[Name, Field(description="the host that aggregates, e.g. h0")]
-    compute: Annotated[Duration, Field(description="the compute time of an iteration, e.g. 500 ms")]
-    gradient: Annotated[
-        Size, Field(description="the bytes that each worker pushes, and pulls, e.g. 5 MB")
-    ]
+    server: Name = Field(description="the host that aggregates, e.g. h0")
+    compute: Duration = Field(description="the compute time of an iteration, e.g. 500 ms")
+    gradient: Size = Field(description="the bytes that each worker pushes, and pulls, e.g. 5 MB")
     aggregate: Duration = Fraction(0)
     """How long the server aggregates the gradients of all workers, seconds."""
 
@@ -59,11 +59,8 @@ class ParameterServer(Paradigm):
 
     def check(self, workers: Sequence[str]) -> None:
         if self.server in workers:
-            raise problem(
-                f"'{self.server}' is one of the workers (give the server a host of its own)",
-                "server",
-                code="duplicate",
-            )
+            reason = f"'{self.server}' is one of the workers (give the server a host of its own)"
+            raise duplicate(reason, "server")
 
     def other_hosts(self) -> Mapping[str, str]:
         return {self.server: "server"}
@@ -85,13 +82,20 @@ def parameter_server(
     Names count workers from 1: compute units `compute-w1`, `aggregate`; flows and EchelonFlows
     `push-w1` of `push` and `pull-w1` of `pull`.
     """
-    pushes = replicate(
-        workers, lambda i, worker: flow(f"push-w{i}", worker, server, gradient_bytes)
-    )
-    pulls = replicate(workers, lambda i, worker: flow(f"pull-w{i}", server, worker, gradient_bytes))
-    return series(
-        replicate(workers, lambda i, worker: compute(f"compute-w{i}", worker, compute_s)),
-        pushes,
-        compute("aggregate", server, aggregate_s, "aggregate"),
-        pulls,
-    ).graph(EchelonFlow.coflow("push", pushes.flows), EchelonFlow.coflow("pull", pulls.flows))
+
+    def work(number: int, worker: str) -> Block:
+        return compute(f"compute-w{number}", worker, compute_s)
+
+    def push(number: int, worker: str) -> Block:
+        return flow(f"push-w{number}", worker, server, gradient_bytes)
+
+    def pull(number: int, worker: str) -> Block:
+        return flow(f"pull-w{number}", server, worker, gradient_bytes)
+
+    pushes = replicate(workers, push)
+    pulls = replicate(workers, pull)
+    aggregation = compute("aggregate", server, aggregate_s, "aggregate")
+    iteration = series(replicate(workers, work), pushes, aggregation, pulls)
+    pushed = EchelonFlow.coflow("push", pushes.flows)
+    pulled = EchelonFlow.coflow("pull", pulls.flows)
+    return iteration.graph(pushed, pulled)

@@ -11,20 +11,19 @@ EchelonFlows are derived from the graph (`echelon.model.jobs.arrangement`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from echelon.model.documents import Durations, Sizes, problem
+from echelon.model.documents import Durations, Sizes, UpTo100000, missing, problem
 from echelon.model.jobs.algorithms import ALL_REDUCES, AllReduceName
 from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.paradigm import Examples, example
 from echelon.model.jobs.paradigms.tensor import check_collective
 from echelon.model.jobs.pipelines import ReplicatedStage, one_f_one_b_rr
 from echelon.model.jobs.ranked import RankedParadigm, value_of
-
-Replicas = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 
 
 class PipeDream(RankedParadigm):
@@ -34,37 +33,29 @@ class PipeDream(RankedParadigm):
     `gradient`). A single value is for all.
     """
 
-    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "pipedream": {
-            "job": "vgg",
-            "parallelism": "pipedream",
-            "workers": ["h1", "h2", "h3", "h4"],
-            "pipedream": {
-                "replicas": [3, 1],
-                "mini_batches": 12,
-                "forward": ["180 ms", "20 ms"],
-                "backward": ["300 ms", "30 ms"],
-                "activation": "5 MB",
-                "parameters": "20 MB",
-            },
-        }
+    examples: ClassVar[Examples] = {
+        "pipedream": example(
+            "pipedream",
+            "vgg",
+            4,
+            replicas=[3, 1],
+            mini_batches=12,
+            forward=["180 ms", "20 ms"],
+            backward=["300 ms", "30 ms"],
+            activation="5 MB",
+            parameters="20 MB",
+        ),
     }
-    compute_times: ClassVar[frozenset[str]] = frozenset({"forward", "backward"})
+    compute_times = frozenset({"forward", "backward"})
 
-    replicas: Annotated[tuple[Replicas, ...], Field(min_length=1)] | None = None
+    replicas: Annotated[tuple[UpTo100000, ...], Field(min_length=1)] | None = None
     """How many ranks replicate each stage. None: one each."""
-    mini_batches: Annotated[
-        int, Field(strict=True, ge=1, le=100_000, description="how many mini-batches, e.g. 64")
-    ]
-    forward: Annotated[
-        Durations, Field(description="the forward time of a stage per mini-batch, e.g. 10 ms")
-    ]
-    backward: Annotated[
-        Durations, Field(description="the backward time of a stage per mini-batch, e.g. 20 ms")
-    ]
-    activation: Annotated[
-        Sizes, Field(description="the bytes of a mini-batch between stages, e.g. 4 MB")
-    ]
+    mini_batches: UpTo100000 = Field(description="how many mini-batches, e.g. 64")
+    forward: Durations = Field(description="the forward time of a stage per mini-batch, e.g. 10 ms")
+    backward: Durations = Field(
+        description="the backward time of a stage per mini-batch, e.g. 20 ms"
+    )
+    activation: Sizes = Field(description="the bytes of a mini-batch between stages, e.g. 4 MB")
     gradient: Sizes | None = None
     """The bytes per mini-batch in the backward direction. None: as `activation`."""
     parameters: Sizes | None = None
@@ -85,47 +76,41 @@ class PipeDream(RankedParadigm):
                 code="wrong-length",
             )
         for key in ("forward", "backward", "activation", "gradient", "parameters"):
-            value = getattr(self, key)
-            between = key in ("activation", "gradient")
-            wanted = stages - between
-            if isinstance(value, tuple) and len(value) != wanted:
-                of = "stage boundaries" if between else "stages"
-                raise problem(
-                    f"has {len(value)} values but there are {wanted} {of} (give one value or"
-                    f" {wanted})",
-                    key,
-                    code="wrong-length",
-                )
+            self.check_stages(key, stages)
         if self.parameters is None and max(replicas) > 1:
-            raise problem("is missing (replicas all-reduce them)", "parameters", code="missing-key")
+            raise missing("replicas all-reduce them", "parameters")
         for workers in replicas:
             check_collective(self.collective, workers, False)
 
     def rank_steps(self, ranks: int) -> int:
         algorithm = ALL_REDUCES[self.collective]
         replicas = self._replicas(ranks)
-        sums = (
-            algorithm.step_count(each, -(-self.mini_batches // each))
-            for each in replicas
-            if each > 1
-        )
-        return self.mini_batches * 4 * len(replicas) + sum(sums)
+        steps = self.mini_batches * 4 * len(replicas)
+        for ranks_of_stage in replicas:
+            if ranks_of_stage > 1:
+                rounds = -(-self.mini_batches // ranks_of_stage)
+                steps += algorithm.step_count(ranks_of_stage, rounds)
+        return steps
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
         replicas = self._replicas(len(ranks))
-        bounds = pairwise(accumulate(replicas, initial=0))
         last = len(replicas) - 1
-        stages = [
-            ReplicatedStage(
-                ranks[first:behind],
-                value_of(self.forward, at),
-                value_of(self.backward, at),
-                value_of(self.activation, at) if at < last else 0,
-                value_of(self.gradient or self.activation, at) if at < last else 0,
-                value_of(self.parameters or 0, at),
+        stages = []
+        first_ranks = accumulate(replicas, initial=0)
+        for index, (start, stop) in enumerate(pairwise(first_ranks)):
+            activation_bytes = gradient_bytes = 0
+            if index < last:
+                activation_bytes = value_of(self.activation, index)
+                gradient_bytes = value_of(self.gradient or self.activation, index)
+            stage = ReplicatedStage(
+                ranks[start:stop],
+                value_of(self.forward, index),
+                value_of(self.backward, index),
+                activation_bytes,
+                gradient_bytes,
+                value_of(self.parameters or 0, index),
             )
-            for at, (first, behind) in enumerate(bounds)
-        ]
+            stages.append(stage)
         return one_f_one_b_rr(stages, self.mini_batches, self.collective).nodes()
 
     def _replicas(self, ranks: int) -> tuple[int, ...]:

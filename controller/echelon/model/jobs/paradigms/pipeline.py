@@ -8,14 +8,13 @@ for each stage boundary and direction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
-from echelon.model.documents import Durations, Sizes, problem
+from echelon.model.documents import Durations, Sizes, UpTo1000, conflict, missing
 from echelon.model.jobs.graph import IterationGraph
-from echelon.model.jobs.paradigm import Paradigm
+from echelon.model.jobs.paradigm import Examples, Paradigm, example
 from echelon.model.jobs.pipelines import gpipe, one_f_one_b
 
 V = TypeVar("V")
@@ -40,34 +39,26 @@ class Pipeline(Paradigm):
     value is for all.
     """
 
-    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "pipeline": {
-            "job": "bert",
-            "parallelism": "pipeline",
-            "workers": ["h1", "h2"],
-            "pipeline": {
-                "micro_batches": 3,
-                "forward": "1 s",
-                "backward": ["2 s", "2 s"],
-                "activation": "2.5 MB",
-            },
-        }
+    examples: ClassVar[Examples] = {
+        "pipeline": example(
+            "pipeline",
+            "bert",
+            2,
+            micro_batches=3,
+            forward="1 s",
+            backward=["2 s", "2 s"],
+            activation="2.5 MB",
+        ),
     }
-    compute_times: ClassVar[frozenset[str]] = frozenset({"forward", "backward"})
+    compute_times = frozenset({"forward", "backward"})
 
     schedule: Literal["gpipe", "1f1b"] = "gpipe"
     """gpipe: all forward passes, then all backward passes. 1f1b: alternately one forward and one
     backward.
     """
-    micro_batches: Annotated[
-        int, Field(strict=True, ge=1, le=1000, description="how many micro-batches, e.g. 4")
-    ]
-    forward: Annotated[
-        Durations, Field(description="the forward compute time per micro-batch, e.g. 1 s")
-    ]
-    activation: Annotated[
-        Sizes, Field(description="the bytes per micro-batch between stages, e.g. 2.5 MB")
-    ]
+    micro_batches: UpTo1000 = Field(description="how many micro-batches, e.g. 4")
+    forward: Durations = Field(description="the forward compute time per micro-batch, e.g. 1 s")
+    activation: Sizes = Field(description="the bytes per micro-batch between stages, e.g. 2.5 MB")
     backward: Durations | None = None
     """The backward compute time per micro-batch, seconds.
 
@@ -77,54 +68,46 @@ class Pipeline(Paradigm):
     """Bytes per micro-batch in the backward direction. None: as `activation`. Needs `backward`."""
 
     def flow_count(self, workers: int) -> int:
-        return (workers - 1) * self.micro_batches * (1 if self.backward is None else 2)
+        directions = 1 if self.backward is None else 2
+        return (workers - 1) * self.micro_batches * directions
 
     def connection_bytes(self, workers: int) -> int:
-        sizes = [*_each(self.activation, workers - 1)]
+        sizes = _each(self.activation, workers - 1)
         if self.gradient is not None:
             sizes += _each(self.gradient, workers - 1)
         return max(sizes) * self.micro_batches
 
     def iteration(self, workers: Sequence[str]) -> IterationGraph:
         stages = len(workers)
+        backward_s = gradient_bytes = None
+        if self.backward is not None:
+            backward_s = _each(self.backward, stages)
+        if self.gradient is not None:
+            gradient_bytes = _each(self.gradient, stages - 1)
         return SCHEDULES[self.schedule].build(
             workers,
             self.micro_batches,
             forward_s=_each(self.forward, stages),
             activation_bytes=_each(self.activation, stages - 1),
-            backward_s=None if self.backward is None else _each(self.backward, stages),
-            gradient_bytes=None if self.gradient is None else _each(self.gradient, stages - 1),
+            backward_s=backward_s,
+            gradient_bytes=gradient_bytes,
         )
 
     def check(self, workers: Sequence[str]) -> None:
         stages = len(workers)
-        lists: list[
-            tuple[str, Fraction | int | tuple[Fraction, ...] | tuple[int, ...] | None, int, str]
-        ] = [
-            ("forward", self.forward, stages, "stages"),
-            ("backward", self.backward, stages, "stages"),
-            ("activation", self.activation, stages - 1, "stage boundaries"),
-            ("gradient", self.gradient, stages - 1, "stage boundaries"),
-        ]
-        for key, value, wanted, of in lists:
-            if isinstance(value, tuple) and len(value) != wanted:
-                raise problem(
-                    f"has {len(value)} values but {stages} workers make {wanted} {of} (give one"
-                    f" value or {wanted})",
-                    key,
-                    code="wrong-length",
-                )
+        for key in ("forward", "backward", "activation", "gradient"):
+            length = stages
+            places = "stages"
+            if key in ("activation", "gradient"):
+                length = stages - 1
+                places = "stage boundaries"
+            self.check_length(key, length, f"but {stages} workers make {length} {places}")
         if self.gradient is not None and self.backward is None:
-            raise problem(
-                "is given without 'backward' (add 'backward' or remove it)",
-                "gradient",
-                code="conflicting-key",
-            )
-        if self.backward is None and not SCHEDULES[self.schedule].forward_alone:
-            raise problem(
-                f"is missing ('{self.schedule}' alternates forward and backward: give its time)",
-                "backward",
-                code="missing-key",
+            raise conflict("is given without 'backward' (add 'backward' or remove it)", "gradient")
+        schedule = SCHEDULES[self.schedule]
+        if self.backward is None and not schedule.forward_alone:
+            raise missing(
+                f"'{self.schedule}' alternates forward and backward: give its time", "backward"
             )
 
 

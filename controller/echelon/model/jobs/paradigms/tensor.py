@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal
+from itertools import product
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from echelon.model.documents import Duration, Size, problem
+from echelon.model.documents import Duration, Size, UpTo1000, problem
 from echelon.model.jobs.algorithms import ALL_REDUCES, OPERATIONS, AllReduceName
 from echelon.model.jobs.combinators import Block, Step, collective, compute, replicate, series
+from echelon.model.jobs.paradigm import Examples, example
 from echelon.model.jobs.ranked import RankedParadigm
 
 BLOCKS = ("attention", "mlp")
@@ -80,10 +82,13 @@ class TensorLayers:
         """
 
         def work(unit: str, lasts_s: Fraction) -> Block:
-            return replicate(
-                self.group,
-                lambda t, rank: compute(f"{unit}-t{t}", rank, lasts_s, direction, micro_batch),
-            )
+            def part(number: int, rank: str) -> Block:
+                return compute(f"{unit}-t{number}", rank, lasts_s, direction, micro_batch)
+
+            return replicate(self.group, part)
+
+        def all_to_all(unit: str) -> Block:
+            return collective(unit, "all-to-all", self.group, size_bytes, None, micro_batch)
 
         def shared(unit: str, operation: str) -> Block:
             return collective(unit, operation, self.group, size_bytes, self.algorithm, micro_batch)
@@ -92,29 +97,28 @@ class TensorLayers:
             experts = self.exchange == "experts" and block == "mlp"
             context = self.exchange == "context" and block == "attention"
             if experts:
-                yield collective(
-                    f"{unit}-dispatch", "all-to-all", self.group, size_bytes, None, micro_batch
-                )
+                yield all_to_all(f"{unit}-dispatch")
             if context:
                 yield shared(f"{unit}-gather", "all-gather")
             yield work(unit, duration_s / (self.layers * len(BLOCKS)))
             if experts:
-                yield collective(
-                    f"{unit}-combine", "all-to-all", self.group, size_bytes, None, micro_batch
-                )
+                yield all_to_all(f"{unit}-combine")
             if context and direction != "forward":
                 yield shared(f"{unit}-scatter", "reduce-scatter")
 
         def blocks() -> Iterator[Block]:
-            numbers = [(layer, block) for layer in range(1, self.layers + 1) for block in BLOCKS]
-            for layer, block in numbers if direction == "forward" else reversed(numbers):
+            numbers = list(product(range(1, self.layers + 1), BLOCKS))
+            duration_of_block_s = duration_s / len(numbers)
+            if direction != "forward":
+                numbers.reverse()
+            for layer, block in numbers:
                 unit = f"{name}-l{layer}-{block}"
                 if self.exchange:
                     yield from exchanging(unit, block)
                     continue
                 if self.sequence_parallel:
                     yield shared(f"{unit}-gather", "all-gather")
-                yield work(unit, duration_s / len(numbers))
+                yield work(unit, duration_of_block_s)
                 if self.sequence_parallel:
                     yield shared(f"{unit}-scatter", "reduce-scatter")
                 else:
@@ -128,28 +132,25 @@ class TensorLayers:
 class Tensor(RankedParadigm):
     """Tensor parallelism of a transformer as in Megatron-LM; all ranks are one group."""
 
-    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "tensor": {
-            "job": "megatron",
-            "parallelism": "tensor",
-            "workers": ["h1", "h2", "h3", "h4"],
-            "tensor": {"layers": 2, "forward": "10 ms", "backward": "20 ms", "activation": "4 MB"},
-        }
+    examples: ClassVar[Examples] = {
+        "tensor": example(
+            "tensor",
+            "megatron",
+            4,
+            layers=2,
+            forward="10 ms",
+            backward="20 ms",
+            activation="4 MB",
+        ),
     }
-    compute_times: ClassVar[frozenset[str]] = frozenset({"forward", "backward"})
+    compute_times = frozenset({"forward", "backward"})
 
-    layers: Annotated[
-        int, Field(strict=True, ge=1, le=1000, description="how many layers, e.g. 24")
-    ]
-    forward: Annotated[
-        Duration, Field(description="the forward time of all layers on a rank, e.g. 100 ms")
-    ]
-    backward: Annotated[
-        Duration, Field(description="the backward time of all layers on a rank, e.g. 200 ms")
-    ]
-    activation: Annotated[
-        Size, Field(description="the activations of a layer, which are all-reduced, e.g. 4 MB")
-    ]
+    layers: UpTo1000 = Field(description="how many layers, e.g. 24")
+    forward: Duration = Field(description="the forward time of all layers on a rank, e.g. 100 ms")
+    backward: Duration = Field(description="the backward time of all layers on a rank, e.g. 200 ms")
+    activation: Size = Field(
+        description="the activations of a layer, which are all-reduced, e.g. 4 MB"
+    )
     sequence_parallel: bool = False
     """Whether an all-gather before each block and a reduce-scatter behind it take the place of the
     all-reduce.
@@ -158,25 +159,26 @@ class Tensor(RankedParadigm):
     """The algorithm of the all-reduces."""
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
-        layers = TensorLayers(ranks, self.layers, self.collective, self.sequence_parallel)
-        return series(
-            layers.one_pass("forward", "forward", self.forward, self.activation),
-            layers.one_pass("backward", "backward", self.backward, self.activation),
-        ).nodes()
+        layers = self._layers(ranks)
+        forward = layers.one_pass("forward", "forward", self.forward, self.activation)
+        backward = layers.one_pass("backward", "backward", self.backward, self.activation)
+        return series(forward, backward).nodes()
+
+    def _layers(self, group: Sequence[Any]) -> TensorLayers:
+        return TensorLayers(group, self.layers, self.collective, self.sequence_parallel)
 
     def rank_steps(self, ranks: int) -> int:
-        return (
-            2
-            * TensorLayers(
-                range(ranks), self.layers, self.collective, self.sequence_parallel
-            ).step_count()
-        )
+        return 2 * self._layers(range(ranks)).step_count()
 
     def check_ranks(self, ranks: int) -> None:
         check_collective(self.collective, ranks, self.sequence_parallel)
 
 
-def check_collective(name: AllReduceName, ranks: int, halves: bool) -> None:
+def check_collective(
+    name: AllReduceName,
+    ranks: int,
+    halves: bool,
+) -> None:
     """Raise `problem` for the key `collective` if an algorithm does not suit the number of ranks,
     or has no halves.
     """

@@ -144,7 +144,7 @@ static double rank_by_window(Engine *e, Flow *flow, Hop *hop) {
     }
 }
 
-/* The rank of a flow now, and its growth per second at `rate`. */
+/* The rank of a flow now (`echelon.planning.rankings.deadline.deadline_rank`), and its growth per second at `rate`. */
 static double rank_of(Engine *e, Flow *flow, double rate, double *growth) {
     const Ranking *r = flow->ranking;
     refer(e, flow);

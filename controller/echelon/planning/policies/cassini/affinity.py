@@ -1,5 +1,4 @@
-"""The affinity graph: one time shift for each job, from the rotations of all links (CASSINI,
-section 4).
+"""The affinity graph: one shift for each job, from those of all links (CASSINI, section 4).
 
 Jobs and links are the vertices of a bipartite graph. Its edges say by how much a link wants a job
 shifted. From one job of each connected component, a search follows the edges: a link that one of
@@ -37,7 +36,9 @@ class AgreedShifts:
 
 
 def agree(
-    wishes: Sequence[Wish], periods_s: Mapping[str, Fraction], starts_s: Mapping[str, Fraction]
+    wishes: Sequence[Wish],
+    periods_s: Mapping[str, Fraction],
+    starts_s: Mapping[str, Fraction],
 ) -> AgreedShifts:
     """Return a shift for each job such that all links but the ignored ones have their wish.
 
@@ -45,18 +46,18 @@ def agree(
     placement of jobs whose affinity graph has a loop, and takes another one. Here workers are
     given, so a loop costs the wish that gains least, unless its shifts agree anyway.
     """
-    at: dict[str, list[int]] = defaultdict(list)
+    by_job = defaultdict(list)
     for index, wish in enumerate(wishes):
         for job in wish.shifts_s:
-            at[job].append(index)
-    placed: dict[str, Fraction] = {}
-    ignored: list[int] = []
-    done: set[int] = set()
+            by_job[job].append(index)
+    placed = {}
+    ignored = []
+    done = set()
     for root in periods_s:
-        if root in placed or root not in at:
+        if root in placed or root not in by_job:
             continue
         placed[root] = starts_s[root] % periods_s[root]
-        open_wishes = set(at[root])
+        open_wishes = set(by_job[root])
         while open_wishes:
             index = max(open_wishes, key=lambda index: (wishes[index].gain, -index))
             open_wishes.remove(index)
@@ -64,17 +65,17 @@ def agree(
             wish = wishes[index]
             if not _follow(wish, placed, periods_s):
                 ignored.append(index)
-            open_wishes.update(
-                other
-                for job in wish.shifts_s
-                if job in placed
-                for other in at[job]
-                if other not in done
-            )
+            for job in wish.shifts_s:
+                if job in placed:
+                    open_wishes |= set(by_job[job]) - done
     return AgreedShifts(placed, tuple(sorted(ignored)))
 
 
-def _follow(wish: Wish, placed: dict[str, Fraction], periods_s: Mapping[str, Fraction]) -> bool:
+def _follow(
+    wish: Wish,
+    placed: dict[str, Fraction],
+    periods_s: Mapping[str, Fraction],
+) -> bool:
     """Place the jobs of a link that have no place, as it wants.
 
     Return whether those that have one agree.
@@ -93,7 +94,7 @@ def _follow(wish: Wish, placed: dict[str, Fraction], periods_s: Mapping[str, Fra
     return True
 
 
-def _common_divisor(one: Fraction, other: Fraction) -> Fraction:
-    while other:
-        one, other = other, one % other
-    return one
+def _common_divisor(a: Fraction, b: Fraction) -> Fraction:
+    while b:
+        a, b = b, a % b
+    return a

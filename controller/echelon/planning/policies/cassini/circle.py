@@ -1,5 +1,4 @@
-"""The geometric abstraction: jobs rolled around a circle, and rotated until their communication
-does not overlap.
+"""The geometric abstraction: jobs rolled around a circle, and rotated apart.
 
 A circle's perimeter is the least common multiple of the jobs' iteration times, so that each job
 goes round a whole number of times. (CASSINI, section 3.)
@@ -73,18 +72,20 @@ class Rotation:
 def quantised_s(periods_s: Sequence[Fraction]) -> list[Fraction]:
     """Return iteration times rounded to a `QUANTA`-th of the longest."""
     quantum_s = max(periods_s) / QUANTA
-    return [max(1, round(period_s / quantum_s)) * quantum_s for period_s in periods_s]
+    quantised = []
+    for period_s in periods_s:
+        quanta = max(1, round(period_s / quantum_s))
+        quantised.append(quanta * quantum_s)
+    return quantised
 
 
 def perimeter_s(periods_s: Sequence[Fraction]) -> Fraction:
-    """Return the least common multiple of quantised iteration times, at most `LONGEST` of the
-    longest.
-    """
+    """Return the least common multiple of iteration times, at most `LONGEST` of the longest."""
     longest_s = max(periods_s)
     counts = [period_s * QUANTA / longest_s for period_s in periods_s]
-    common = math.lcm(*(count.numerator for count in counts)) // math.gcd(
-        *(count.denominator for count in counts)
-    )
+    numerator = math.lcm(*(count.numerator for count in counts))
+    denominator = math.gcd(*(count.denominator for count in counts))
+    common = numerator // denominator
     return min(Fraction(common, QUANTA), Fraction(LONGEST)) * longest_s
 
 
@@ -99,33 +100,41 @@ def rotate(profiles: Sequence[Profile]) -> Rotation:
     circle_s = perimeter_s(periods_s)
     angles = max(ANGLES, math.ceil(ANGLES_PER_ITERATION * circle_s / min(periods_s)))
     step_s = circle_s / angles
-    demands = [
-        _demands(profile, period_s, step_s, angles)
-        for profile, period_s in zip(profiles, periods_s, strict=True)
-    ]
+    demands = []
+    for profile, period_s in zip(profiles, periods_s, strict=True):
+        demands.append(_demands(profile, period_s, step_s, angles))
+
     chosen = [0] * len(profiles)
     total = list(demands[0][0])
     for number in range(1, len(profiles)):
         chosen[number] = _best(demands[number], total)
         total = list(map(add, total, demands[number][chosen[number]]))
-    while len(profiles) > 2 and (before := _excess(total)) > _TINY:
+    excess = _excess(total)
+    # With two jobs, the first pass has tried every rotation.
+    while len(profiles) > 2 and excess > _TINY:
+        before = excess
         for number in range(1, len(profiles)):
-            others = list(map(sub, total, demands[number][chosen[number]]))
-            chosen[number] = _best(demands[number], others)
-            total = list(map(add, others, demands[number][chosen[number]]))
-        if _excess(total) > before - _TINY:
+            rest = list(map(sub, total, demands[number][chosen[number]]))
+            chosen[number] = _best(demands[number], rest)
+            total = list(map(add, rest, demands[number][chosen[number]]))
+        excess = _excess(total)
+        if excess > before - _TINY:
             break
-    together = [sum(at) for at in zip(*(demand[0] for demand in demands), strict=True)]
-    return Rotation(
-        tuple(step_s * steps % period_s for steps, period_s in zip(chosen, periods_s, strict=True)),
-        1 - _excess(total) / angles,
-        1 - _excess(together) / angles,
-        step_s,
-    )
+
+    shifts_s = []
+    for steps, period_s in zip(chosen, periods_s, strict=True):
+        shifts_s.append(step_s * steps % period_s)
+    unrotated_demands = [demand[0] for demand in demands]
+    together = list(map(sum, zip(*unrotated_demands, strict=True)))
+    unrotated = 1 - _excess(together) / angles
+    return Rotation(tuple(shifts_s), 1 - excess / angles, unrotated, step_s)
 
 
 def _demands(
-    profile: Profile, period_s: Fraction, step_s: Fraction, angles: int
+    profile: Profile,
+    period_s: Fraction,
+    step_s: Fraction,
+    angles: int,
 ) -> list[list[float]]:
     """Return, by rotation in steps and by angle, the mean part of the capacity that the job takes.
 
@@ -133,37 +142,32 @@ def _demands(
     """
     rotations = math.ceil(period_s / step_s)
     step = float(step_s / period_s)
-    bursts = [
-        (
-            float(burst.begin_s / profile.period_s),
-            float((burst.end_s - burst.begin_s) / profile.period_s),
-            float(burst.share),
-        )
-        for burst in profile.bursts
-    ]
+    bursts = []
+    """Begin and length of each, in iterations, and its part of the link."""
+    for burst in profile.bursts:
+        begin = float(burst.begin_s / profile.period_s)
+        length = float((burst.end_s - burst.begin_s) / profile.period_s)
+        bursts.append((begin, length, float(burst.share)))
     in_all = sum(share * length for _, length, share in bursts)
 
     def sent(until: float) -> float:
         """Return what the job has sent by then; both in iterations of the whole link."""
-        whole, rest = divmod(until, 1)
-        return whole * in_all + sum(
-            share * min(max(rest - begin, 0.0), length) for begin, length, share in bursts
-        )
+        iterations, rest = divmod(until, 1)
+        parts = []
+        for begin, length, share in bursts:
+            passed = min(max(rest - begin, 0.0), length)
+            parts.append(share * passed)
+        return iterations * in_all + sum(parts)
 
-    # A rotation is the same samples, begun earlier.
     by_angle = [sent(index * step) for index in range(1 - rotations, angles + 1)]
     samples = [(after - before) / step for before, after in pairwise(by_angle)]
-    return [
-        samples[rotations - 1 - steps : rotations - 1 - steps + angles]
-        for steps in range(rotations)
-    ]
+    # A rotation is the same samples, begun earlier.
+    return [samples[first : first + angles] for first in reversed(range(rotations))]
 
 
-def _best(demands: Sequence[Sequence[float]], others: Sequence[float]) -> int:
-    """Return the rotation that adds least to the demand above capacity; of equal ones the
-    smallest.
-    """
-    beyond = [at - 1 for at in others]
+def _best(demands: Sequence[Sequence[float]], rest: Sequence[float]) -> int:
+    """Return the rotation that adds least to the demand above capacity, the smallest of equals."""
+    beyond = [demand - 1 for demand in rest]
     best = 0
     least = math.inf
     for steps, demand in enumerate(demands):
@@ -177,4 +181,4 @@ def _best(demands: Sequence[Sequence[float]], others: Sequence[float]) -> int:
 
 
 def _excess(demand: Sequence[float]) -> float:
-    return sum(at - 1 for at in demand if at > 1)
+    return sum(part - 1 for part in demand if part > 1)

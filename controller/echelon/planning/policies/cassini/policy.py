@@ -13,12 +13,18 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import Kept
-from echelon.planning.execution import IterationRecord, duration_s
+from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.fluid.alone_runs import AloneRuns
 from echelon.planning.paths import FlowPaths, Paths
-from echelon.planning.plan import CONTROL_QUEUE, FlowPlan, Plan, QueuePlan
+from echelon.planning.plan import CONTROL_QUEUE, FlowPlans, Plan
 from echelon.planning.policies.cassini.shifts import time_shifts
-from echelon.planning.policies.levels import BEST_EFFORT_QUEUE, JOB_QUEUES, MIN_SHARE, strict
+from echelon.planning.policies.levels import (
+    JOB_QUEUES,
+    MIN_SHARE,
+    equal,
+    ranked_flows,
+    strict,
+)
 from echelon.planning.policies.spread import Spread
 from echelon.planning.rankings.base import Ranking
 from echelon.planning.rankings.fixed import Fixed
@@ -64,65 +70,69 @@ class Cassini:
         self.carried = self._spread = Spread(range(CONTROL_QUEUE))
         self._windows = Kept(_windows)
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return a plan with the time shifts. Raises `PlanError` if a worker cannot be reached.
 
         All shifts count from the start of one of the jobs, so a job that comes later may move those
         of jobs that run already; hosts obey only those of jobs that have not started.
         """
-        of_jobs = self._paths.update(jobs, fabric, paths)
+        paths_by_job = self._paths.update(jobs, fabric, paths)
         alone = self._alone.update(jobs, fabric)
-        shifts_s = time_shifts(jobs, of_jobs, fabric.capacity_Bps, alone).delays_s
-        by_hosts = shifts_s if self._enforce != "windows" else {}
+        shifts_s = time_shifts(jobs, paths_by_job, fabric.capacity_Bps, alone).delays_s
         if self._enforce == "hosts":
+            flows = self._spread.update(jobs, paths_by_job)
             return Plan.of_jobs(
                 self.name,
-                self._spread.update(jobs, of_jobs),
-                default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
-                shifts_s=by_hosts,
+                flows,
+                default_schedule=equal(),
+                shifts_s=shifts_s,
             )
+
+        # Windows are later by what hosts do not delay.
+        late_s = dict.fromkeys(shifts_s, Fraction(0))
         if self._enforce == "windows":
-            late = shifts_s
-        else:
-            late = dict.fromkeys(shifts_s, Fraction(0))
+            late_s.update(shifts_s)
+            shifts_s = {}
+        rows = {}
+        for job in jobs:
+            name = job.name
+            rows[name] = job, paths_by_job[name], alone[name], late_s[name], self._stretch
+        flows = self._windows.update(rows)
+        schedule = strict(MIN_SHARE)
         return Plan.of_jobs(
             self.name,
-            self._windows.update(
-                {
-                    job.name: (
-                        job,
-                        of_jobs[job.name],
-                        alone[job.name],
-                        late[job.name],
-                        self._stretch,
-                    )
-                    for job in jobs
-                }
-            ),
-            default_schedule=strict(MIN_SHARE),
-            best_effort_queue=BEST_EFFORT_QUEUE,
-            shifts_s=by_hosts,
+            flows,
+            default_schedule=schedule,
+            shifts_s=shifts_s,
         )
 
 
 def _windows(
-    job: Job, paths: Paths, alone: IterationRecord[Fraction], late_s: Fraction, stretch: Fraction
-) -> tuple[FlowPlan, ...]:
-    """Return the flows of a job, each with the slot that it has in the iteration alone, `late_s`
-    later.
-    """
+    job: Job,
+    paths: Paths,
+    alone: AloneRecord,
+    late_s: Fraction,
+    stretch: Fraction,
+) -> FlowPlans:
+    """Return the flows of a job, each with its slot of the iteration alone, `late_s` later."""
     period_s = duration_s(alone)
     # A switch counts periods from the first packet of the job that it sees.
-    first_s = min((span.start for span in alone.flows.values()), default=Fraction(0))
+    starts_s = [span.start for span in alone.flows.values()]
+    first_s = min(starts_s, default=Fraction(0))
 
     def ranking(name: str) -> Ranking:
         span = alone.flows[name]
         assert span.finish is not None
         if not period_s or span.finish - span.start >= period_s:
             return Fixed(JOB_QUEUES[-1])
-        begin_s, end_s = (
-            stretch * ((at - first_s + late_s) % period_s) for at in (span.start, span.finish)
-        )
+        begin_s = stretch * ((span.start - first_s + late_s) % period_s)
+        end_s = stretch * ((span.finish - first_s + late_s) % period_s)
         return Window(stretch * period_s, begin_s, end_s, JOB_QUEUES[-1], JOB_QUEUES[0])
 
-    return tuple(FlowPlan(job.name, flow, ranking(flow), path) for flow, path in paths.items())
+    rankings = {flow: ranking(flow) for flow in paths}
+    return ranked_flows(job.name, paths, rankings)

@@ -1,6 +1,4 @@
-"""Time shifts of jobs on a fabric: a circle for each link that they contend for, and the agreement
-of all links.
-"""
+"""Time shifts of jobs on a fabric: a circle for each contended link, and their agreement."""
 
 from __future__ import annotations
 
@@ -10,14 +8,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from echelon.model.jobs.graph import Job
-from echelon.planning.allocation import Link
-from echelon.planning.execution import IterationRecord, duration_s
+from echelon.planning.allocation import Capacities, Link
+from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.paths import Paths, links_of
 from echelon.planning.policies.cassini.affinity import Wish, agree
 from echelon.planning.policies.cassini.circle import (
     Communication,
     Profile,
-    Rotation,
     quantised_s,
     rotate,
 )
@@ -40,11 +37,12 @@ class Shifts:
 def time_shifts(
     jobs: Sequence[Job],
     paths: Mapping[str, Paths],
-    capacities: Mapping[Link, Fraction],
-    alone: Mapping[str, IterationRecord[Fraction]],
+    capacities: Capacities,
+    alone: Mapping[str, AloneRecord],
 ) -> Shifts:
-    """Return the shifts of CASSINI. `alone` has an iteration of each job on an otherwise empty
-    fabric.
+    """Return the shifts of CASSINI.
+
+    `alone` has an iteration of each job on an otherwise empty fabric.
 
     Only links count whose jobs together can ask for more than the capacity (`capacities` in bytes
     per second). A job's profile is that of its iteration alone, each flow at its mean rate; CASSINI
@@ -55,52 +53,51 @@ def time_shifts(
     starts_s = {job.name: job.start_s for job in jobs}
     lasting = [job for job in jobs if duration_s(alone[job.name]) > 0]
     exact_s = [duration_s(alone[job.name]) for job in lasting]
-    periods_s = dict(
-        zip((job.name for job in lasting), quantised_s(exact_s) if exact_s else (), strict=True)
-    )
-    at: dict[Link, dict[str, Profile]] = defaultdict(dict)
+    periods_s = {}
+    if lasting:
+        names = [job.name for job in lasting]
+        periods_s = dict(zip(names, quantised_s(exact_s), strict=True))
+
+    by_link: dict[Link, dict[str, Profile]] = defaultdict(dict)
     for job in lasting:
-        for link, profile in profiles(job, paths[job.name], capacities, alone[job.name]).items():
-            at[link][job.name] = profile
-    contended = {
-        link: of_jobs
-        for link, of_jobs in at.items()
-        if len(of_jobs) > 1 and sum(profile.peak for profile in of_jobs.values()) > 1
-    }
-    known: dict[tuple[Profile, ...], Rotation] = {}
+        sent = profiles(job, paths[job.name], capacities, alone[job.name])
+        for link, profile in sent.items():
+            by_link[link][job.name] = profile
+
+    # Links of the same jobs, as there are many, have one circle.
+    circles = {}
     rotations = {}
-    for link, of_jobs in contended.items():
-        key = tuple(of_jobs.values())
-        if key not in known:
-            known[key] = rotate(key)
-        rotations[link] = known[key]
-    wishes = [
-        Wish(
-            dict(zip(contended[link], rotation.shifts_s, strict=True)),
-            rotation.score - rotation.unrotated,
-            rotation.step_s,
-        )
-        for link, rotation in rotations.items()
-    ]
+    wishes = []
+    for link, by_job in by_link.items():
+        key = tuple(by_job.values())
+        if len(key) < 2 or sum(profile.peak for profile in key) <= 1:
+            continue
+        if key not in circles:
+            circles[key] = rotate(key)
+        rotation = rotations[link] = circles[key]
+        shifts_s = dict(zip(by_job, rotation.shifts_s, strict=True))
+        gain = rotation.score - rotation.unrotated
+        wishes.append(Wish(shifts_s, gain, rotation.step_s))
+
     agreement = agree(wishes, periods_s, starts_s)
-    delays_s = dict.fromkeys(starts_s, Fraction(0)) | {
-        job: (shift_s - starts_s[job]) % periods_s[job]
-        for job, shift_s in agreement.shifts_s.items()
-    }
+    delays_s = dict.fromkeys(starts_s, Fraction(0))
+    for name, shift_s in agreement.shifts_s.items():
+        delays_s[name] = (shift_s - starts_s[name]) % periods_s[name]
     links = list(rotations)
-    return Shifts(
-        delays_s,
-        {link: rotation.score for link, rotation in rotations.items()},
-        tuple(links[index] for index in agreement.ignored),
-        {link: rotation.unrotated for link, rotation in rotations.items()},
-    )
+    ignored = [links[index] for index in agreement.ignored]
+    scores = {link: rotation.score for link, rotation in rotations.items()}
+    unrotated = {link: rotation.unrotated for link, rotation in rotations.items()}
+    return Shifts(delays_s, scores, tuple(ignored), unrotated)
 
 
 def profiles(
-    job: Job, paths: Paths, capacities: Mapping[Link, Fraction], alone: IterationRecord[Fraction]
+    job: Job,
+    paths: Paths,
+    capacities: Capacities,
+    alone: AloneRecord,
 ) -> dict[Link, Profile]:
     """Return what an iteration sends over each link, each flow at its mean rate."""
-    bursts: dict[Link, list[Communication]] = defaultdict(list)
+    bursts = defaultdict(list)
     for flow in job.flows:
         span = alone.flows[flow.name]
         if span.finish is None or span.finish <= span.start:
@@ -111,4 +108,7 @@ def profiles(
             share = flow.size_bytes / (end_s - begin_s) / capacities[link]
             bursts[link].append(Communication(begin_s, end_s, share))
     period_s = duration_s(alone)
-    return {link: Profile(period_s, tuple(of_link)) for link, of_link in bursts.items()}
+    by_link = {}
+    for link, link_bursts in bursts.items():
+        by_link[link] = Profile(period_s, tuple(link_bursts))
+    return by_link

@@ -1,5 +1,4 @@
-"""Priorities in as few levels as a switch has: Max-K-cut of the contention graph (Crux, section
-4.3).
+"""Priorities in few levels: Max-K-cut of the contention graph (Crux, section 4.3).
 
 An edge leads from each job to every job of lower priority with which it shares a link, weighted by
 the intensity that would be held up if both had one level. Levels must follow the edges, so a
@@ -31,16 +30,21 @@ def contention(
     """
     order = sorted(priorities, key=lambda job: -priorities[job])
     meeting: dict[Link, list[str]] = defaultdict(list)
-    edges: dict[tuple[str, str], Fraction] = {}
+    edges = {}
     for job in order:
         for link in links[job]:
-            edges.update(((above, job), intensities[above]) for above in meeting[link])
+            for above in meeting[link]:
+                edges[above, job] = intensities[above]
             meeting[link].append(job)
     return edges
 
 
 def compress(
-    jobs: Sequence[str], edges: Edges, levels: int, orders: int, seed: int = 0
+    jobs: Sequence[str],
+    edges: Edges,
+    levels: int,
+    orders: int,
+    seed: int = 0,
 ) -> dict[str, int]:
     """Return the level of each job, 0 the highest, below `levels`. No edge leads upwards.
 
@@ -59,11 +63,13 @@ def compress(
     return {job: level for level, block in enumerate(best) for job in block}
 
 
-def random_order(jobs: Sequence[str], edges: Edges, random: Random) -> list[str]:
-    """Return a random topological order of the graph (Kahn's algorithm; of several jobs that can
-    follow, any).
-    """
-    after: dict[str, list[str]] = {job: [] for job in jobs}
+def random_order(
+    jobs: Sequence[str],
+    edges: Edges,
+    random: Random,
+) -> list[str]:
+    """Return a random topological order (Kahn's algorithm; of jobs that can follow, any)."""
+    after = defaultdict(list)
     waiting = dict.fromkeys(jobs, 0)
     for above, below in edges:
         after[above].append(below)
@@ -80,9 +86,14 @@ def random_order(jobs: Sequence[str], edges: Edges, random: Random) -> list[str]
     return order
 
 
-def best_cut(order: Sequence[str], edges: Edges, levels: int) -> tuple[Fraction, list[list[str]]]:
-    """Cut an order into at most `levels` blocks. Return the largest weight of edges between blocks,
-    and the blocks.
+def best_cut(
+    order: Sequence[str],
+    edges: Edges,
+    levels: int,
+) -> tuple[Fraction, list[list[str]]]:
+    """Return the best cut of an order into at most `levels` blocks: its weight, and the blocks.
+
+    The weight is that of the edges between blocks.
 
     With f(i, k) the largest weight among the first i jobs in k blocks, and C(j, i) the weight of
     edges from the first j jobs to jobs j + 1 to i, f(i, k) is the largest f(j, k - 1) + C(j, i)
@@ -90,27 +101,29 @@ def best_cut(order: Sequence[str], edges: Edges, levels: int) -> tuple[Fraction,
     """
     count = len(order)
     place = {job: index for index, job in enumerate(order)}
-    # from_first[j][i]: weight of the edges from the first j jobs to the first i.
-    from_first = [[Fraction(0)] * (count + 1) for _ in range(count + 1)]
+    # prefix[j][i]: weight of the edges from the first j jobs to the first i.
+    prefix = [[Fraction(0)] * (count + 1) for _ in range(count + 1)]
     for (above, below), weight in edges.items():
-        from_first[place[above] + 1][place[below] + 1] = weight
+        prefix[place[above] + 1][place[below] + 1] = weight
     for j in range(1, count + 1):
-        row = from_first[j]
-        before = from_first[j - 1]
+        row = prefix[j]
+        before = prefix[j - 1]
         for i in range(1, count + 1):
             row[i] += before[i] + row[i - 1] - before[i - 1]
+
     best = [Fraction(0)] * (count + 1)
-    cuts: list[list[int]] = []
+    cuts = []
     for _ in range(1, min(levels, count)):
         following = [Fraction(0)] * (count + 1)
         chosen = [0] * (count + 1)
         for i in range(1, count + 1):
-            chosen[i] = max(range(i), key=lambda j: best[j] + from_first[j][i] - from_first[j][j])
-            j = chosen[i]
-            following[i] = best[j] + from_first[j][i] - from_first[j][j]
+            weights = [best[j] + prefix[j][i] - prefix[j][j] for j in range(i)]
+            following[i] = max(weights)
+            chosen[i] = weights.index(following[i])
         best = following
         cuts.append(chosen)
-    blocks: list[list[str]] = []
+
+    blocks = []
     end = count
     for chosen in reversed(cuts):
         blocks.append(list(order[chosen[end] : end]))

@@ -1,17 +1,14 @@
-"""GPU intensity: the computing that a job does for each second of its communication (Crux, equation
-2).
-"""
+"""GPU intensity: the computing for each second of communication (Crux, equation 2)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.model.jobs.graph import Job
-from echelon.planning.allocation import Link
-from echelon.planning.execution import IterationRecord, duration_s
+from echelon.planning.allocation import Capacities, Link
+from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.paths import Paths, links_of
 from echelon.planning.policies.crux.priority import Loop
 
@@ -28,20 +25,19 @@ class Load:
     """The time when the last compute unit finishes, in the iteration alone."""
     communicate_after_s: Fraction
     """The time when the first flow starts, in the iteration alone."""
-    at: Mapping[Link, Fraction]
+    busy_s: Capacities
     """Seconds for which the iteration's bytes keep each link busy."""
 
     @property
     def communicate_s(self) -> Fraction:
         """Return t, the seconds for which the iteration keeps its busiest link."""
-        return max(self.at.values(), default=Fraction(0))
+        return max(self.busy_s.values(), default=Fraction(0))
 
     @property
     def loop(self) -> Loop:
         """Return the job as it is compared with others."""
-        return Loop(
-            float(self.compute_s), float(self.communicate_s), float(self.communicate_after_s)
-        )
+        after_s = float(self.communicate_after_s)
+        return Loop(float(self.compute_s), float(self.communicate_s), after_s)
 
     @property
     def intensity(self) -> Fraction:
@@ -52,20 +48,29 @@ class Load:
 
 
 def load_of(
-    job: Job, paths: Paths, capacities: Mapping[Link, Fraction], alone: IterationRecord[Fraction]
+    job: Job,
+    paths: Paths,
+    capacities: Capacities,
+    alone: AloneRecord,
 ) -> Load:
     """Return the load of an iteration on these paths. `capacities` are bytes per second."""
-    computes = [span.finish for span in alone.computes.values() if span.finish is not None]
-    begins = [span.start for span in alone.flows.values()]
-    return Load(
-        sum((unit.duration_s for unit in job.computes), Fraction(0)),
-        max(computes, default=alone.start) - alone.start,
-        min(begins, default=alone.start + duration_s(alone)) - alone.start,
-        seconds_at(job, paths, capacities),
-    )
+    work = sum((unit.duration_s for unit in job.computes), Fraction(0))
+    finish_s = alone.start
+    for span in alone.computes.values():
+        if span.finish is not None:
+            finish_s = max(finish_s, span.finish)
+    compute_s = finish_s - alone.start
+    starts_s = [span.start - alone.start for span in alone.flows.values()]
+    communicate_after_s = min(starts_s, default=duration_s(alone))
+    busy_s = link_seconds(job, paths, capacities)
+    return Load(work, compute_s, communicate_after_s, busy_s)
 
 
-def seconds_at(job: Job, paths: Paths, capacities: Mapping[Link, Fraction]) -> dict[Link, Fraction]:
+def link_seconds(
+    job: Job,
+    paths: Paths,
+    capacities: Capacities,
+) -> dict[Link, Fraction]:
     """Return for how many seconds an iteration's bytes keep each link on these paths busy."""
     out: dict[Link, Fraction] = defaultdict(Fraction)
     for flow in job.flows:

@@ -1,5 +1,4 @@
-"""The priority of a job: its intensity, corrected by what its place in the order changes (Crux,
-section 4.2).
+"""The priority of a job: its intensity, corrected for its place (Crux, section 4.2).
 
 A job whose communication overlaps with its computing, or that communicates seldom, loses less by
 waiting than its intensity says. So each job is compared with a reference job, the one with the most
@@ -38,17 +37,17 @@ class Loop:
 
 
 def transmitting(first: Loop, second: Loop) -> tuple[float, float]:
-    """Return the parts of the time for which the two jobs transmit, `first` always before
-    `second`.
-    """
+    """Return the parts of the time in which two jobs transmit, `first` before `second`."""
     period_s = first.period_s
-    ahead = first.communicate_s / period_s if period_s else 0.0
+    ahead = 0.0
+    if period_s:
+        ahead = first.communicate_s / period_s
     if ahead >= 1:
         return ahead, 0.0
     if not second.communicate_s:
         return ahead, 0.0
     now_s = 0.0
-    seen: dict[float, tuple[int, float]] = {}
+    seen = {}
     """When, in a period of the first job, an iteration of the second began, and which one that
     was.
     """
@@ -68,10 +67,13 @@ def transmitting(first: Loop, second: Loop) -> tuple[float, float]:
     return ahead, (iteration - began) * second.communicate_s / (now_s - began_s)
 
 
-def _finish_s(start_s: float, first: Loop, second: Loop) -> float:
-    """Return when an iteration of the second job ends that starts now, in seconds since the first
-    job began.
-    """
+def _finish_s(
+    start_s: float,
+    first: Loop,
+    second: Loop,
+) -> float:
+    """Return when an iteration of the second job ends, in seconds since the first job began."""
+    # What differs by this only is the same time: sums of floats are off by far less.
     tiny_s = 1e-9 * (first.period_s + second.period_s)
     at_s = start_s + second.communicate_after_s
     left_s = second.communicate_s
@@ -94,14 +96,14 @@ def _finish_s(start_s: float, first: Loop, second: Loop) -> float:
 
 
 def factor(job: Loop, reference: Loop) -> float:
-    """Return k, the factor of a job's intensity; 1 if the order makes no difference to the
-    reference job.
-    """
+    """Return k, the factor of a job's intensity; 1 if the order makes no difference."""
     job_first, reference_second = transmitting(job, reference)
     reference_first, job_second = transmitting(reference, job)
     gain = job_first - job_second
     cost = reference_first - reference_second
-    return gain / cost if cost > 0 else 1.0
+    if cost <= 0:
+        return 1.0
+    return gain / cost
 
 
 def factors(loops: Mapping[str, Loop], traffic_bytes: Mapping[str, int]) -> dict[str, float]:
@@ -109,7 +111,9 @@ def factors(loops: Mapping[str, Loop], traffic_bytes: Mapping[str, int]) -> dict
     if not loops:
         return {}
     reference = max(loops, key=lambda name: traffic_bytes[name])
-    return {
-        name: 1.0 if name == reference else factor(loop, loops[reference])
-        for name, loop in loops.items()
-    }
+    by_name = {}
+    for name, loop in loops.items():
+        by_name[name] = 1.0
+        if name != reference:
+            by_name[name] = factor(loop, loops[reference])
+    return by_name

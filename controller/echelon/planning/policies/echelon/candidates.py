@@ -1,8 +1,7 @@
-"""The plans among which `echelon` chooses: rules of its own rank, and orders of other policies,
-over two sets of paths.
+"""The ways to plan among which `echelon` chooses: orders of ours and other policies, by paths.
 
-No rule is best for all mixes of jobs. Of 192 rules none was within 1 % of the best for more than 65
-% of random mixes; the portfolio here was chosen on the even seeds of `echelon evaluate`.
+No order is best for all mixes of jobs. Of 192 blends none was within 1 % of the best for more than
+65 % of random mixes; the portfolio here was chosen on the even seeds of `echelon evaluate`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from echelon.planning.plan import Plan
 from echelon.planning.policies.base import Policy
 from echelon.planning.policies.cassini.shifts import time_shifts
 from echelon.planning.policies.crux.routes import LeastCongested
-from echelon.planning.policies.echelon.ordered import Ordered
-from echelon.planning.policies.orders import MEMORY, ORDERS, Blended, Order, Rule
+from echelon.planning.policies.echelon.ordered import OrderedPolicy
+from echelon.planning.policies.orders import MEMORY, ORDERS, Blend, Blended, Order
 from echelon.planning.policies.registry import make_policy
 
 PATHS: Mapping[str, Callable[[], PathChooser] | None] = {"kept": None, "crux": LeastCongested}
@@ -30,13 +29,13 @@ Crux does.
 
 
 @dataclass(frozen=True, slots=True)
-class CandidatePlan:
-    """A way to plan: a rule or a named order of ours, or another policy."""
+class PlanCandidate:
+    """A way to plan: an order of ours, or another policy."""
 
-    rule: str = ""
-    """A key of `RULES` or of `ORDERS`."""
+    order: str = ""
+    """A key of `BLENDS` or of `ORDERS`."""
     policy: str = ""
-    """The name of another policy, instead of a rule."""
+    """The name of another policy, instead of an order."""
     parameters: tuple[tuple[str, str], ...] = ()
     """The parameters of that policy."""
     paths: str = "kept"
@@ -47,119 +46,159 @@ class CandidatePlan:
     @property
     def label(self) -> str:
         """Return a name for people."""
-        extras = (
-            *((f"paths={self.paths}",) if self.paths != "kept" else ()),
-            *(("shifted",) if self.shifted else ()),
-        )
-        return " ".join((self.policy or f"rule {self.rule}", *extras))
+        words = [self.policy or f"rule {self.order}"]
+        if self.paths != "kept":
+            words.append(f"paths={self.paths}")
+        if self.shifted:
+            words.append("shifted")
+        return " ".join(words)
 
-    def planner(self) -> Policy:
-        """Return a new planner. Its connections take the paths of `chooser`."""
+    def new_policy(self) -> Policy:
+        """Return a new policy. Its connections take the paths of `chooser`."""
         if self.policy:
             return make_policy(self.policy, **dict(self.parameters))
-        return Ordered(order_named(self.rule), time_shifts if self.shifted else None)
+        shifts = None
+        if self.shifted:
+            shifts = time_shifts
+        return OrderedPolicy(order_named(self.order), shifts)
 
     def chooser(self) -> PathChooser | None:
         """Return a new chooser of paths; None: connections stay where they are."""
         make = PATHS[self.paths]
-        return make() if make else None
+        if make is None:
+            return None
+        return make()
 
     def plan(
         self,
-        planner: Policy,
+        policy: Policy,
         jobs: Sequence[Job],
         fabric: Fabric,
         paths: PathChooser | None,
         places: Mapping[str, int],
     ) -> Plan:
-        """Return the plan of `planner`.
+        """Return the plan of `policy`, which `new_policy` returned.
 
-        Raises as `Policy.plan`. Under a rule, `places` tell copies of a job apart.
+        Raises as `Policy.plan`. Under a blend, `places` tell copies of a job apart.
         """
-        if isinstance(planner, Ordered) and self.rule in RULES:
-            return planner.plan(jobs, fabric, paths, places)
-        return planner.plan(jobs, fabric, paths)
+        if isinstance(policy, OrderedPolicy) and self.order in BLENDS:
+            return policy.plan(jobs, fabric, paths, places)
+        return policy.plan(jobs, fabric, paths)
 
     def to_document(self) -> dict[str, Any]:
         """Return it as JSON."""
-        given = dict(self.parameters)
         return {
-            "rule": self.rule,
+            "rule": self.order,
             "policy": self.policy,
-            "parameters": given,
+            "parameters": dict(self.parameters),
             "paths": self.paths,
             "shifted": self.shifted,
         }
 
     @classmethod
-    def of_document(cls, document: Mapping[str, Any]) -> CandidatePlan:
-        """Return what `to_document` returned.
+    def of_document(cls, document: Mapping[str, Any]) -> PlanCandidate:
+        """Return what `to_document` returned, also with a name of `FORMER_NAMES`.
 
-        Raises `ValueError` for a rule, policy or paths that there are not.
+        Raises `ValueError` for an order, policy or paths that there are not.
         """
-        parameters = tuple((str(key), str(value)) for key, value in document["parameters"].items())
-        found = cls(
-            str(document["rule"]),
-            str(document["policy"]),
-            parameters,
-            str(document["paths"]),
-            bool(document["shifted"]),
-        )
-        if found.paths not in PATHS or not (
-            found.policy or found.rule in RULES or found.rule in ORDERS
-        ):
-            raise ValueError(f"there is no plan '{found.label}'")
-        return found
+        name = str(document["rule"])
+        policy = str(document["policy"])
+        parameters = []
+        for key, value in document["parameters"].items():
+            parameters.append((str(key), str(value)))
+        paths = str(document["paths"])
+        shifted = bool(document["shifted"])
+        order = FORMER_NAMES.get(name, name)
+        candidate = cls(order, policy, tuple(parameters), paths, shifted)
+        has_order = policy or order in BLENDS or order in ORDERS
+        if paths not in PATHS or not has_order:
+            raise ValueError(f"there is no plan '{candidate.label}'")
+        return candidate
 
 
-_HALF, _NONE, _ALL = Fraction(1, 2), Fraction(0), Fraction(1)
-RULES: Mapping[str, Rule] = {
-    "k3": Rule(_HALF, _HALF, latest=True, left=3),
-    "h1": MEMORY,
-    "k0": Rule(_HALF, _HALF, latest=True),
-    "e2": Rule(_HALF, _HALF, _ALL, left=2),
-    "n2": Rule(_ALL, _NONE, _ALL, left=2),
-    "p4": Rule(_HALF, _NONE, latest=True, left=4),
-    "u4": Rule(_NONE, _NONE, latest=True, left=4),
-    "a4": Rule(_NONE, _NONE, left=4),
-    "o4": Rule(_NONE, _ALL, left=4, together=True),
-    "t3": Rule(_HALF, _HALF, latest=True, left=3, together=True),
+_NONE = Fraction(0)
+_HALF = Fraction(1, 2)
+_ALL = Fraction(1)
+BLENDS: Mapping[str, Blend] = {
+    "critical_and_short_first": Blend(_HALF, _HALF, latest=True, left=3),
+    "delayed_first": MEMORY,
+    "critical_first": Blend(_HALF, _HALF, latest=True),
+    "delayed_and_short_first": Blend(_HALF, _HALF, _ALL, left=2),
+    "furthest_behind_and_short_first": Blend(_ALL, _NONE, _ALL, left=2),
+    "critical_and_short_by_root_of_period": Blend(_HALF, _NONE, latest=True, left=4),
+    "critical_and_short_in_seconds": Blend(_NONE, _NONE, latest=True, left=4),
+    "smallest_left_first": Blend(_NONE, _NONE, left=4),
+    "light_jobs_and_short_groups_first": Blend(_NONE, _ALL, left=4, together=True),
+    "critical_and_short_groups_first": Blend(
+        _HALF,
+        _HALF,
+        latest=True,
+        left=3,
+        together=True,
+    ),
 }
-"""The rules of `echelon.planning.policies.orders.Blended` that are simulated."""
+"""The blends of tardiness, memory and bytes left that are simulated, by what they put first.
+
+`critical`: flows are due at their latest finish on the critical path, and else when their
+arrangement says. `short`: few bytes left come first, and with `groups` those of all flows that are
+due together. `delayed` and `furthest_behind`: jobs that have lost most, the second in their own
+iterations. `light`: a second counts more for jobs that occupy the network for less time. The
+numbers were chosen by simulation (`echelon evaluate`, even seeds).
+"""
+FORMER_NAMES: Mapping[str, str] = {
+    "k3": "critical_and_short_first",
+    "h1": "delayed_first",
+    "k0": "critical_first",
+    "e2": "delayed_and_short_first",
+    "n2": "furthest_behind_and_short_first",
+    "p4": "critical_and_short_by_root_of_period",
+    "u4": "critical_and_short_in_seconds",
+    "a4": "smallest_left_first",
+    "o4": "light_jobs_and_short_groups_first",
+    "t3": "critical_and_short_groups_first",
+}
+"""The codes of blends in the records of stores that are older than their names."""
 
 
 def order_named(name: str) -> Order:
-    """Return a new order: of a rule, or one of `ORDERS`."""
-    if name in RULES:
-        return Blended(RULES[name])
+    """Return a new order: a blend, or one of `ORDERS`."""
+    if name in BLENDS:
+        return Blended(BLENDS[name])
     return ORDERS[name]()
 
 
-ALONE = CandidatePlan("memory")
-"""The plan of a job that shares no links: by deadline alone."""
-AT_ONCE = CandidatePlan("k3")
-"""The plan of other jobs before any simulation."""
-FAIR = CandidatePlan(policy="fair")
-OTHERS = (
+ALONE = PlanCandidate("memory")
+"""The candidate of a job that shares no links: by deadline alone."""
+UNSEARCHED = PlanCandidate("critical_and_short_first")
+"""The candidate of other jobs before any simulation."""
+FAIR = PlanCandidate(policy="fair")
+OTHER_POLICIES = (
     FAIR,
-    CandidatePlan(policy="srpt"),
-    CandidatePlan(policy="crux", parameters=(("paths", "given"),)),
-    CandidatePlan(policy="cassini"),
-    CandidatePlan(policy="mltcp"),
-    CandidatePlan(policy="unfair"),
+    PlanCandidate(policy="srpt"),
+    PlanCandidate(
+        policy="crux",
+        parameters=(("paths", "given"),),
+    ),
+    PlanCandidate(policy="cassini"),
+    PlanCandidate(policy="mltcp"),
+    PlanCandidate(policy="unfair"),
 )
 """Other policies of which switches execute the plan without a controller."""
-SHIFTED = ("k3", "n2")
-"""The rules that are also simulated with shifts."""
+SHIFTED = ("critical_and_short_first", "furthest_behind_and_short_first")
+"""The blends that are also simulated with shifts."""
 
 
-def candidates(several_paths: bool) -> Sequence[CandidatePlan]:
-    """Return all candidates, `AT_ONCE` first; `several_paths`: whether some connection has a choice
-    of paths.
+def candidates(several_paths: bool) -> Sequence[PlanCandidate]:
+    """Return all candidates, `UNSEARCHED` first.
+
+    `several_paths` says whether some connection has a choice of paths.
     """
-    own = [CandidatePlan(name) for name in (*RULES, "normalised")]
-    shifted = [CandidatePlan(name, shifted=True) for name in SHIFTED]
-    found = [AT_ONCE, *(one for one in (*own, *shifted, *OTHERS) if one != AT_ONCE)]
+    out = [UNSEARCHED]
+    for order in (*BLENDS, "normalised"):
+        out.append(PlanCandidate(order))
+    for order in SHIFTED:
+        out.append(PlanCandidate(order, shifted=True))
+    out += OTHER_POLICIES
     if several_paths:
-        found += [replace(one, paths="crux") for one in found]
-    return found
+        out += [replace(candidate, paths="crux") for candidate in out]
+    return list(dict.fromkeys(out))

@@ -1,4 +1,4 @@
-"""Plans in one order between EchelonFlows, over paths that one chooser chooses."""
+"""The policy of one order between EchelonFlows, over paths that one chooser chooses."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import Kept
-from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
-from echelon.planning.execution import IterationRecord, duration_s
+from echelon.planning.allocation import ActiveFlow, Allocation, Capacities, Link, Number
+from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.fluid.alone_runs import AloneRuns
 from echelon.planning.paths import FlowPaths, Paths, links_of
-from echelon.planning.plan import FlowPlan, Plan, PlanError
+from echelon.planning.plan import FlowPlans, Plan, PlanError
 from echelon.planning.policies.base import Carried
 from echelon.planning.policies.cassini.shifts import Shifts
 from echelon.planning.policies.filling import ZERO, fill_evenly, residual_of
-from echelon.planning.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
+from echelon.planning.policies.levels import (
+    MIN_SHARE,
+    ranked_flows,
+    strict,
+)
 from echelon.planning.policies.memories import Memories
 from echelon.planning.policies.orders import JobFacts, Levels, Order, next_overtaking_s
 from echelon.planning.policies.references import Dues, References, latest_alone_s
 from echelon.planning.policies.tardiness import EffectiveTardiness
-from echelon.planning.rankings.base import Ranking
 from echelon.planning.rankings.deadline import GRAINS_OF_UNIT, Deadline
-from echelon.planning.rankings.fixed import Fixed
 
 SEPARATION = Fraction(2, 1000)
 """The units of a relative rank by which one job goes before the next, if nothing else tells them
@@ -41,10 +43,10 @@ FEW = 1 / 16
 _PLACES = 8
 
 
-class Ordered:
-    """A planner of EDF inside EchelonFlows, and an order between them.
+class OrderedPolicy:
+    """EDF inside EchelonFlows, and an order between them.
 
-    Flows that are in no EchelonFlow have no ideal finish time: they are best effort.
+    Flows that are in no EchelonFlow have no deadline: they are best effort.
     """
 
     name = "echelon"
@@ -54,7 +56,7 @@ class Ordered:
         self.carried = order if isinstance(order, Carried) else None
         self._shifts = shifts
         self._references = References()
-        self._capacities: Mapping[Link, Fraction] = {}
+        self._capacities: Capacities = {}
         self._paths = FlowPaths()
         self._alone = AloneRuns()
         self._memories = Memories()
@@ -77,83 +79,96 @@ class Ordered:
         `places` tells jobs apart that are as urgent: the smaller goes first; jobs without a place
         are not told apart. Raises `PlanError` if a worker cannot be reached or a job takes no time.
         """
-        of_jobs = self._paths.update(jobs, fabric, paths)
+        paths_by_job = self._paths.update(jobs, fabric, paths)
         alone = self._alone.update(jobs, fabric)
         self._capacities = fabric.capacity_Bps
         self._memories = Memories()
 
         def rows(*columns: Iterable[Any]) -> dict[str, tuple[Any, ...]]:
             """Return what a maker needs of each job. All columns are in the order of the jobs."""
-            return dict(zip(of_jobs, zip(jobs, *columns, strict=False), strict=True))
+            return dict(zip(paths_by_job, zip(jobs, *columns, strict=False), strict=True))
 
-        fast = repeat(self._capacities)
-        due = self._references.plan(rows(alone.values(), of_jobs.values(), fast))
-        place = [places.get(name, 0) % _PLACES for name in of_jobs]
-        alone_s = [duration_s(record) for record in alone.values()]
+        records = alone.values()
+        job_paths = paths_by_job.values()
+        capacities = repeat(self._capacities)
+        due = self._references.plan(rows(records, job_paths, capacities))
+
+        job_places = [places.get(name, 0) % _PLACES for name in paths_by_job]
+        alone_s = [duration_s(record) for record in records]
         times = Counter(alone_s)
-        copied = (times[time_s] > 1 for time_s in alone_s)
-        self._jobs = self._facts.update(
-            rows(alone.values(), of_jobs.values(), due.values(), fast, place, copied)
-        )
-        levels = self._levels = self._order.levels(self._jobs)
-        level = map(levels.__getitem__, of_jobs)
-        plan = Plan.of_jobs(
+        has_copies = [times[time_s] > 1 for time_s in alone_s]
+        fact_rows = rows(records, job_paths, due.values(), capacities, job_places, has_copies)
+        self._jobs = self._facts.update(fact_rows)
+
+        self._levels = self._order.levels(self._jobs)
+        levels = map(self._levels.__getitem__, paths_by_job)
+        shifts_s: Mapping[str, Fraction] = {}
+        if self._shifts:
+            shifts_s = self._shifts(jobs, paths_by_job, self._capacities, alone).delays_s
+        flows = self._flows.update(rows(job_paths, due.values(), levels, capacities))
+        schedule = strict(MIN_SHARE)
+        self._plan = Plan.of_jobs(
             self.name,
-            self._flows.update(rows(of_jobs.values(), due.values(), level, fast)),
-            default_schedule=strict(MIN_SHARE),
+            flows,
+            default_schedule=schedule,
             hosts_rank=True,
-            best_effort_queue=BEST_EFFORT_QUEUE,
-            shifts_s=self._shifts(jobs, of_jobs, self._capacities, alone).delays_s
-            if self._shifts
-            else {},
+            shifts_s=shifts_s,
         )
-        self._plan = plan
-        return plan
+        return self._plan
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return the rates of the ideal order, without levels, until the order changes on some
-        link.
+        """Return the rates of the ideal order, without levels, until it changes on some link.
 
         In the order of urgency each flow takes what is left on its path; flows of a job that are
         due at the same time share it max-min fairly, as a collective needs all of them. So does
         best effort, with the rest.
         """
-        ranked = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
-        begun = self._references.deadlines_s([flows[i] for i in ranked])
-        rankings = {i: self._deadline(flows[i]) for i in ranked}
-        due = {
-            i: at_s + rankings[i].due_s - rankings[i].offset_s
-            for i, at_s in zip(ranked, begun, strict=True)
-        }
-        self._memories.observe(self._jobs, [flows[i] for i in ranked])
+        ranked = []
+        best_effort = []
+        for i, flow in enumerate(flows):
+            if flow.echelonflow is None:
+                best_effort.append(i)
+            else:
+                ranked.append(i)
+        ranked_flows = [flows[i] for i in ranked]
+        arranged_s = self._references.deadlines_s(ranked_flows)
+        self._memories.observe(self._jobs, ranked_flows)
+        rankings = {}
+        due_s = {}
         urgencies = {}
-        for i, deadline_s in due.items():
+        for i, time_s in zip(ranked, arranged_s, strict=True):
             flow = flows[i]
-            late_from_s = deadline_s + rankings[i].left_s * flow.remaining_bytes
+            ranking = rankings[i] = self._deadline(flow)
+            due_s[i] = time_s + ranking.due_s - ranking.offset_s
+            late_from_s = due_s[i] + ranking.left_s * flow.remaining_bytes
             memory_s = self._memories.delay_s(flow.job)
-            urgencies[i] = self._order.urgency(
-                self._jobs[flow.job], now_s, flow, late_from_s, memory_s
-            )
+            facts = self._jobs[flow.job]
+            urgencies[i] = self._order.urgency(facts, now_s, flow, late_from_s, memory_s)
+
         order = sorted(urgencies, key=lambda i: urgencies[i].rank)
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
-        for _, together in groupby(order, key=lambda i: (flows[i].job, due[i])):
+
+        def together_key(i: int) -> tuple[str, Number]:
+            return flows[i].job, due_s[i]
+
+        for _, together in groupby(order, key=together_key):
             fill_evenly(flows, together, residual, rates)
-        fill_evenly(
-            flows, (i for i, flow in enumerate(flows) if flow.echelonflow is None), residual, rates
-        )
+        fill_evenly(flows, best_effort, residual, rates)
+        self._memories.expect(now_s, ranked_flows, arranged_s, [rates[i] for i in ranked])
+
+        # A flow that sends becomes more urgent faster, as its bytes left grow fewer.
         for i, urgency in urgencies.items():
-            if rankings[i].left_s and rates[i]:
-                urgencies[i] = replace(
-                    urgency, slope=urgency.slope * (1 + rankings[i].left_s * rates[i])
-                )
+            left_s = rankings[i].left_s
+            if left_s and rates[i]:
+                slope = urgency.slope * (1 + left_s * rates[i])
+                urgencies[i] = replace(urgency, slope=slope)
         change_s = next_overtaking_s(flows, order, urgencies)
-        if change_s is not None:
-            change_s = max(
-                change_s, min(map(self._grain_s, {flows[i].job for i in ranked}), default=0)
-            )
-        self._memories.expect(now_s, [flows[i] for i in ranked], begun, [rates[i] for i in ranked])
-        return Allocation(tuple(rates), None if change_s is None else now_s + change_s)
+        if change_s is None:
+            return Allocation(tuple(rates))
+        active_jobs = {flow.job for flow in ranked_flows}
+        grain_s = min(map(self._grain_s, active_jobs), default=0)
+        return Allocation(tuple(rates), now_s + max(change_s, grain_s))
 
     def _grain_s(self, job: str) -> Fraction:
         """Return the shortest time for which an order that counts the bytes left is valid."""
@@ -164,9 +179,9 @@ class Ordered:
 
     def _deadline(self, flow: ActiveFlow) -> Deadline:
         assert self._plan is not None
-        found = self._plan.ranking[flow.job, flow.flow]
-        assert isinstance(found, Deadline)
-        return found
+        ranking = self._plan.ranking[flow.job, flow.flow]
+        assert isinstance(ranking, Deadline)
+        return ranking
 
     def neighbourhood(self, flow: ActiveFlow) -> str:
         """Return the flow's job, whose flows share a reference time and a memory."""
@@ -175,10 +190,10 @@ class Ordered:
 
 def _facts(
     job: Job,
-    alone: IterationRecord[Fraction],
+    alone: AloneRecord,
     paths: Paths,
     due: Dues,
-    capacities: Mapping[Link, Fraction],
+    capacities: Capacities,
     place: int,
     has_copies: bool,
 ) -> JobFacts:
@@ -197,45 +212,50 @@ def _facts(
         for link in links_of(paths[flow.name]):
             bytes_on[link] += flow.size_bytes
     busy_s = [size_bytes / capacities[link] for link, size_bytes in bytes_on.items()]
+    tardiness_s = EffectiveTardiness(job, paths, capacities)
+    busiest_s = max(busy_s, default=Fraction(0))
+    occupied_s = sum(busy_s, Fraction(0))
+    latest_s = latest_alone_s(alone, due)
+    handicap = SEPARATION * place
     return JobFacts(
-        alone_s,
-        job.weight,
-        EffectiveTardiness(job, paths, capacities),
-        max(busy_s, default=Fraction(0)),
-        sum(busy_s, Fraction(0)),
-        latest_alone_s(alone, due),
-        SEPARATION * place,
-        has_copies,
+        alone_s, job.weight, tardiness_s, busiest_s, occupied_s, latest_s, handicap, has_copies
     )
 
 
 def _ranked(
-    job: Job, paths: Paths, due: Dues, levels: Levels, capacities: Mapping[Link, Fraction]
-) -> tuple[FlowPlan, ...]:
-    due_s = {
-        name: of.latest_s if levels.latest else of.offset_s + of.slack_s for name, of in due.items()
-    }
+    job: Job,
+    paths: Paths,
+    due: Dues,
+    levels: Levels,
+    capacities: Capacities,
+) -> FlowPlans:
+    due_s = {}
+    for name, flow_due in due.items():
+        if levels.latest:
+            due_s[name] = flow_due.latest_s
+        else:
+            due_s[name] = flow_due.offset_s + flow_due.slack_s
+    shifts = {}
     if levels.left:
         shifts = _left_shifts(job, paths, due_s, levels, capacities)
-    else:
-        shifts = {}
 
-    def ranking(flow: str) -> Ranking:
-        if flow not in due:
-            return Fixed(BEST_EFFORT_QUEUE)
-        of = due[flow]
-        return Deadline(
-            of.echelonflow,
-            of.offset_s,
+    rankings = {}
+    for name, flow_due in due.items():
+        offset_s = flow_due.offset_s
+        other_due_s = None
+        if due_s[name] != offset_s:
+            other_due_s = due_s[name]
+        rankings[name] = Deadline(
+            flow_due.echelonflow,
+            offset_s,
             levels.thresholds_s,
             levels.lowest,
             levels.highest,
             levels.relative,
-            None if due_s[flow] == of.offset_s else due_s[flow],
-            shifts.get(flow),
+            other_due_s,
+            shifts.get(name),
         )
-
-    return tuple(FlowPlan(job.name, flow, ranking(flow), path) for flow, path in paths.items())
+    return ranked_flows(job.name, paths, rankings)
 
 
 def _left_shifts(
@@ -243,35 +263,37 @@ def _left_shifts(
     paths: Paths,
     due_s: Mapping[str, Fraction],
     levels: Levels,
-    capacities: Mapping[Link, Fraction],
+    capacities: Capacities,
 ) -> dict[str, int]:
-    """Return, by flow, the shift that takes off about `levels.left` times the microseconds that the
-    bytes left take.
+    """Return, by flow, the shift for `levels.left` times the microseconds of the bytes left.
 
     With `levels.together`, those are the bytes of all flows of the job that are due at the same
     time. A flow that has few of them hardly delays the others, so its own do not count. A byte of
     Gloo's words, which announce gradients, would also stand for more time than switches can count.
     """
     busy_s: dict[tuple[Fraction, Link], float] = defaultdict(float)
+    ranked = [flow for flow in job.flows if flow.name in due_s]
     if levels.together:
-        for flow in job.flows:
+        for flow in ranked:
             for link in links_of(paths[flow.name]):
-                busy_s[due_s.get(flow.name, Fraction(-1)), link] += flow.size_bytes / float(
-                    capacities[link]
-                )
+                busy_s[due_s[flow.name], link] += flow.size_bytes / float(capacities[link])
+
     shifts = {}
-    for flow in job.flows:
+    for flow in ranked:
         links = links_of(paths[flow.name])
-        if not links or not flow.size_bytes or flow.name not in due_s:
+        if not links or not flow.size_bytes:
             continue
         if levels.together:
-            all_s, line_Bps = max(  # noqa: N806
-                (busy_s[due_s[flow.name], link], float(capacities[link])) for link in links
-            )
+            loads = []
+            for link in links:
+                load_s = busy_s[due_s[flow.name], link]
+                loads.append((load_s, float(capacities[link])))
+            all_s, line_Bps = max(loads)  # noqa: N806
             if flow.size_bytes < FEW * all_s * line_Bps:
                 continue
-            takes_s = all_s / flow.size_bytes
+            byte_s = all_s / flow.size_bytes
         else:
-            takes_s = 1 / float(min(capacities[link] for link in links))
-        shifts[flow.name] = -round(log2(levels.left * takes_s * 1_000_000))
+            byte_s = 1 / float(min(capacities[link] for link in links))
+        # Switches shift rather than multiply: by the power of two that is nearest.
+        shifts[flow.name] = -round(log2(levels.left * byte_s * 1_000_000))
     return shifts

@@ -1,8 +1,7 @@
-"""EchelonFlow scheduling: by deadline inside an EchelonFlow, by tardiness between them, chosen by
-simulation.
+"""EchelonFlow scheduling: by deadline inside, by tardiness between, chosen by simulation.
 
 Source: Pan et al., Efficient Flow Scheduling in Distributed Deep Learning Training with Echelon
-Formation, HotNets '22. Inside an EchelonFlow the order is EDF (earliest ideal finish time first),
+Formation, HotNets '22. Inside an EchelonFlow the order is EDF (earliest deadline first),
 work conserving, which on one link minimises its tardiness (Jackson 1955, Horn 1974). Between
 EchelonFlows there is a choice of orders (`echelon.planning.policies.orders`), of paths, and of
 other policies' orders (`candidates`). No choice is best for all mixes of jobs, and the controller
@@ -15,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import filterfalse, repeat
 from typing import Annotated, Any, Literal, Self
@@ -28,11 +26,23 @@ from echelon.model.fabric.routing import ChosenByFabric, NoRouteError, PathChoos
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
 from echelon.model.kept import Kept
-from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.planning.allocation import ActiveFlow, Allocation, Capacities, Link, Number
 from echelon.planning.paths import check_names, links_of
-from echelon.planning.plan import FlowPlan, Plan, PlanError, PortSchedule
-from echelon.planning.policies.base import Choice, Group, GroupPlan, Policy, carried_by, no_report
-from echelon.planning.policies.echelon.candidates import ALONE, AT_ONCE, CandidatePlan, candidates
+from echelon.planning.plan import FlowPlans, Plan, PlanError, PortSchedule
+from echelon.planning.policies.base import (
+    Choice,
+    Group,
+    GroupDecision,
+    Policy,
+    carried_by,
+    no_report,
+)
+from echelon.planning.policies.echelon.candidates import (
+    ALONE,
+    UNSEARCHED,
+    PlanCandidate,
+    candidates,
+)
 from echelon.planning.policies.echelon.search import (
     Doubt,
     NoSearch,
@@ -40,7 +50,7 @@ from echelon.planning.policies.echelon.search import (
     simulated_iterations,
 )
 from echelon.planning.policies.filling import ZERO, fill_evenly, residual_of
-from echelon.planning.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
+from echelon.planning.policies.levels import MIN_SHARE, strict
 
 _NEARLY = 0.999
 """The share that is done of searches whose result has still to be planned."""
@@ -49,9 +59,9 @@ _NEARLY = 0.999
 class Echelon:
     """A policy of EDF inside EchelonFlows, and the best order between them that a simulation finds.
 
-    `plan` takes no longer than without simulation: jobs that are new get `AT_ONCE`, over the paths
-    that they keep. `searches` says what to simulate, anywhere and for as long as it takes; once
-    `adopt` has the results, the next `plan` follows them. `best_plan` does all of that at once.
+    `plan` takes no longer than without simulation: jobs that are new get `UNSEARCHED`, over the
+    paths that they keep. `searches` says what to simulate, anywhere and for as long as it takes;
+    once `adopt` has the results, the next `plan` follows them. `best_plan` does all of that.
     """
 
     name = "echelon"
@@ -83,11 +93,8 @@ class Echelon:
 
         @model_validator(mode="after")
         def _named(self) -> Self:
-            if "plan" not in self.model_fields_set and self.model_fields_set & {
-                "order",
-                "paths",
-                "shifts",
-            }:
+            named = self.model_fields_set
+            if "plan" not in named and not named.isdisjoint(("order", "paths", "shifts")):
                 self.__dict__["plan"] = "rule"
             return self
 
@@ -97,25 +104,28 @@ class Echelon:
         else:
             chosen = parameters
         self._parameters = chosen
-        if chosen.order == "left":
-            rule = AT_ONCE.rule
-        else:
-            rule = chosen.order
-        self._at_once = CandidatePlan(rule, paths=chosen.paths, shifted=chosen.shifts == "cassini")
-        self._chosen = ChosenByFabric()
+        order: str = chosen.order
+        if order == "left":
+            order = UNSEARCHED.order
+        shifted = chosen.shifts == "cassini"
+        self._unsearched = PlanCandidate(
+            order,
+            paths=chosen.paths,
+            shifted=shifted,
+        )
+        """The candidate of groups of jobs for which there was no search."""
+        self._chooser = ChosenByFabric()
         self._links = Kept(_links)
-        self._found: dict[Group, GroupPlan[CandidatePlan]] = {}
+        self._decisions: _Decisions = {}
         """Of the groups of the last plan, and of some of the same jobs that were groups before."""
         self._groups: Sequence[Group] = ()
         """The groups of the last plan."""
-        self._planners: dict[
-            tuple[CandidatePlan, Group | None], tuple[Policy, PathChooser | None]
-        ] = {}
-        self._of_job: dict[str, Policy] = {}
+        self._policies: dict[_PolicyKey, tuple[Policy, PathChooser | None]] = {}
+        self._policy_by_job: dict[str, Policy] = {}
         self._places: dict[str, int] = {}
-        self._kept = _Given({})
+        self._kept = _FixedRoutes({})
         """The paths that connections keep."""
-        self._capacities: Mapping[Link, Fraction] = {}
+        self._capacities: Capacities = {}
         self.report: Callable[[float], None] = no_report
         """Called by `best_plan` with the share of its searches that is done."""
 
@@ -133,80 +143,91 @@ class Echelon:
 
     # -- plans -------------------------------------------------------------------------------------
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
         """Return a plan that ranks every flow.
 
         Raises `PlanError` if a worker cannot be reached or a job takes no time.
         """
         check_names(jobs)
         try:
-            kept = _Given((paths or self._chosen).route(fabric, jobs))
+            kept = _FixedRoutes((paths or self._chooser).route(fabric, jobs))
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
         places = self._numbered(jobs)
-        found = self._planned_by(jobs, fabric, kept.routes)
-        together: dict[tuple[CandidatePlan, Group | None], list[Job]] = {}
-        members_of: dict[str, list[Job]] = {}
-        for group, of in found.items():
-            members = together.setdefault(
-                (of.candidate, group if of.candidate.policy else None), []
-            )
-            members_of |= dict.fromkeys(group, members)
-        for job in jobs:
-            members_of[job.name].append(job)
-        planners = {
-            key: self._planners.get(key) or (key[0].planner(), key[0].chooser()) for key in together
-        }
-        made = _Merged()
-        of_job: dict[str, Policy] = {}
-        for key, members in together.items():
-            planner, chooser = planners[key]
-            made.add(key[0].plan(planner, members, fabric, chooser or kept, places), members)
-            of_job |= dict.fromkeys([job.name for job in members], planner)
-        self._capacities = fabric.capacity_Bps
-        gone = self._places.keys() - places.keys()
-        past = [
-            (group, of)
-            for group, of in self._found.items()
-            if group not in found and group.isdisjoint(gone)
-        ]
-        self._found, self._groups = {**dict(past[-_PAST:]), **found}, tuple(found)
-        self._planners = planners
-        self._of_job = of_job
+        decisions = self._decided(jobs, fabric, kept.routes)
+
+        policies = {}
+        policy_by_job: dict[str, Policy] = {}
+        merged = _MergedPlan()
+        for key, members in _by_policy(decisions, jobs).items():
+            candidate, _ = key
+            pair = self._policies.get(key)
+            if pair is None:
+                pair = candidate.new_policy(), candidate.chooser()
+            policy, chooser = policies[key] = pair
+            part = candidate.plan(policy, members, fabric, chooser or kept, places)
+            merged.add(part, members)
+            policy_by_job |= dict.fromkeys([job.name for job in members], policy)
+
+        # Nothing of the policy changes before all parts are planned: a plan may be impossible.
+        self._decisions = {**self._past(decisions, places), **decisions}
+        self._groups = tuple(decisions)
+        self._policies = policies
+        self._policy_by_job = policy_by_job
         self._places = places
         self._kept = kept
-        return made.plan(self.name, [job.name for job in jobs])
+        self._capacities = fabric.capacity_Bps
+        return merged.plan(self.name, [job.name for job in jobs])
+
+    def _past(self, decisions: Mapping[Group, object], places: Mapping[str, int]) -> _Decisions:
+        """Return the last decisions of groups that are none now, but whose jobs all run."""
+        ended = self._places.keys() - places.keys()
+        past = []
+        for group, decision in self._decisions.items():
+            if group not in decisions and group.isdisjoint(ended):
+                past.append((group, decision))
+        return dict(past[-_PAST:])
 
     def best_plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         """Return the plan after all searches. Raises as `plan`."""
         plan = self.plan(jobs, fabric)
-        given = self._parameters.phases == "given"
-        if given:
+        starts_s = {}
+        if self._parameters.phases == "given":
             starts_s = {job.name: float(job.start_s) for job in jobs}
-        else:
-            starts_s = {}
         searches = self.searches(jobs, fabric, starts_s=starts_s)
-        steps = {job.name: len(job.computes) + len(job.flows) for job in jobs}
-        # A step costs the more, the more flows there are beside it.
-        costs = {
-            search.group: sum(map(steps.__getitem__, search.group)) ** 2 for search in searches
-        }
-        whole = sum(costs.values())
+        if not searches:
+            return plan
+
+        by_name = {job.name: job for job in jobs}
+        costs = {}
+        for search in searches:
+            # A step costs the more, the more flows there are beside it.
+            costs[search.group] = _steps([by_name[name] for name in search.group]) ** 2
+        total = sum(costs.values())
         done = 0
         # The longest first, because its pace tells most about the rest.
-        for search in sorted(searches, key=lambda search: -costs[search.group]):
+        searches.sort(key=lambda search: -costs[search.group])
+        for search in searches:
+            cost = costs[search.group]
             if isinstance(search, PlanSearch):
-                search.report = partial(
-                    self._report_part, done / whole, costs[search.group] / whole
-                )
+                search.report = partial(self._report_part, done / total, cost / total)
             self.adopt(search.group, search.run())
-            done += costs[search.group]
-        if searches:
-            plan = self.plan(jobs, fabric)
-            self.report(1)
+            done += cost
+        plan = self.plan(jobs, fabric)
+        self.report(1)
         return plan
 
-    def _report_part(self, before: float, part: float, share: float) -> None:
+    def _report_part(
+        self,
+        before: float,
+        part: float,
+        share: float,
+    ) -> None:
         self.report(min(before + part * share, _NEARLY))
 
     # -- the choice --------------------------------------------------------------------------------
@@ -215,201 +236,212 @@ class Echelon:
         self,
         jobs: Sequence[Job],
         fabric: Fabric,
-        again: Iterable[str] = (),
+        renewed: Iterable[str] = (),
         starts_s: Mapping[str, float] | None = None,
     ) -> list[PlanSearch | NoSearch]:
-        """Return the searches that the last plan lacks, one for each group of jobs that share
-        links.
+        """Return the searches that the last plan lacks, one for each group that shares links.
 
-        `again` names jobs whose groups are searched anew. `starts_s` says when jobs will begin an
-        iteration, by name, if that is known.
+        `renewed` names jobs whose groups are searched for again. `starts_s` says when jobs will
+        begin an iteration, by name, if that is known.
         """
         if self._parameters.plan != "auto":
             return []
-        anew = set(again)
+        repeated = set(renewed)
         out: list[PlanSearch | NoSearch] = []
-        for group, found in self.choices.items():
-            if len(group) < 2 or (found.choice is not None and not group & anew):
+        for group, decision in self.choices.items():
+            is_searched = decision.choice is not None and group.isdisjoint(repeated)
+            if len(group) < 2 or is_searched:
                 continue
-            members = [job for job in jobs if job.name in group] if len(group) < len(jobs) else jobs
-            # That of a job which shared no links was not chosen.
-            in_force = self._at_once if found.candidate == ALONE else found.candidate
-            steps = sum(len(job.computes) + len(job.flows) for job in members)
+            members = jobs
+            if len(group) < len(jobs):
+                members = [job for job in jobs if job.name in group]
+            steps = _steps(members)
             if steps > MOST_STEPS:
                 problem = (
                     f"jobs with {steps:,} steps are too large for a search, which takes at most"
-                    f" {MOST_STEPS:,}"
+                    f" {MOST_STEPS:,} (fewer micro-batches make fewer steps)"
                 )
-                out.append(
-                    NoSearch(
-                        group, found.candidate, f"{problem} (fewer micro-batches make fewer steps)"
-                    )
-                )
-                continue
-            several = any(
-                len(fabric.shortest_paths.switches(*ends)) > 1
-                for job in members
-                for ends in connections(job)
-            )
-            out.append(
-                PlanSearch(
-                    members,
-                    fabric,
-                    candidates(several),
-                    self._doubt,
-                    in_force,
-                    loyal=found.choice is not None or in_force != self._at_once,
-                    limit=self._parameters.limit,
-                    starts_s=starts_s or {},
-                    paths=_Given(self._kept.route(fabric, members)),
-                    places={job.name: self._places[job.name] for job in members},
-                )
-            )
+                out.append(NoSearch(group, decision.candidate, problem))
+            else:
+                out.append(self._search(members, fabric, decision, starts_s))
         return out
 
-    @property
-    def _doubt(self) -> Doubt:
-        chosen = self._parameters
-        return Doubt(chosen.draws, chosen.uncertainty)
+    def _search(
+        self,
+        members: Sequence[Job],
+        fabric: Fabric,
+        decision: _Decision,
+        starts_s: Mapping[str, float] | None,
+    ) -> PlanSearch:
+        """Return the search for these jobs, which are a group."""
+        in_force = decision.candidate
+        if in_force == ALONE:
+            # The candidate of a job that shared no links was not chosen.
+            in_force = self._unsearched
+        parameters = self._parameters
+        paths = _FixedRoutes(self._kept.route(fabric, members))
+        return PlanSearch(
+            members,
+            fabric,
+            candidates(_have_choice(members, fabric)),
+            Doubt(parameters.draws, parameters.uncertainty),
+            in_force,
+            loyal=decision.choice is not None or in_force != self._unsearched,
+            limit=parameters.limit,
+            starts_s=starts_s,
+            paths=paths,
+            places={job.name: self._places[job.name] for job in members},
+        )
 
-    def adopt(self, group: Group, choice: Choice[CandidatePlan]) -> bool:
+    def adopt(self, group: Group, choice: Choice[PlanCandidate]) -> bool:
         """Take the result of a search.
 
-        Return whether the next plan differs; a group that has gone changes nothing.
+        Return whether the next plan differs; nothing changes if the group is none any more.
         """
         if group not in self._groups:
             return False
-        before = self._found[group]
-        self._found[group] = GroupPlan(choice.best.candidate, choice, before.candidate)
-        return before.candidate != choice.best.candidate
+        before = self._decisions[group].candidate
+        best = choice.best.candidate
+        self._decisions[group] = GroupDecision(best, choice, before)
+        return before != best
 
-    def reject(self, group: Group) -> Choice[CandidatePlan] | None:
-        """Go back to the plan of a group before `adopt`, because switches cannot carry the chosen
-        one.
+    def reject(self, group: Group) -> Choice[PlanCandidate] | None:
+        """Go back to the plan of a group before `adopt`: switches cannot carry the chosen one.
 
         Return the choice of the next best of those that were simulated, if there is one.
         """
-        found = self._found[group]
-        self._found[group] = GroupPlan(found.before or self._at_once, found.choice)
-        tried = found.choice.tried if found.choice else ()
-        left = tuple(one for one in tried if one.candidate != found.candidate)
+        rejected = self._decisions[group]
+        before = rejected.before or self._unsearched
+        self._decisions[group] = GroupDecision(before, rejected.choice)
+        if rejected.choice is None:
+            return None
+        tried = rejected.choice.tried
+        left = [prediction for prediction in tried if prediction.candidate != rejected.candidate]
         if left and left[0].slowdowns:
-            return Choice(left[0], left)
+            return Choice(left[0], tuple(left))
         return None
 
     @property
-    def choices(self) -> Mapping[Group, GroupPlan[CandidatePlan]]:
+    def choices(self) -> Mapping[Group, _Decision]:
         """The plan of each group of jobs, and why."""
-        return {group: self._found[group] for group in self._groups}
+        return {group: self._decisions[group] for group in self._groups}
 
     def to_document(self) -> dict[str, Any]:
-        """Return the chosen plans, what their planners carry, and the numbers that tell copies
-        apart.
-        """
-        carried = [(key, carried_by(planner)) for key, (planner, _) in self._planners.items()]
-        return {
-            "places": dict(self._places),
-            "chosen": [
-                {"jobs": sorted(group), **found.candidate.to_document()}
-                for group, found in self.choices.items()
-                if found.candidate != self._at_once
-            ],
-            "carried": [
-                {
-                    "jobs": None if group is None else sorted(group),
-                    **plan.to_document(),
-                    "by": of.to_document(),
-                }
-                for (plan, group), of in carried
-                if of is not None
-            ],
-        }
+        """Return the chosen candidates, what their policies carry, and what tells copies apart."""
+        chosen = []
+        for group, decision in self.choices.items():
+            if decision.candidate != self._unsearched:
+                chosen.append({"jobs": sorted(group), **decision.candidate.to_document()})
+        kept = []
+        for (candidate, owner), (policy, _) in self._policies.items():
+            carried = carried_by(policy)
+            if carried is not None:
+                names = None
+                if owner is not None:
+                    names = sorted(owner)
+                document = candidate.to_document()
+                kept.append({"jobs": names, **document, "by": carried.to_document()})
+        return {"places": dict(self._places), "chosen": chosen, "carried": kept}
 
     def take(self, document: Mapping[str, Any]) -> None:
         """Continue with these plans. Raises `ValueError`."""
-        places = {str(job): int(place) for job, place in document["places"].items()}
-        found = {
-            frozenset(map(str, chosen["jobs"])): GroupPlan(CandidatePlan.of_document(chosen))
-            for chosen in document["chosen"]
-        }
-        self._places, self._found, self._groups = places, found, tuple(found)
-        for one in document.get("carried", ()):
-            plan = CandidatePlan.of_document(one)
-            group = one["jobs"] and frozenset(map(str, one["jobs"]))
-            planner = plan.planner()
-            if (carried := carried_by(planner)) is not None:
-                carried.take(one["by"])
-            self._planners[plan, group] = planner, plan.chooser()
+        places = {}
+        for job, place in document["places"].items():
+            places[str(job)] = int(place)
+        decisions = {}
+        for chosen in document["chosen"]:
+            group = frozenset(map(str, chosen["jobs"]))
+            decisions[group] = GroupDecision(PlanCandidate.of_document(chosen))
+        self._places = places
+        self._decisions = decisions
+        self._groups = tuple(decisions)
+        for entry in document.get("carried", ()):
+            candidate = PlanCandidate.of_document(entry)
+            names = entry["jobs"]
+            owner = names and frozenset(map(str, names))
+            policy = candidate.new_policy()
+            carried = carried_by(policy)
+            if carried is not None:
+                carried.take(entry["by"])
+            self._policies[candidate, owner] = policy, candidate.chooser()
 
     def _numbered(self, jobs: Sequence[Job]) -> dict[str, int]:
         """Return a number for each job: its own, or the smallest that no other has."""
         names = {job.name: None for job in jobs}
         places = dict(self._places)
-        for gone in places.keys() - names:
-            del places[gone]
-        if new := [*filterfalse(places.__contains__, names)]:
+        for ended in places.keys() - names:
+            del places[ended]
+        new = [*filterfalse(places.__contains__, names)]
+        if new:
             free = sorted({*range(len(names))}.difference(places.values()))
             places |= zip(new, free, strict=False)
         return places
 
-    def _planned_by(
-        self, jobs: Sequence[Job], fabric: Fabric, routes: Mapping[str, Routes]
-    ) -> dict[Group, GroupPlan[CandidatePlan]]:
-        """Return the groups of jobs, each with its plan: a new group goes on with that of most of
-        its jobs.
+    def _decided(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        routes: Mapping[str, Routes],
+    ) -> _Decisions:
+        """Return the groups of jobs with their decisions.
+
+        A new group goes on with the decision of most of its jobs.
         """
         names = [job.name for job in jobs]
-        links = self._links.update(
-            dict(zip(names, zip(jobs, repeat(fabric), map(routes.__getitem__, names)), strict=True))
-        )
-        out: dict[Group, GroupPlan[CandidatePlan]] = {}
-        of: dict[str, Group] = {}
+        rows = zip(jobs, repeat(fabric), map(routes.__getitem__, names))
+        links = self._links.update(dict(zip(names, rows, strict=True)))
+        out = {}
+        former: dict[str, Group] = {}
         for group in _connected(links):
-            known = self._found.get(group)
-            if known is None:
-                if not of:
-                    for former in self._groups:
-                        of |= dict.fromkeys(former, former)
-                [(closest, _)] = Counter(map(of.get, filter(of.__contains__, group))).most_common(
-                    1
-                ) or [(None, 0)]
-                known = GroupPlan(
-                    self._at_once if closest is None else self._found[closest].candidate
-                )
+            decision = self._decisions.get(group)
+            if decision is None:
+                if not former:
+                    for past in self._groups:
+                        former |= dict.fromkeys(past, past)
+                decision = self._inherited(group, former)
             if len(group) == 1 and self._parameters.plan == "auto":
-                known = GroupPlan(ALONE)
-            out[group] = known
+                decision = GroupDecision(ALONE)
+            out[group] = decision
         return out
+
+    def _inherited(self, group: Group, former: Mapping[str, Group]) -> _Decision:
+        """Return the decision of a new group, of whose jobs `former` has the last groups."""
+        counts = Counter(former[name] for name in group if name in former)
+        if not counts:
+            return GroupDecision(self._unsearched)
+        [(closest, _)] = counts.most_common(1)
+        return GroupDecision(self._decisions[closest].candidate)
 
     # -- ideal rates -------------------------------------------------------------------------------
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return the rates of the ideal order, without levels, until the order changes on some
-        link.
+        """Return the rates of the ideal order, without levels, until it changes on some link.
 
         Groups of jobs share no links, so each has the rates that its own plan ideally gives. Best
         effort shares what is left.
         """
         parts: dict[int, tuple[Any, list[int]]] = {}
-        others: list[int] = []
+        best_effort = []
         for index, flow in enumerate(flows):
-            planner: Any = self._of_job.get(flow.job)
-            if planner is None:
-                others.append(index)
+            policy: Any = self._policy_by_job.get(flow.job)
+            if policy is None:
+                best_effort.append(index)
             else:
-                parts.setdefault(id(planner), (planner, []))[1].append(index)
+                _, indices = parts.setdefault(id(policy), (policy, []))
+                indices.append(index)
+
         rates: list[Number] = [ZERO] * len(flows)
         residual = residual_of(self._capacities, flows)
-        until_s: list[Number] = []
-        for planner, indices in parts.values():
-            part = planner.allocate(now_s, [flows[index] for index in indices])
+        until_s = []
+        for policy, indices in parts.values():
+            part = policy.allocate(now_s, [flows[index] for index in indices])
             for index, rate_Bps in zip(indices, part.rates_Bps, strict=True):  # noqa: N806
                 rates[index] = rate_Bps
                 for link in flows[index].links:
                     residual[link] -= rate_Bps
             if part.valid_until_s is not None:
                 until_s.append(part.valid_until_s)
-        fill_evenly(flows, others, residual, rates)
+        fill_evenly(flows, best_effort, residual, rates)
         return Allocation(tuple(rates), min(until_s, default=None))
 
     def neighbourhood(self, flow: ActiveFlow) -> str:
@@ -417,22 +449,47 @@ class Echelon:
         return flow.job
 
 
+_Decision = GroupDecision[PlanCandidate]
+_Decisions = dict[Group, _Decision]
+_PolicyKey = tuple[PlanCandidate, Group | None]
+"""A candidate, and the group for which its policy plans.
+
+Orders of ours plan all groups of a candidate at once (None); another policy has an instance for each
+group, because its plan may depend on jobs with which the others share no links.
+"""
+
+
+def _by_policy(decisions: _Decisions, jobs: Sequence[Job]) -> dict[_PolicyKey, list[Job]]:
+    """Return the jobs that each policy plans, in their order."""
+    members: dict[_PolicyKey, list[Job]] = {}
+    by_name: dict[str, list[Job]] = {}
+    for group, decision in decisions.items():
+        owner = None
+        if decision.candidate.policy:
+            owner = group
+        shared = members.setdefault((decision.candidate, owner), [])
+        by_name |= dict.fromkeys(group, shared)
+    for job in jobs:
+        by_name[job.name].append(job)
+    return members
+
+
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _FixedRoutes:
     """A chooser of paths that are chosen."""
 
     routes: Mapping[str, Routes]
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
         names = [job.name for job in jobs]
-        return dict(zip(names, map(self.routes.__getitem__, names), strict=True))
+        return {name: self.routes[name] for name in names}
 
 
 @dataclass(slots=True)
-class _Merged:
+class _MergedPlan:
     """The plans of groups of jobs that share no links, as one."""
 
-    flows: dict[str, tuple[FlowPlan, ...]] = field(default_factory=dict)
+    flows: dict[str, FlowPlans] = field(default_factory=dict)
     schedules: dict[Link, PortSchedule] = field(default_factory=dict)
     shifts_s: dict[str, Any] = field(default_factory=dict)
     unranked: set[str] = field(default_factory=set)
@@ -440,25 +497,25 @@ class _Merged:
     def add(self, part: Plan, jobs: Sequence[Job]) -> None:
         self.flows |= part.by_job
         self.shifts_s |= part.shifts_s
-        if part.default_schedule != _STRICT:
-            links = {link for flow in part.flows for link in links_of(flow.path)}
-            self.schedules |= {
-                link: part.schedules.get(link, part.default_schedule) for link in links
-            }
-        else:
+        if part.default_schedule == _STRICT:
             self.schedules |= part.schedules
+        else:
+            for flow in part.flows:
+                for link in links_of(flow.path):
+                    self.schedules[link] = part.schedules.get(link, part.default_schedule)
         if not part.hosts_rank:
-            self.unranked |= {host for job in jobs for host in job.workers}
+            for job in jobs:
+                self.unranked.update(job.workers)
 
     def plan(self, name: str, jobs: Sequence[str]) -> Plan:
+        flows = {job: self.flows[job] for job in jobs if job in self.flows}
         return Plan.of_jobs(
             name,
-            {job: self.flows[job] for job in filter(self.flows.__contains__, jobs)},
+            flows,
             default_schedule=_STRICT,
             schedules=self.schedules,
             hosts_rank=True,
             unranked_hosts=frozenset(self.unranked),
-            best_effort_queue=BEST_EFFORT_QUEUE,
             shifts_s=self.shifts_s,
         )
 
@@ -472,35 +529,56 @@ _PAST = 32
 """Groups that other jobs have joined, or tried to, of which the plan is remembered."""
 
 
-def _links(job: Job, fabric: Fabric, routes: Routes) -> frozenset[Link]:
+def _have_choice(jobs: Iterable[Job], fabric: Fabric) -> bool:
+    """Return whether some connection of these jobs has several shortest paths."""
+    for job in jobs:
+        for ends in connections(job):
+            if len(fabric.shortest_paths.switches(*ends)) > 1:
+                return True
+    return False
+
+
+def _steps(jobs: Iterable[Job]) -> int:
+    return sum(len(job.computes) + len(job.flows) for job in jobs)
+
+
+def _links(
+    job: Job,
+    fabric: Fabric,
+    routes: Routes,
+) -> frozenset[Link]:
     """Return the links that some shortest path of the job has, or one of its paths."""
-    links = _links_between(frozenset(flow.ends for flow in job.flows), fabric.shortest_paths)
-    others = {link for path in routes.values() for link in links_of(path)} - links
-    return links | others if others else links
+    pairs = frozenset(flow.ends for flow in job.flows)
+    links = _links_between(pairs, fabric.shortest_paths)
+    detours: set[Link] = set()
+    for path in routes.values():
+        detours.update(links_of(path))
+    if detours <= links:
+        return links
+    return links | detours
 
 
 @lru_cache(maxsize=4096)
 def _links_between(pairs: frozenset[Ends], shortest: ShortestPaths) -> frozenset[Link]:
     # Jobs of the same hosts get the same object, which is found and compared faster than an equal
     # one.
-    return frozenset(
-        link
-        for ends in pairs
-        for inner in shortest.switches(*ends)
-        for link in links_of((ends[0], *inner, ends[-1]))
-    )
+    links: set[Link] = set()
+    for ends in pairs:
+        for inner in shortest.switches(*ends):
+            links.update(links_of((ends[0], *inner, ends[-1])))
+    return frozenset(links)
 
 
 def _connected(links: Mapping[str, frozenset[Link]]) -> list[Group]:
-    """Return the groups of jobs that share links, directly or through others, in order of their
-    first jobs.
+    """Return the groups of jobs that share links, directly or not, by their first jobs.
 
     Jobs of the same links count as one, because there are far fewer sets of links than jobs.
     """
     alike: dict[frozenset[Link], list[str]] = {}
-    for name, of_job in links.items():
+    for name, job_links in links.items():
         # A job without links is alone: nobody else has a link of this name.
-        alike.setdefault(of_job or frozenset({("", name)}), []).append(name)
+        key = job_links or frozenset({("", name)})
+        alike.setdefault(key, []).append(name)
     groups: dict[int, list[str]] = {}
     for number, names in zip(_first_of(tuple(alike)), alike.values(), strict=True):
         groups.setdefault(number, []).extend(names)
@@ -509,9 +587,7 @@ def _connected(links: Mapping[str, frozenset[Link]]) -> list[Group]:
 
 @lru_cache(maxsize=4)
 def _first_of(sets: tuple[frozenset[Link], ...]) -> tuple[int, ...]:
-    """Return, for each set, the number of the first one that it shares links with, directly or
-    through others.
-    """
+    """Return the number of the first set with which each one shares links, directly or not."""
     first: list[int] = []
     """An earlier set of the same group, by set; its own number: there is none."""
 
@@ -521,10 +597,10 @@ def _first_of(sets: tuple[frozenset[Link], ...]) -> tuple[int, ...]:
         return number
 
     user: dict[Link, int] = {}
-    for number, of_set in enumerate(sets):
+    for number, links in enumerate(sets):
         first.append(number)
-        for link in of_set:
-            mine = root(number)
-            other = root(user.setdefault(link, number))
-            first[max(mine, other)] = min(mine, other)
+        for link in links:
+            a = root(number)
+            b = root(user.setdefault(link, number))
+            first[max(a, b)] = min(a, b)
     return tuple(map(root, range(len(first))))

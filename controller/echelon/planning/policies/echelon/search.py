@@ -1,6 +1,4 @@
-"""The choice of a plan by simulation: every candidate, with its levels, in several draws of what is
-not known.
-"""
+"""The choice of a plan by simulation, in several draws of what is not known."""
 
 from __future__ import annotations
 
@@ -10,21 +8,20 @@ from fractions import Fraction
 from math import fsum, inf
 from operator import mul
 from random import Random
-from typing import Literal
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
-from echelon.model.jobs.graph import Job
+from echelon.model.jobs.graph import ComputeUnit, Flow, Job
 from echelon.planning.execution import duration_s
 from echelon.planning.fluid.alone_runs import AloneRuns
 from echelon.planning.fluid.native import NativeNetwork, NativeRun, available
 from echelon.planning.fluid.network import FluidError
 from echelon.planning.fluid.plan_execution import Windows
-from echelon.planning.fluid.simulator import simulate
-from echelon.planning.fluid.slowdown import mean_time_s
+from echelon.planning.fluid.simulator import Until, simulate
+from echelon.planning.fluid.slowdown import mean_time_s, spans_s
 from echelon.planning.plan import Plan, PlanError
 from echelon.planning.policies.base import Choice, Group, Prediction, no_report
-from echelon.planning.policies.echelon.candidates import ALONE, FAIR, CandidatePlan
+from echelon.planning.policies.echelon.candidates import ALONE, FAIR, PlanCandidate
 
 WORST = 0.2
 """The weight of the worst job's slowdown in the score of a plan, beside the mean."""
@@ -74,23 +71,20 @@ class Unknowns:
 
 @dataclass(frozen=True)
 class NoSearch:
-    """The search for a plan of jobs that are too large to be simulated: the one in force stays, and
-    it is said why.
-    """
+    """No search, because the jobs are too large: the plan in force stays, with the reason."""
 
     group: Group
-    in_force: CandidatePlan
+    in_force: PlanCandidate
     problem: str
 
-    def run(self) -> Choice[CandidatePlan]:
+    def run(self) -> Choice[PlanCandidate]:
         """Return the plan in force, with the problem."""
-        held = Prediction(self.in_force, {}, inf, 0, self.problem)
-        return Choice(held, (held,))
+        prediction = Prediction(self.in_force, {}, inf, 0, self.problem)
+        return Choice(prediction, (prediction,))
 
 
 class PlanSearch:
-    """A search for the best plan of jobs that share links. It depends on nothing else, and changes
-    nothing.
+    """A search for the best plan of jobs that share links; it changes nothing else.
 
     Args:
         jobs: the jobs of the group.
@@ -111,9 +105,9 @@ class PlanSearch:
         self,
         jobs: Sequence[Job],
         fabric: Fabric,
-        candidates: Sequence[CandidatePlan],
+        candidates: Sequence[PlanCandidate],
         doubt: Doubt,
-        in_force: CandidatePlan,
+        in_force: PlanCandidate,
         *,
         loyal: bool = False,
         limit: float = inf,
@@ -134,157 +128,202 @@ class PlanSearch:
         self._places = places or {}
         self.report = no_report
 
-    def run(self) -> Choice[CandidatePlan]:
-        """Return the best plan; the one in force, with a problem, if the jobs are too large to be
-        simulated.
+    def run(self) -> Choice[PlanCandidate]:
+        """Return the best plan, or that in force and why the jobs are too large to be simulated.
 
         Raises `PlanError` if no candidate can be planned and simulated.
         """
         alone = AloneRuns().update(self._jobs, self._fabric)
-        exactly_s = [float(duration_s(alone[job.name])) for job in self._jobs]
+        exact_s = [float(duration_s(alone[job.name])) for job in self._jobs]
         plans, problems = self._plans()
         if not plans:
-            raise PlanError(
-                f"no plan can be made: {next(iter(problems.values()), 'there are no candidates')}"
-            )
+            problem = next(iter(problems.values()), "there are no candidates")
+            raise PlanError(f"no plan can be made: {problem}")
         runs = _Runs(self._jobs, self._fabric)
-        draws: Sequence[Unknowns] = draws_of(self._jobs, exactly_s, self._doubt, self._starts_s)
+        draws: Sequence[Unknowns] = draws_of(self._jobs, exact_s, self._doubt, self._starts_s)
         try:
-            simulated(runs, next(iter(plans.values())), draws[0], exactly_s, _LEAST_ITERATIONS)
+            first = next(iter(plans.values()))
+            simulated(runs, first, draws[0], exact_s, _LEAST_ITERATIONS)
         except TooMuchWorkError as error:
             return NoSearch(self.group, self._in_force, str(error)).run()
         except FluidError:
-            pass  # the candidate has this problem again
-        iterations, draws, candidates = _affordable(
-            runs.work // _LEAST_ITERATIONS, draws, list(plans)
-        )
-        alone_s = [
-            exactly_s,
-            *zip(*(self._alone_s(job, draws[1:]) for job in self._jobs), strict=True),
-        ]
+            pass  # the candidate meets this problem in its own turn
+
+        work = runs.work // _LEAST_ITERATIONS
+        iterations, draws, affordable = _affordable(work, draws, list(plans))
+        alone_s = self._alone_s(exact_s, draws)
         self._weights = [draw.weight for draw in draws]
-        found: dict[CandidatePlan, list[list[float]]] = {}
-        remaining = list(candidates)
-        simulations = _simulations(len(candidates), len(draws) - 1)
-        simulated_so_far = 0
+        self._simulations = _simulations(len(affordable), len(draws) - 1)
+        trials = _Trials(runs, plans, problems, iterations)
         self.report(0)
+        slowdowns = self._compare(trials, affordable, draws, alone_s)
+        return self._chosen(slowdowns, problems)
+
+    def _compare(
+        self,
+        trials: _Trials,
+        candidates: Sequence[PlanCandidate],
+        draws: Sequence[Unknowns],
+        alone_s: Sequence[Sequence[float]],
+    ) -> _Slowdowns:
+        """Return the slowdowns under candidates, in the draws for which `MOST_WORK` suffices.
+
+        All candidates go through the first draw, and only promising ones through the others.
+        """
+        slowdowns = trials.slowdowns
+        remaining = candidates
         for number, draw in enumerate(draws):
             if number == 1:
-                remaining = self._promising(found)
+                remaining = self._promising(slowdowns)
             for candidate in remaining:
-                if runs.work_so_far > MOST_WORK and len(found) > 1:
-                    # Only what all have been through is compared.
-                    whole = {one: of[: max(1, number)] for one, of in found.items()}
-                    return self._chosen(whole, problems)
-                try:
-                    slowdowns = simulated(runs, plans[candidate], draw, alone_s[number], iterations)
-                except FluidError as error:
-                    problems[candidate] = str(error)
-                    found.pop(candidate, None)
-                else:
-                    found.setdefault(candidate, []).append(slowdowns)
-                simulated_so_far += 1
-                self.report(min(simulated_so_far / simulations, 1))
-            remaining = [candidate for candidate in remaining if candidate in found]
-        if not found:
-            raise PlanError(f"no plan can be simulated: {next(iter(problems.values()))}")
-        return self._chosen(found, problems)
+                if trials.runs.work_so_far > MOST_WORK and len(slowdowns) > 1:
+                    return _common(slowdowns, number)
+                trials.simulate(candidate, draw, alone_s[number])
+                self.report(min(trials.done / self._simulations, 1))
+            remaining = [candidate for candidate in remaining if candidate in slowdowns]
 
-    def _alone_s(self, job: Job, draws: Sequence[Unknowns]) -> list[float]:
-        """Return the time of an iteration of a job that has the network to itself, in each draw."""
-        runs = _Runs([job], self._fabric)
-        at = self._jobs.index(job)
-        plan = ALONE.planner().plan([job], self._fabric)
-        out = []
-        for draw in draws:
-            [[(_, finish_s)]] = runs.ends_s(
-                plan, [0.0], draw.compute_scale[at : at + 1], draw.size_scale[at : at + 1]
-            )
-            assert finish_s is not None
-            out.append(finish_s)
-        return out
+        if not slowdowns:
+            problem = next(iter(trials.problems.values()))
+            raise PlanError(f"no plan can be simulated: {problem}")
+        return slowdowns
 
-    def _plans(self) -> tuple[dict[CandidatePlan, Plan], dict[CandidatePlan, str]]:
-        plans: dict[CandidatePlan, Plan] = {}
-        problems: dict[CandidatePlan, str] = {}
+    def _alone_s(
+        self, exact_s: Sequence[float], draws: Sequence[Unknowns]
+    ) -> list[Sequence[float]]:
+        """Return the times of an iteration of each job that has the network to itself, by draw."""
+        times_s: list[list[float]] = [[] for _ in draws[1:]]
+        for place, job in enumerate(self._jobs):
+            runs = _Runs([job], self._fabric)
+            plan = ALONE.new_policy().plan([job], self._fabric)
+            for draw, drawn_s in zip(draws[1:], times_s, strict=True):
+                compute_scale = (draw.compute_scale[place],)
+                size_scale = (draw.size_scale[place],)
+                by_itself = Unknowns(1, (0.0,), compute_scale, size_scale)
+                [ends_s] = runs.ends_s(plan, by_itself)
+                [(_, finish_s)] = ends_s
+                assert finish_s is not None
+                drawn_s.append(finish_s)
+        return [exact_s, *times_s]
+
+    def _plans(self) -> tuple[dict[PlanCandidate, Plan], dict[PlanCandidate, str]]:
+        plans = {}
+        problems = {}
         for candidate in self._candidates:
             try:
+                policy = candidate.new_policy()
                 paths = candidate.chooser() or self._paths
-                plans[candidate] = candidate.plan(
-                    candidate.planner(), self._jobs, self._fabric, paths, self._places
-                )
+                plan = candidate.plan(policy, self._jobs, self._fabric, paths, self._places)
             except PlanError as error:
                 problems[candidate] = str(error)
+            else:
+                plans[candidate] = plan
         return plans, problems
 
-    def _promising(
-        self, found: Mapping[CandidatePlan, Sequence[Sequence[float]]]
-    ) -> list[CandidatePlan]:
-        """Return the candidates that are worth further draws, the plan in force and fair sharing
-        among them.
-        """
-        order = sorted(found, key=lambda candidate: self._score(found[candidate]))
+    def _promising(self, slowdowns: _Slowdowns) -> list[PlanCandidate]:
+        """Return the candidates worth further draws, with the one in force and fair sharing."""
+        order = sorted(slowdowns, key=lambda candidate: self._score(slowdowns[candidate]))
         kept = order[: _kept(len(order))]
-        return [*kept, *(one for one in (self._in_force, FAIR) if one in found and one not in kept)]
+        for candidate in (self._in_force, FAIR):
+            if candidate in slowdowns and candidate not in kept:
+                kept.append(candidate)
+        return kept
 
     def _chosen(
-        self,
-        found: Mapping[CandidatePlan, Sequence[Sequence[float]]],
-        problems: Mapping[CandidatePlan, str],
-    ) -> Choice[CandidatePlan]:
-        most = max(map(len, found.values()))
-        predictions = [self._prediction(candidate, of) for candidate, of in found.items()]
-        predictions.sort(key=lambda one: (-one.draws, one.score))
-        allowed = [one for one in predictions if one.draws == most and self._is_allowed(one, found)]
-        best = allowed[0] if allowed else predictions[0]
-        if FAIR in found:
-            # Of plans that are about as good, the one that slows no job down compared with fair
-            # sharing.
-            fair = self._prediction(FAIR, found[FAIR]).slowdowns
-            close = [one for one in allowed if one.score <= best.score * (1 + _CLOSE)]
-            best = min(
-                close, key=lambda one: max(0.0, self._behind(one, fair) - _CLOSE), default=best
-            )
-        held = next((one for one in allowed if one.candidate == self._in_force), None)
-        if self._loyal and held is not None and best.score > held.score * (1 - GAIN):
-            best = held
-        failed = [
-            Prediction(candidate, {}, inf, 0, problem) for candidate, problem in problems.items()
-        ]
+        self, slowdowns: _Slowdowns, problems: Mapping[PlanCandidate, str]
+    ) -> Choice[PlanCandidate]:
+        predictions = []
+        for candidate, by_draw in slowdowns.items():
+            predictions.append(self._prediction(candidate, by_draw))
+        predictions.sort(key=lambda prediction: (-prediction.draws, prediction.score))
+        fair = _prediction_of(FAIR, predictions)
+        best = self._best(predictions, fair)
+        failed = []
+        for candidate, problem in problems.items():
+            failed.append(Prediction(candidate, {}, inf, 0, problem))
         return Choice(best, (*predictions, *failed))
 
-    def _is_allowed(
-        self,
-        one: Prediction[CandidatePlan],
-        found: Mapping[CandidatePlan, Sequence[Sequence[float]]],
-    ) -> bool:
-        if FAIR not in found:
-            return True
-        return self._behind(one, self._prediction(FAIR, found[FAIR]).slowdowns) <= self._limit
+    def _best(self, predictions: Sequence[_Predicted], fair: _Predicted | None) -> _Predicted:
+        """Return the best of sorted predictions; `fair` is that of fair sharing."""
 
-    @staticmethod
-    def _behind(one: Prediction[CandidatePlan], fair: Mapping[str, float]) -> float:
-        """Return the largest part by which a job is slower than under fair sharing."""
-        return max(slowdown / fair[job] - 1 for job, slowdown in one.slowdowns.items())
+        def loss(prediction: _Predicted) -> float:
+            if fair is None:
+                return 0.0
+            return _loss(prediction.slowdowns, fair.slowdowns)
+
+        def excess(prediction: _Predicted) -> float:
+            return max(0.0, loss(prediction) - _CLOSE)
+
+        most_draws = predictions[0].draws
+        allowed = []
+        for prediction in predictions:
+            if prediction.draws == most_draws and loss(prediction) <= self._limit:
+                allowed.append(prediction)
+        if not allowed:
+            return predictions[0]
+
+        best = allowed[0]
+        if fair is not None:
+            # Of plans that are about as good, the one that slows no job down compared with fair
+            # sharing.
+            limit = best.score * (1 + _CLOSE)
+            close = [prediction for prediction in allowed if prediction.score <= limit]
+            best = min(close, key=excess)
+        in_force = _prediction_of(self._in_force, allowed)
+        if in_force is None or not self._loyal:
+            return best
+        if best.score > in_force.score * (1 - GAIN):
+            return in_force
+        return best
 
     def _prediction(
-        self, candidate: CandidatePlan, of: Sequence[Sequence[float]]
-    ) -> Prediction[CandidatePlan]:
-        by_job = {
-            job.name: self._over_draws([draw[at] for draw in of])
-            for at, job in enumerate(self._jobs)
-        }
-        return Prediction(candidate, by_job, self._score(of), len(of))
+        self, candidate: PlanCandidate, by_draw: Sequence[Sequence[float]]
+    ) -> _Predicted:
+        by_job = {}
+        for place, job in enumerate(self._jobs):
+            in_draws = [slowdowns[place] for slowdowns in by_draw]
+            by_job[job.name] = self._over_draws(in_draws)
+        return Prediction(candidate, by_job, self._score(by_draw), len(by_draw))
 
-    def _score(self, draws: Sequence[Sequence[float]]) -> float:
+    def _score(self, by_draw: Sequence[Sequence[float]]) -> float:
+        """Return the mean over draws of: the mean slowdown by weight, and `WORST` of the worst."""
         weights = [float(job.weight) for job in self._jobs]
-        means = (sum(map(mul, weights, slowdowns)) / sum(weights) for slowdowns in draws)
-        return self._over_draws(
-            [mean + WORST * max(slowdowns) for mean, slowdowns in zip(means, draws, strict=True)]
-        )
+        scores = []
+        for slowdowns in by_draw:
+            mean = sum(map(mul, weights, slowdowns)) / sum(weights)
+            scores.append(mean + WORST * max(slowdowns))
+        return self._over_draws(scores)
 
     def _over_draws(self, values: Sequence[float]) -> float:
-        return fsum(map(mul, self._weights, values)) / fsum(self._weights[: len(values)])
+        weights = self._weights[: len(values)]
+        return fsum(map(mul, weights, values)) / fsum(weights)
+
+
+_Slowdowns = Mapping[PlanCandidate, Sequence[Sequence[float]]]
+"""The slowdowns of jobs, by candidate and draw."""
+_Predicted = Prediction[PlanCandidate]
+
+
+def _prediction_of(
+    candidate: PlanCandidate, predictions: Sequence[_Predicted]
+) -> _Predicted | None:
+    for prediction in predictions:
+        if prediction.candidate == candidate:
+            return prediction
+    return None
+
+
+def _common(slowdowns: _Slowdowns, draws: int) -> _Slowdowns:
+    """Return the slowdowns of the draws that all candidates have been through, or the first."""
+    common = {}
+    for candidate, by_draw in slowdowns.items():
+        common[candidate] = by_draw[: max(1, draws)]
+    return common
+
+
+def _loss(slowdowns: Mapping[str, float], fair: Mapping[str, float]) -> float:
+    """Return the largest part by which a job is slower than under fair sharing."""
+    losses = [slowdown / fair[job] - 1 for job, slowdown in slowdowns.items()]
+    return max(losses)
 
 
 def _kept(count: int) -> int:
@@ -303,53 +342,67 @@ def simulated_iterations(candidates: int, further_draws: int) -> int:
 
 
 def _affordable(
-    work: int, draws: Sequence[Unknowns], candidates: Sequence[CandidatePlan]
-) -> tuple[int, Sequence[Unknowns], Sequence[CandidatePlan]]:
-    """Return the length of simulations in iterations, draws and candidates for which `MOST_WORK`
-    suffices.
+    work: int,
+    draws: Sequence[Unknowns],
+    candidates: Sequence[PlanCandidate],
+) -> tuple[int, Sequence[Unknowns], Sequence[PlanCandidate]]:
+    """Return the iterations, draws and candidates for which `MOST_WORK` suffices.
 
     `work` is that of one iteration. The first candidate, which is in force, and fair sharing stay
     in any case.
     """
     kept = _kept(len(candidates)) + 2
-    together = max(1, work) * (len(candidates) + kept * (len(draws) - 1))
-    iterations = max(_LEAST_ITERATIONS, min(ITERATIONS, MOST_WORK // together))
-    runs = MOST_WORK // (max(1, work) * iterations)
-    draws = draws[: 1 + min(len(draws) - 1, max(0, runs - len(candidates)) // kept)]
-    order = sorted(candidates, key=lambda one: (one != candidates[0], one != FAIR))
-    return iterations, draws, order[: max(2, runs)]
+    work = max(1, work)
+    simulations = _simulations(len(candidates), len(draws) - 1)
+    iterations = MOST_WORK // (work * simulations)
+    iterations = max(_LEAST_ITERATIONS, min(ITERATIONS, iterations))
+
+    runs = MOST_WORK // (work * iterations)
+    further_draws = max(0, runs - len(candidates)) // kept
+    further_draws = min(len(draws) - 1, further_draws)
+    order = sorted(candidates, key=lambda candidate: candidate != FAIR)
+    order = list(dict.fromkeys((candidates[0], *order)))
+    return iterations, draws[: 1 + further_draws], order[: max(2, runs)]
 
 
 def draws_of(
-    jobs: Sequence[Job], alone_s: Sequence[float], doubt: Doubt, starts_s: Mapping[str, float]
+    jobs: Sequence[Job],
+    alone_s: Sequence[float],
+    doubt: Doubt,
+    starts_s: Mapping[str, float],
 ) -> list[Unknowns]:
     """Return the draws for these jobs: the same for the same `doubt`.
 
     `starts_s` has the phases that are known.
     """
-    found = []
+    count = len(jobs)
+    exact = (1.0,) * count
+    draws = []
     for number in range(doubt.draws + 1):
         random = Random(f"{doubt.seed} {number}")
-        scales = [
-            tuple(1 + doubt.error * (2 * random.random() - 1) for _ in jobs)
-            for _ in ("computing", "sizes")
-        ]
-        phases_s = tuple(random.random() * period_s for period_s in alone_s)
-        if not number:
-            phases_s = tuple(
-                starts_s.get(job.name, at) for job, at in zip(jobs, phases_s, strict=True)
-            )
-            found.append(
-                Unknowns(
-                    max(1, doubt.draws) if starts_s else 1,
-                    phases_s,
-                    (1.0,) * len(jobs),
-                    (1.0,) * len(jobs),
-                )
-            )
-        else:
-            found.append(Unknowns(1, phases_s, scales[0], scales[1]))
-    return found
+        compute_scale = _scales(random, doubt.error, count)
+        size_scale = _scales(random, doubt.error, count)
+        phases_s = [random.random() * period_s for period_s in alone_s]
+        weight = 1
+        if number == 0:
+            for place, job in enumerate(jobs):
+                phases_s[place] = starts_s.get(job.name, phases_s[place])
+            if starts_s:
+                weight = max(1, doubt.draws)
+            compute_scale = size_scale = exact
+        draws.append(Unknowns(weight, tuple(phases_s), compute_scale, size_scale))
+    return draws
+
+
+def _scales(
+    random: Random,
+    error: float,
+    count: int,
+) -> tuple[float, ...]:
+    scales = []
+    for _ in range(count):
+        scales.append(1 + error * (2 * random.random() - 1))
+    return tuple(scales)
 
 
 class TooMuchWorkError(FluidError):
@@ -366,60 +419,57 @@ class _Runs:
         self.work_so_far = 0
         """The work of all runs."""
         self._fabric = fabric
-        self._network = NativeNetwork(jobs, fabric, Windows()) if available() else None
+        self._network = None
+        if available():
+            self._network = NativeNetwork(jobs, fabric, Windows())
 
     def ends_s(
         self,
         plan: Plan,
-        starts_s: Sequence[float],
-        compute_scale: Sequence[float],
-        size_scale: Sequence[float],
+        draw: Unknowns,
         end_s: float | None = None,
     ) -> list[list[tuple[float, float | None]]]:
         """Return start and finish of each iteration, by job, until a time; None: of the first one.
 
-        `starts_s` is without the shifts of the plan. Raises `FluidError` for a plan that stalls,
+        The starts of `draw` are without the shifts of the plan. Raises `FluidError` for a plan that stalls,
         and `TooMuchWorkError`.
         """
         iterations = 1 if end_s is None else None
-        if self._network is not None:
-            shifted_s = [
-                at + float(plan.shifts_s.get(job.name, 0))
-                for job, at in zip(self.jobs, starts_s, strict=True)
-            ]
-            run = NativeRun(
-                self._network,
-                plan,
-                shifted_s,
-                iterations=iterations,
-                compute_scale=compute_scale,
-                size_scale=size_scale,
-                keeps_spans=False,
+        if self._network is None:
+            scales = draw.starts_s, draw.compute_scale, draw.size_scale
+            jobs = list(map(_scaled, self.jobs, *scales))
+            until: Until = "all-done" if end_s is None else Fraction(end_s)
+            source = _FixedPlan(plan)
+            windows = Windows()
+            result = simulate(
+                jobs,
+                self._fabric,
+                source,
+                iterations,
+                until=until,
+                windows=windows,
             )
             self.work = 0
-            for _ in run.run(end_s):
-                self._spend(run.work - self.work)
-            return [run.ends_s(at) for at in range(len(self.jobs))]
-        jobs = [
-            _scaled(*each)
-            for each in zip(self.jobs, starts_s, compute_scale, size_scale, strict=True)
-        ]
-        if end_s is None:
-            until: Literal["all-done"] | Fraction = "all-done"
-        else:
-            until = Fraction(end_s)
-        found = simulate(
-            jobs, self._fabric, _Made(plan), iterations, until=until, windows=Windows()
+            self._spend(result.work)
+            return [spans_s(result.jobs[job.name]) for job in jobs]
+
+        shifted_s = []
+        for job, start_s in zip(self.jobs, draw.starts_s, strict=True):
+            shift_s = plan.shifts_s.get(job.name, 0)
+            shifted_s.append(start_s + float(shift_s))
+        run = NativeRun(
+            self._network,
+            plan,
+            shifted_s,
+            iterations=iterations,
+            compute_scale=draw.compute_scale,
+            size_scale=draw.size_scale,
+            keeps_spans=False,
         )
         self.work = 0
-        self._spend(found.work)
-        return [
-            [
-                (float(of.start), None if of.finish is None else float(of.finish))
-                for of in found.jobs[job.name].iterations
-            ]
-            for job in jobs
-        ]
+        for _ in run.run(end_s):
+            self._spend(run.work - self.work)
+        return [run.ends_s(number) for number in range(len(self.jobs))]
 
     def _spend(self, work: int) -> None:
         self.work += work
@@ -431,36 +481,91 @@ class _Runs:
             )
 
 
-def _scaled(job: Job, start_s: float, compute_scale: float, size_scale: float) -> Job:
-    computing = Fraction(compute_scale)
-    sizes = Fraction(size_scale)
+def _scaled(
+    job: Job,
+    start_s: float,
+    compute_scale: float,
+    size_scale: float,
+) -> Job:
+    """Return a job that starts then, and computes and sends so many times as much."""
+
+    def scaled_unit(unit: ComputeUnit) -> ComputeUnit:
+        return replace(unit, duration_s=unit.duration_s * Fraction(compute_scale))
+
+    def scaled_flow(flow: Flow) -> Flow:
+        size_bytes = max(1, round(flow.size_bytes * Fraction(size_scale)))
+        return replace(flow, size_bytes=size_bytes)
+
+    computes = tuple(map(scaled_unit, job.computes))
+    flows = tuple(map(scaled_flow, job.flows))
     return replace(
         job,
         start_s=Fraction(start_s),
-        computes=tuple(replace(one, duration_s=one.duration_s * computing) for one in job.computes),
-        flows=tuple(
-            replace(one, size_bytes=max(1, round(one.size_bytes * sizes))) for one in job.flows
-        ),
+        computes=computes,
+        flows=flows,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """A policy whose plan is made."""
+class _FixedPlan:
+    """A source of one plan, which is made already."""
 
-    made: Plan
+    result: Plan
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
-        return self.made
+        return self.result
 
 
 def simulated(
-    runs: _Runs, plan: Plan, draw: Unknowns, alone_s: Sequence[float], iterations: int = ITERATIONS
+    runs: _Runs,
+    plan: Plan,
+    draw: Unknowns,
+    alone_s: Sequence[float],
+    iterations: int,
 ) -> list[float]:
     """Return the slowdown of each job in one draw, in so many iterations of the slowest one alone.
 
     Raises `FluidError` for a plan that stalls, and `TooMuchWorkError`.
     """
     end_s = iterations * max(alone_s)
-    ends_s = runs.ends_s(plan, draw.starts_s, draw.compute_scale, draw.size_scale, end_s)
-    return [mean_time_s(of, end_s) / period_s for of, period_s in zip(ends_s, alone_s, strict=True)]
+    ends_s = runs.ends_s(plan, draw, end_s)
+    slowdowns = []
+    for spans, period_s in zip(ends_s, alone_s, strict=True):
+        slowdowns.append(mean_time_s(spans, end_s) / period_s)
+    return slowdowns
+
+
+class _Trials:
+    """The simulations of plans in one draw after another."""
+
+    def __init__(
+        self,
+        runs: _Runs,
+        plans: Mapping[PlanCandidate, Plan],
+        problems: dict[PlanCandidate, str],
+        iterations: int,
+    ) -> None:
+        self.runs = runs
+        self.problems = problems
+        """The reasons why candidates have no plan, or cannot be simulated."""
+        self.slowdowns: dict[PlanCandidate, list[list[float]]] = {}
+        """The slowdowns of the jobs under each candidate, by draw."""
+        self.done = 0
+        self._plans = plans
+        self._iterations = iterations
+
+    def simulate(
+        self,
+        candidate: PlanCandidate,
+        draw: Unknowns,
+        alone_s: Sequence[float],
+    ) -> None:
+        plan = self._plans[candidate]
+        try:
+            drawn = simulated(self.runs, plan, draw, alone_s, self._iterations)
+        except FluidError as error:
+            self.problems[candidate] = str(error)
+            self.slowdowns.pop(candidate, None)
+        else:
+            self.slowdowns.setdefault(candidate, []).append(drawn)
+        self.done += 1

@@ -1,6 +1,4 @@
-"""BMv2's `simple_switch_grpc`: tables by P4Runtime, queues in HTB trees on the interfaces behind
-its egress ports.
-"""
+"""BMv2's `simple_switch_grpc`: tables by P4Runtime, queues in HTB trees behind its ports."""
 
 from __future__ import annotations
 
@@ -44,7 +42,8 @@ class Bmv2Launcher(ExecutableLauncher):
     )
 
     def find(self) -> str:
-        if problem := _missing():
+        problem = _missing()
+        if problem is not None:
             raise RunError(f"target bmv2: {problem}")
         return super().find()
 
@@ -59,8 +58,9 @@ class Bmv2Launcher(ExecutableLauncher):
         mtu = max(map(mtu_bytes, place.interfaces.values()))
         frame_bytes = mtu + HEADER_BYTES
         depth = _depth_packets(place, frame_bytes)
+        interfaces = {str(port): interface for port, interface in place.interfaces.items()}
         return {
-            "interfaces": {str(port): interface for port, interface in place.interfaces.items()},
+            "interfaces": interfaces,
             "thrift": f"127.0.0.1:{ports.other}",
             "mtu": mtu,
             "depth": depth,
@@ -68,7 +68,8 @@ class Bmv2Launcher(ExecutableLauncher):
         }
 
     def completion(self, entry: Mapping[str, object]) -> Callable[[int], None]:
-        return partial(enlarge, buffer_bytes=int(str(entry["send_buffer"])))
+        buffer_bytes = int(str(entry["send_buffer"]))
+        return partial(enlarge, buffer_bytes=buffer_bytes)
 
     def serves_at(self, ports: Ports) -> Sequence[int]:
         return (ports.grpc, ports.other)
@@ -83,9 +84,8 @@ def _missing() -> str | None:
 
 def _depth_packets(place: Place, frame_bytes: int) -> int:
     """Return how many packets each queue is to hold. Raise `RunError`."""
-    depth = max(
-        1, (_QUEUE_BYTES if place.queue_bytes is None else place.queue_bytes) // frame_bytes
-    )
+    queue_bytes = _QUEUE_BYTES if place.queue_bytes is None else place.queue_bytes
+    depth = max(1, queue_bytes // frame_bytes)
     if depth > DEEPEST:
         raise RunError(
             f"switch {place.name}: queues of {place.queue_bytes} bytes are {depth} packets of"
@@ -109,14 +109,14 @@ class Bmv2(Target[Bmv2Options]):
         from echelon.switches.targets.bmv2.htb import Port
         from echelon.switches.targets.bmv2.queues import Bmv2Queues, ShapedPort
 
-        if options.thrift is not None and (problem := _missing()):
+        problem = _missing()
+        if options.thrift is not None and problem is not None:
             raise DocumentError(f"switch {site.switch}", "thrift", problem)
-        ports = [
-            ShapedPort(
-                number, options.interface(number), Port(rate_bps, options.mtu, options.depth)
-            )
-            for number, rate_bps in sorted(site.port_rates_bps.items())
-        ]
+        ports = []
+        for number, rate_bps in sorted(site.port_rates_bps.items()):
+            port = Port(rate_bps, options.mtu, options.depth)
+            interface = options.interface(number)
+            ports.append(ShapedPort(number, interface, port))
         return Bmv2Queues(
             site.switch, ports, options.namespace, options.thrift, options.send_buffer
         )

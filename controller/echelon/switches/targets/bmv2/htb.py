@@ -118,27 +118,26 @@ def tree_of(settings: Sequence[QueueSetting], port: Port) -> HtbTree:
     leaves = []
     for queue in range(QUEUES):
         setting = by_queue[queue]
-        if setting.max_rate_bps is None:
-            maximum = port.rate_bps
-        else:
+        maximum = port.rate_bps
+        if setting.max_rate_bps is not None:
             maximum = min(setting.max_rate_bps, port.rate_bps)
-        leaves.append(
-            Leaf(
-                rate_bps=max(least, whole_bytes(setting.min_rate_bps)),
-                ceil_bps=max(least, whole_bytes(maximum)),
-                prio=LEVELS - 1 - setting.level,
-                quantum_bytes=quanta[queue],
-                limit_packets=port.depth_packets,
-            )
+        leaf = Leaf(
+            rate_bps=max(least, whole_bytes(setting.min_rate_bps)),
+            ceil_bps=max(least, whole_bytes(maximum)),
+            prio=LEVELS - 1 - setting.level,
+            quantum_bytes=quanta[queue],
+            limit_packets=port.depth_packets,
         )
+        leaves.append(leaf)
     return HtbTree(most, tuple(leaves))
 
 
 def _quanta(settings: Sequence[QueueSetting], frame_bytes: int) -> dict[int, int]:
-    """Return the quanta in bytes, by queue: in proportion to a level's weights, from one frame to
-    `MOST_FRAMES`.
+    """Return the quanta in bytes, by queue.
+
+    They are in proportion to a level's weights, from one frame to `MOST_FRAMES`.
     """
-    out: dict[int, int] = {}
+    quanta: dict[int, int] = {}
     for level in {setting.level for setting in settings}:
         weights = {setting.queue: setting.weight for setting in settings if setting.level == level}
         lightest = min(weights.values())
@@ -147,30 +146,32 @@ def _quanta(settings: Sequence[QueueSetting], frame_bytes: int) -> dict[int, int
             # Round to weights that the tree can be read back as.
             lightest = MAX_WEIGHT // MOST_FRAMES
             scale = MOST_FRAMES * lightest / heaviest
-            weights = {
-                queue: max(lightest, round(weight * scale)) for queue, weight in weights.items()
-            }
-        out |= {queue: round(frame_bytes * weight / lightest) for queue, weight in weights.items()}
-    return out
+            for queue, weight in weights.items():
+                weights[queue] = max(lightest, round(weight * scale))
+        for queue, weight in weights.items():
+            quanta[queue] = round(frame_bytes * weight / lightest)
+    return quanta
 
 
 def _check(
-    by_queue: Mapping[int, QueueSetting], settings: Sequence[QueueSetting], port: Port
+    by_queue: Mapping[int, QueueSetting],
+    settings: Sequence[QueueSetting],
+    port: Port,
 ) -> None:
-    if sorted(by_queue) != list(range(QUEUES)) or len(settings) != QUEUES:
-        given = ", ".join(str(setting.queue) for setting in settings) or "none"
-        raise ValueError(f"each of queues 0 to {QUEUES - 1} needs one setting; given: {given}")
-    if port.rate_bps < QUEUES * _least_rate(port):
-        raise ValueError(
-            f"a port of {port.rate_bps} bit/s is too slow: {QUEUES * _least_rate(port)} bit/s at"
-            " least"
-        )
+    is_complete = sorted(by_queue) == list(range(QUEUES))
+    if not is_complete or len(settings) != QUEUES:
+        queues = ", ".join(str(setting.queue) for setting in settings) or "none"
+        raise ValueError(f"each of queues 0 to {QUEUES - 1} needs one setting; given: {queues}")
+    slowest = QUEUES * _least_rate(port)
+    if port.rate_bps < slowest:
+        raise ValueError(f"a port of {port.rate_bps} bit/s is too slow: {slowest} bit/s at least")
     for queue, setting in by_queue.items():
         if not 0 <= setting.level < LEVELS:
             raise ValueError(f"queue {queue}: level {setting.level} is not in 0..{LEVELS - 1}")
         if not 1 <= setting.weight <= MAX_WEIGHT:
             raise ValueError(f"queue {queue}: weight {setting.weight} is not in 1..{MAX_WEIGHT}")
-        if setting.max_rate_bps is not None and setting.max_rate_bps < max(setting.min_rate_bps, 1):
+        least = max(setting.min_rate_bps, 1)
+        if setting.max_rate_bps is not None and setting.max_rate_bps < least:
             raise ValueError(
                 f"queue {queue}: maximum rate {setting.max_rate_bps} bit/s is below the minimum, "
                 f"{setting.min_rate_bps} bit/s"
@@ -182,7 +183,11 @@ def _check(
         )
 
 
-def settings_of(tree: HtbTree, number: int, port: Port) -> tuple[QueueSetting, ...] | None:
+def settings_of(
+    tree: HtbTree,
+    number: int,
+    port: Port,
+) -> tuple[QueueSetting, ...] | None:
     """Return the settings of port `number` that `tree` carries; None: no settings make this tree.
 
     Where several settings make the same tree, return those with the smallest weights and the fewest
@@ -190,9 +195,10 @@ def settings_of(tree: HtbTree, number: int, port: Port) -> tuple[QueueSetting, .
     """
     least = _least_rate(port)
     most = whole_bytes(port.rate_bps)
-    weights = _weights([(leaf.prio, leaf.quantum_bytes) for leaf in tree.leaves], port.frame_bytes)
-    settings = tuple(
-        QueueSetting(
+    weights = _weights(tree.leaves, port.frame_bytes)
+    settings = []
+    for queue, leaf in enumerate(tree.leaves):
+        setting = QueueSetting(
             number,
             queue,
             level=LEVELS - 1 - leaf.prio,
@@ -200,40 +206,51 @@ def settings_of(tree: HtbTree, number: int, port: Port) -> tuple[QueueSetting, .
             min_rate_bps=0 if leaf.rate_bps == least else leaf.rate_bps,
             max_rate_bps=None if leaf.ceil_bps == most else leaf.ceil_bps,
         )
-        for queue, leaf in enumerate(tree.leaves)
-    )
+        settings.append(setting)
     try:
-        return settings if tree_of(settings, port) == tree else None
+        is_carried = tree_of(settings, port) == tree
     except ValueError:
         return None
+    return tuple(settings) if is_carried else None
 
 
-def _weights(quanta: Sequence[tuple[int, int]], frame_bytes: int) -> list[int]:
-    """Return the smallest weights, by queue, for these (prio, quantum) pairs.
+def _weights(leaves: Sequence[Leaf], frame_bytes: int) -> list[int]:
+    """Return the smallest weights, by queue, that make the quanta of these leaves.
 
     The lightest queue of a level has a quantum of one frame.
     """
-    out = [1] * len(quanta)
-    for prio in {prio for prio, _ in quanta}:
-        members = [queue for queue, (other, _) in enumerate(quanta) if other == prio]
-        for unit in range(1, MAX_WEIGHT + 1):
-            weights = {queue: round(unit * quanta[queue][1] / frame_bytes) for queue in members}
-            if all(
-                round(frame_bytes * weights[queue] / unit) == quanta[queue][1] for queue in members
-            ):
-                out = [weights.get(queue, weight) for queue, weight in enumerate(out)]
-                break
-    return out
+    weights = [1] * len(leaves)
+    for prio in {leaf.prio for leaf in leaves}:
+        quanta = {}
+        for queue, leaf in enumerate(leaves):
+            if leaf.prio == prio:
+                quanta[queue] = leaf.quantum_bytes
+        for queue, weight in _weights_of_level(quanta, frame_bytes).items():
+            weights[queue] = weight
+    return weights
 
 
-def bmv2(depth_packets: int = 11, mtu_bytes: int = 1500, program: str = "ranking") -> Capabilities:
+def _weights_of_level(quanta: Mapping[int, int], frame_bytes: int) -> dict[int, int]:
+    """Return the smallest weights that make these quanta, if any do."""
+    for unit in range(1, MAX_WEIGHT + 1):
+        weights = {queue: round(unit * quantum / frame_bytes) for queue, quantum in quanta.items()}
+        carried = {queue: round(frame_bytes * weight / unit) for queue, weight in weights.items()}
+        if carried == quanta:
+            return weights
+    return {}
+
+
+def bmv2(
+    depth_packets: int = 11,
+    mtu_bytes: int = 1500,
+    program: str = "ranking",
+) -> Capabilities:
     """Return the capabilities of `simple_switch_grpc` running that v1model program.
 
     Each queue of a tree holds `depth_packets`; `mtu_bytes` is the MTU of the interfaces.
     """
     frame_bytes = Port(0, mtu_bytes).frame_bytes
     # Half of one of the tree's queues, in full frames, or as much as softswitch.
-    marks = VirtualQueueMarks(
-        backlog_bytes=max(1, min(depth_packets // 2, MARK_PACKETS)) * frame_bytes
-    )
+    mark_frames = max(1, min(depth_packets // 2, MARK_PACKETS))
+    marks = VirtualQueueMarks(mark_frames * frame_bytes)
     return v1model_capabilities("bmv2", marks, OuterQueues(depth_packets, frame_bytes), program)

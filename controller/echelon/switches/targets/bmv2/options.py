@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from echelon.model.documents import problem
-from echelon.model.quantities import shown
+from echelon.model.quantities import excerpt
 from echelon.switches.targets.options import V1modelOptions
 
 HEADER_BYTES = 14
@@ -26,7 +26,11 @@ DEEPEST = 10_000
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|/[A-Za-z0-9_./-]+")
 _ADDRESS = re.compile(r"(?P<host>[^\s:]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+_PORT_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
+_LAST_PORT = 511
+"""The largest number in BMv2's nine bits of a port."""
 _PORT = "{port}"
+"""What stands for the number of a port in a pattern of interface names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +43,22 @@ class ServerAddress:
     @classmethod
     def parse(cls, value: object) -> ServerAddress:
         """Read ``host:port``. Raise `PydanticCustomError`."""
-        if isinstance(value, str):
-            found = _ADDRESS.fullmatch(value)
-        else:
-            found = None
-        if found is None or not 0 < int(found["port"]) < 1 << 16:
+        match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+        if match is None or not 0 < int(match["port"]) < 1 << 16:
             raise problem(
-                f"{shown(value)} is not an address (write it as in 127.0.0.1:9090)",
+                f"{excerpt(value)} is not an address (write it as in 127.0.0.1:9090)",
                 code="not-an-address",
             )
-        return cls(found["host"].strip("[]"), int(found["port"]))
+        return cls(match["host"].strip("[]"), int(match["port"]))
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
 
-def _namespace(value: str) -> str:
-    if not _NAMESPACE.fullmatch(value):
+def _namespace(value: str | None) -> str | None:
+    if value is not None and not _NAMESPACE.fullmatch(value):
         raise problem(
-            f"{shown(value)} is not a network namespace (give its name, or a path such as"
+            f"{excerpt(value)} is not a network namespace (give its name, or a path such as"
             " /proc/1234/ns/net)"
         )
     return value
@@ -68,33 +69,30 @@ def _interfaces(value: object) -> str | dict[int, str]:
         name = value.replace(_PORT, "1")
         if value.count(_PORT) != 1 or not _INTERFACE.fullmatch(name):
             raise problem(
-                f"{shown(value)} is not a pattern of interface names (write it as in s1-eth{_PORT})"
+                f"{excerpt(value)} is not a pattern of interface names (write it as in s1-eth{_PORT})"
             )
         return value
     if not isinstance(value, dict):
         raise problem(
-            f"{shown(value)} is neither a pattern nor a mapping (write it as in s1-eth{_PORT})",
+            f"{excerpt(value)} is neither a pattern nor a mapping (write it as in s1-eth{_PORT})",
             code="not-a-mapping",
         )
     names: dict[int, str] = {}
     for port, name in value.items():
-        if (
-            not isinstance(port, str)
-            or not re.fullmatch(r"[1-9][0-9]{0,2}", port)
-            or int(port) > 511
-        ):
+        is_number = isinstance(port, str) and _PORT_NUMBER.fullmatch(port)
+        if not is_number or int(port) > _LAST_PORT:
             raise problem(
-                f"{shown(port)} is not a port number (give 1 to 511, in quotes)", str(port)
+                f"{excerpt(port)} is not a port number (give 1 to 511, in quotes)", str(port)
             )
         if not isinstance(name, str) or not _INTERFACE.fullmatch(name):
             raise problem(
-                f"{shown(name)} is not the name of an interface (write it as in s1-eth1)",
+                f"{excerpt(name)} is not the name of an interface (write it as in s1-eth1)",
                 port,
                 code="not-a-name",
             )
         if name in names.values():
             raise problem(
-                f"interface {shown(name)} has a port already (give each port its own)",
+                f"interface {excerpt(name)} has a port already (give each port its own)",
                 port,
                 code="duplicate",
             )
@@ -103,8 +101,9 @@ def _interfaces(value: object) -> str | dict[int, str]:
 
 
 class Bmv2Options(V1modelOptions):
-    """The options of a `simple_switch_grpc` whose egress ports are shaped by HTB trees on the
-    interfaces behind it.
+    """The options of a `simple_switch_grpc` whose egress ports are shaped by HTB trees.
+
+    The trees are on the interfaces behind it.
     """
 
     interfaces: Annotated[
@@ -120,7 +119,7 @@ class Bmv2Options(V1modelOptions):
     ]
     namespace: Annotated[
         str | None,
-        AfterValidator(lambda value: value if value is None else _namespace(value)),
+        AfterValidator(_namespace),
         Field(
             description=(
                 "the network namespace of the interfaces: a name or a path; default: the"
@@ -140,7 +139,12 @@ class Bmv2Options(V1modelOptions):
     ] = None
     depth: Annotated[
         int,
-        Field(strict=True, ge=1, le=DEEPEST, description="packets that each queue of a port holds"),
+        Field(
+            strict=True,
+            ge=1,
+            le=DEEPEST,
+            description="packets that each queue of a port holds",
+        ),
     ] = 11
     send_buffer: Annotated[
         int | None,
@@ -151,7 +155,13 @@ class Bmv2Options(V1modelOptions):
         ),
     ] = None
     mtu: Annotated[
-        int, Field(strict=True, ge=68, le=65_521, description="the MTU of the interfaces in bytes")
+        int,
+        Field(
+            strict=True,
+            ge=68,
+            le=65_521,
+            description="the MTU of the interfaces in bytes",
+        ),
     ] = 1500
 
     @field_validator("interfaces")
@@ -159,8 +169,10 @@ class Bmv2Options(V1modelOptions):
     def _names_every_port(
         cls, value: str | dict[int, str], info: ValidationInfo
     ) -> str | dict[int, str]:
+        if isinstance(value, str):
+            return value
         ports = (info.context or {}).get("ports", ())
-        missing = sorted(port for port in ports if isinstance(value, dict) and port not in value)
+        missing = sorted(port for port in ports if port not in value)
         if missing:
             raise problem(
                 f"no interface for port {missing[0]} of the fabric (add '{missing[0]}': ...)",

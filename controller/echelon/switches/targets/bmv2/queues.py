@@ -1,14 +1,13 @@
-"""The queues of a BMv2: HTB trees on the interfaces behind its egress ports, which limit what BMv2
-itself does not.
-"""
+"""The queues of a BMv2: HTB trees on the interfaces behind its egress ports."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from echelon.switches.lowering.intent import QueueSetting
@@ -38,12 +37,12 @@ class ShapedPort:
 
 
 class Bmv2Queues:
-    """The `QueueDriver` of a BMv2. It needs CAP_NET_ADMIN, and CAP_SYS_ADMIN for a namespace other
-    than its own.
+    """The `QueueDriver` of a BMv2.
 
-    `thrift` is the address of the switch's Thrift server; without it the switch's own queues are
-    left alone. `send_buffer` is the size of the buffers of the switch's sockets; without it, they
-    have the machine's default.
+    It needs CAP_NET_ADMIN, and CAP_SYS_ADMIN for a namespace other than its own. `thrift` is the
+    address of the switch's Thrift server; without it the switch's own queues are left alone.
+    `send_buffer` is the size of the buffers of the switch's sockets; without it, they have the
+    machine's default.
     """
 
     def __init__(
@@ -62,8 +61,10 @@ class Bmv2Queues:
         self._thrift = thrift
         self._send_buffer = send_buffer
         self._asked: dict[int, tuple[QueueSetting, ...]] = {}
-        """The settings from which the tree of each port was made, by queue. The tree alone does not
-        tell them exactly."""
+        """The settings from which the tree of each port was made, by queue.
+
+        The tree alone does not tell them exactly.
+        """
 
     async def open(self, gnmi: GNMIClient | None) -> None:
         with self._errors():
@@ -73,55 +74,57 @@ class Bmv2Queues:
                 await asyncio.to_thread(open_queues, self._thrift)
 
     async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
-        held = await self._each(self._read_port, [(port,) for port in self._ports.values()])
-        return {(setting.port, setting.queue): setting for settings in held for setting in settings}
+        calls = [partial(self._read_port, port) for port in self._ports.values()]
+        held = {}
+        for settings in await self._call_all(calls):
+            for setting in settings:
+                held[setting.port, setting.queue] = setting
+        return held
 
     async def write(self, settings: Sequence[QueueSetting]) -> None:
         by_port: dict[int, dict[int, QueueSetting]] = {}
         for setting in settings:
-            by_port.setdefault(setting.port, {})[setting.queue] = setting
-        for number in by_port:
+            by_queue = by_port.setdefault(setting.port, {})
+            by_queue[setting.queue] = setting
+        calls = []
+        for number, changed in by_port.items():
             if number not in self._ports:
                 raise SouthboundError(
                     f"switch {self._switch}: port {number} has no interface; add it to `interfaces`"
                 )
-        await self._each(
-            self._write_port,
-            [(self._ports[number], changed) for number, changed in by_port.items()],
-        )
+            call = partial(self._write_port, self._ports[number], changed)
+            calls.append(call)
+        await self._call_all(calls)
 
-    async def _each(
-        self, work: Callable[..., T], arguments: Sequence[tuple[object, ...]]
-    ) -> list[T]:
-        """Call `work`, which blocks, for each port.
+    async def _call_all(self, calls: Iterable[Callable[[], T]]) -> list[T]:
+        """Make calls that block, each of one port.
 
         All ports are tried before the first error is raised.
         """
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(given: tuple[object, ...]) -> T:
+        async def in_thread(call: Callable[[], T]) -> T:
             async with slots:
-                return await asyncio.to_thread(work, *given)
+                return await asyncio.to_thread(call)
 
         results: list[T] = []
         refused: list[SouthboundError] = []
-        for result in await asyncio.gather(*map(one, arguments), return_exceptions=True):
+        work = map(in_thread, calls)
+        for result in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(result, SouthboundError):
                 refused.append(result)
             elif isinstance(result, BaseException):
                 raise result
             else:
                 results.append(result)
+        if len(refused) > 1:
+            raise SouthboundError(f"{refused[0]} (and {len(refused) - 1} more ports)")
         if refused:
-            if len(refused) > 1:
-                more = f" (and {len(refused) - 1} more ports)"
-            else:
-                more = ""
-            raise SouthboundError(f"{refused[0]}{more}")
+            raise SouthboundError(str(refused[0]))
         return results
 
     def _read_port(self, shaped: ShapedPort) -> tuple[QueueSetting, ...]:
-        with self._at(shaped) as interface:
+        with self._opened(shaped) as interface:
             tree = interface.read().tree
         if tree is None:
             return ()
@@ -131,18 +134,24 @@ class Bmv2Queues:
         return settings_of(tree, shaped.number, shaped.port) or ()
 
     def _write_port(self, shaped: ShapedPort, changed: Mapping[int, QueueSetting]) -> None:
-        with self._at(shaped) as interface:
+        with self._opened(shaped) as interface:
             root = interface.read()
             before = self._asked.get(shaped.number)
             if before is None and root.tree is not None:
                 before = settings_of(root.tree, shaped.number, shaped.port)
-            merged = {setting.queue: setting for setting in before or ()} | dict(changed)
-            settings = tuple(merged[queue] for queue in sorted(merged))
-            self._apply(shaped, interface, root, tree_of(settings, shaped.port))
+            by_queue = {setting.queue: setting for setting in before or ()}
+            by_queue.update(changed)
+            settings = tuple(by_queue[queue] for queue in sorted(by_queue))
+            wanted = tree_of(settings, shaped.port)
+            self._apply(shaped, interface, root, wanted)
             self._asked[shaped.number] = settings
 
     def _apply(
-        self, shaped: ShapedPort, interface: ShapedInterface, root: Root, wanted: HtbTree
+        self,
+        shaped: ShapedPort,
+        interface: ShapedInterface,
+        root: Root,
+        wanted: HtbTree,
     ) -> None:
         if root.tree is not None:
             interface.change(root.tree, wanted, shaped.port)
@@ -161,18 +170,16 @@ class Bmv2Queues:
             raise
 
     @contextmanager
-    def _at(self, shaped: ShapedPort) -> Iterator[ShapedInterface]:
+    def _opened(self, shaped: ShapedPort) -> Iterator[ShapedInterface]:
         with (
             self._locks[shaped.number],
             self._errors(shaped),
-            self._shaper.at(shaped.interface) as interface,
+            self._shaper.interface(shaped.interface) as interface,
         ):
             yield interface
 
     def _check_depths(self) -> None:
-        """Raise ValueError for queues that are deeper than the send buffers of BMv2's sockets
-        allow.
-        """
+        """Raise ValueError for queues that the send buffers of BMv2's sockets do not hold."""
         buffer_bytes = self._send_buffer or send_buffer_bytes()
         if buffer_bytes is None:
             return

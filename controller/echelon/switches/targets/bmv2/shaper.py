@@ -64,32 +64,29 @@ class Root:
 
 
 class Shaper:
-    """The queueing disciplines of one network namespace: its name, its path as /proc/PID/ns/net, or
-    None: the caller's.
+    """The queueing disciplines of one network namespace.
 
-    All calls block, and raise `ShaperError`.
+    The namespace is given by name, by its path as /proc/PID/ns/net, or as None: the caller's. All
+    calls block, and raise `ShaperError`.
     """
 
     def __init__(self, namespace: str | None = None) -> None:
         self._namespace = namespace
 
     @contextmanager
-    def at(self, interface: str) -> Iterator[ShapedInterface]:
+    def interface(self, name: str) -> Iterator[ShapedInterface]:
         """Open an interface: everything inside uses one netlink socket."""
         from pyroute2 import NetlinkError
 
-        if self._namespace is None:
-            where = ""
-        else:
-            where = f" in namespace {self._namespace}"
+        where = "" if self._namespace is None else f" in namespace {self._namespace}"
         try:
             with self._open() as netlink:
-                found = netlink.link_lookup(ifname=interface)
-                if not found:
+                indices = netlink.link_lookup(ifname=name)
+                if not indices:
                     raise ShaperError(
                         f"there is no such interface{where}; check `interfaces` and `namespace`"
                     )
-                yield ShapedInterface(netlink, found[0])
+                yield ShapedInterface(netlink, indices[0])
         except NetlinkError as error:
             if error.code in (errno.EPERM, errno.EACCES):
                 raise ShaperError(self._not_permitted(where)) from None
@@ -104,7 +101,8 @@ class Shaper:
     def _open(self) -> IPRoute:
         name = self._namespace
         try:
-            return open_netlink(name if name is None or name.startswith("/") else _NAMED + name)
+            is_path = name is None or name.startswith("/")
+            return open_netlink(name if is_path else f"{_NAMED}{name}")
         except FileNotFoundError:
             raise ShaperError(
                 f"there is no network namespace {name}; is the switch running?"
@@ -131,22 +129,27 @@ class ShapedInterface:
     def read(self) -> Root:
         """Return the root queueing discipline, with its tree where that is as `build` makes it."""
         disciplines = list(self._netlink.get_qdiscs(index=self._index))
-        found = next(
-            (discipline for discipline in disciplines if discipline["parent"] == _ROOT), None
-        )
-        if found is None:
+        roots = [discipline for discipline in disciplines if discipline["parent"] == _ROOT]
+        if not roots:
             return Root("noqueue", 0)
-        root = Root(found.get_attr("TCA_KIND"), found["handle"])
+        discipline = roots[0]
+        root = Root(discipline.get_attr("TCA_KIND"), discipline["handle"])
         if not root.is_ours:
             return root
         try:
-            if _options(found)["TCA_HTB_INIT"]["defcls"] != _FIRST_LEAF:
+            if _options(discipline)["TCA_HTB_INIT"]["defcls"] != _FIRST_LEAF:
                 return root
             return replace(root, tree=self._tree(disciplines))
         except _DamagedError:
             return root
 
-    def build(self, tree: HtbTree, port: Port, *, over: Root) -> None:
+    def build(
+        self,
+        tree: HtbTree,
+        port: Port,
+        *,
+        over: Root,
+    ) -> None:
         """Put the tree in the place of `over`.
 
         Packets pass unshaped for the milliseconds until the classes are there; what waited in the
@@ -163,16 +166,28 @@ class ShapedInterface:
             keys = [f"{value:#010x}/{_FILTER_MASK:#010x}+0"]
             where = {"parent": HANDLE, "prio": 1, "protocol": _ETHERTYPE_IPV4}
             self._netlink.tc(
-                "add-filter", "u32", self._index, target=_leaf(queue), keys=keys, **where
+                "add-filter",
+                "u32",
+                self._index,
+                target=_leaf(queue),
+                keys=keys,
+                **where,
             )
 
-    def change(self, held: HtbTree, wanted: HtbTree, port: Port) -> None:
-        """Turn one tree of ours into another: classes change where they are, with the packets that
-        wait in them.
+    def change(
+        self,
+        held: HtbTree,
+        wanted: HtbTree,
+        port: Port,
+    ) -> None:
+        """Turn one tree of ours into another.
+
+        Classes change where they are, with the packets that wait in them.
         """
         if held.rate_bps != wanted.rate_bps:
             self._root_class("change-class", wanted, port)
-        for queue, (before, after) in enumerate(zip(held.leaves, wanted.leaves, strict=True)):
+        leaves = zip(held.leaves, wanted.leaves, strict=True)
+        for queue, (before, after) in enumerate(leaves):
             if before.limit_packets != after.limit_packets:
                 self._leaf_queue("change", queue, after)
             if replace(before, limit_packets=after.limit_packets) != after:
@@ -180,15 +195,30 @@ class ShapedInterface:
 
     def remove(self) -> None:
         """Remove the root queueing discipline, with everything below it."""
-        self._netlink.tc("del", index=self._index, parent=_ROOT)
+        self._netlink.tc(
+            "del",
+            index=self._index,
+            parent=_ROOT,
+        )
 
-    def _root_class(self, command: str, tree: HtbTree, port: Port) -> None:
+    def _root_class(
+        self,
+        command: str,
+        tree: HtbTree,
+        port: Port,
+    ) -> None:
         burst = burst_bytes(tree.rate_bps, 2 * port.frame_bytes)
         rate = tree.rate_bps // 8
         shape = {"rate": rate, "ceil": rate, "burst": burst, "cburst": burst}
         self._netlink.tc(command, "htb", self._index, _ROOT_CLASS, parent=HANDLE, **shape)
 
-    def _leaf_class(self, command: str, queue: int, leaf: Leaf, port: Port) -> None:
+    def _leaf_class(
+        self,
+        command: str,
+        queue: int,
+        leaf: Leaf,
+        port: Port,
+    ) -> None:
         shape = {
             "rate": leaf.rate_bps // 8,
             "ceil": leaf.ceil_bps // 8,
@@ -199,62 +229,75 @@ class ShapedInterface:
         }
         self._netlink.tc(command, "htb", self._index, _leaf(queue), parent=_ROOT_CLASS, **shape)
 
-    def _leaf_queue(self, command: str, queue: int, leaf: Leaf) -> None:
+    def _leaf_queue(
+        self,
+        command: str,
+        queue: int,
+        leaf: Leaf,
+    ) -> None:
         handle = _leaf_queue_handle(queue)
         limit = leaf.limit_packets
-        self._netlink.tc(command, "pfifo", self._index, handle, parent=_leaf(queue), limit=limit)
+        self._netlink.tc(
+            command,
+            "pfifo",
+            self._index,
+            handle,
+            parent=_leaf(queue),
+            limit=limit,
+        )
 
     def _tree(self, disciplines: list[Any]) -> HtbTree:
-        limits = {
-            discipline["handle"]: discipline.get_attr("TCA_OPTIONS")["limit"]
-            for discipline in disciplines
-            if discipline.get_attr("TCA_KIND") == "pfifo"
-        }
+        """Return the tree. Raise `_DamagedError`."""
+        limits = {}
+        for discipline in disciplines:
+            if discipline.get_attr("TCA_KIND") == "pfifo":
+                limits[discipline["handle"]] = discipline.get_attr("TCA_OPTIONS")["limit"]
+
         rate_bps = 0
         leaves: dict[int, Leaf] = {}
-        for found in self._netlink.get_classes(index=self._index):
-            options = _options(found)
+        for htb_class in self._netlink.get_classes(index=self._index):
+            options = _options(htb_class)
             parameters = options.get("TCA_HTB_PARMS")
             if parameters is None:
                 raise _DamagedError
             # Rates from 32 bits of bytes per second on have attributes of their own.
             rate = 8 * options.get("TCA_HTB_RATE64", parameters["rate"])
             ceil = 8 * options.get("TCA_HTB_CEIL64", parameters["ceil"])
-            if found["parent"] == _ROOT:
-                if rate != ceil or found["handle"] != _ROOT_CLASS:
+            parent = htb_class["parent"]
+            handle = htb_class["handle"]
+            if parent == _ROOT:
+                if rate != ceil or handle != _ROOT_CLASS:
                     raise _DamagedError
                 rate_bps = rate
                 continue
-            queue = found["handle"] - _leaf(0)
-            below = found["info"]
-            if (
-                found["parent"] != _ROOT_CLASS
-                or below != _leaf_queue_handle(queue)
-                or below not in limits
-            ):
+            queue = handle - _leaf(0)
+            fifo = htb_class["info"]
+            is_ours = parent == _ROOT_CLASS and fifo == _leaf_queue_handle(queue)
+            if not is_ours or fifo not in limits:
                 raise _DamagedError
-            leaves[queue] = Leaf(
-                rate, ceil, parameters["prio"], parameters["quantum"], limits[below]
-            )
-        if (
-            not rate_bps
-            or sorted(leaves) != list(range(QUEUES))
-            or Counter(self._filters()) != _WANTED_FILTERS
-        ):
+            prio = parameters["prio"]
+            leaves[queue] = Leaf(rate, ceil, prio, parameters["quantum"], limits[fifo])
+
+        is_complete = rate_bps and sorted(leaves) == list(range(QUEUES))
+        if not is_complete or Counter(self._filters()) != _WANTED_FILTERS:
             raise _DamagedError
         return HtbTree(rate_bps, tuple(leaves[queue] for queue in range(QUEUES)))
 
     def _filters(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield (queue, value, mask, offset) of each match."""
-        for found in self._netlink.get_filters(index=self._index, parent=HANDLE):
-            options = _options(found)
+        for packet_filter in self._netlink.get_filters(
+            index=self._index,
+            parent=HANDLE,
+        ):
+            options = _options(packet_filter)
             selector: Any = options.get("TCA_U32_SEL", {"nkeys": 0})
             for number in range(selector["nkeys"]):
                 # From the message: pyroute2 0.9 decodes keys as if they began 4 bytes earlier.
                 start = selector.offset + _SELECTOR_BYTES + number * _KEY_BYTES
                 mask, value = struct.unpack_from(">II", selector.data, start)
                 (offset,) = struct.unpack_from("=i", selector.data, start + 8)
-                yield options.get("TCA_U32_CLASSID", 0) - _leaf(0), value, mask, offset
+                queue = options.get("TCA_U32_CLASSID", 0) - _leaf(0)
+                yield queue, value, mask, offset
 
 
 _SELECTOR_BYTES = 20

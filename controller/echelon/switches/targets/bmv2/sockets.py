@@ -27,8 +27,9 @@ _SO_SNDBUFFORCE = 32
 
 
 def socket_bytes(frame_bytes: int) -> int:
-    """Return the bytes that the kernel charges a packet socket for one frame: a power of two, and a
-    header.
+    """Return the bytes that the kernel charges a packet socket for one frame.
+
+    They are a power of two, and a header.
     """
     return (1 << (frame_bytes + 352 - 1).bit_length()) + 256
 
@@ -42,9 +43,7 @@ def send_buffer_bytes() -> int | None:
 
 
 def deepest_queue(frame_bytes: int, buffer_bytes: int) -> int:
-    """Return how many frames each queue of a port may hold so that all of them fit the send
-    buffer.
-    """
+    """Return how many frames each queue of a port may hold for all to fit the send buffer."""
     return buffer_bytes // (QUEUES * socket_bytes(frame_bytes))
 
 
@@ -78,7 +77,8 @@ def mtu_bytes(interface: str) -> int:
     """
     # /sys/class/net shows the interfaces of the network namespace in which it was mounted, so it is
     # not used.
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
-        answer = fcntl.ioctl(here, _SIOCGIFMTU, struct.pack("16s16x", interface.encode()))
+    request = struct.pack("16s16x", interface.encode())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        answer = fcntl.ioctl(any_socket, _SIOCGIFMTU, request)
     (mtu,) = struct.unpack_from("i", answer, 16)
     return int(mtu)

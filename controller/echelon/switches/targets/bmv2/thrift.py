@@ -63,7 +63,12 @@ def open_queues(server: ServerAddress) -> None:
             ) from None
 
 
-def limit_queue(server: ServerAddress, port: int, queue: int, packets_per_s: int) -> None:
+def limit_queue(
+    server: ServerAddress,
+    port: int,
+    queue: int,
+    packets_per_s: int,
+) -> None:
     """Let at most `packets_per_s` leave a queue of `port`; 0 removes the limit. The call blocks.
 
     Raise `ThriftError`.
@@ -80,7 +85,10 @@ def _connected(server: ServerAddress) -> Iterator[Any]:
     # The accelerated protocol raises errors that have no common base.
     binary = _library("protocol.binary").TBinaryProtocol
     socket = transports.TSocket(
-        server.host, server.port, socket_timeout=_TIMEOUT_MS, connect_timeout=_TIMEOUT_MS
+        server.host,
+        server.port,
+        socket_timeout=_TIMEOUT_MS,
+        connect_timeout=_TIMEOUT_MS,
     )
     transport = transports.TBufferedTransport(socket)
     protocol = protocols.TMultiplexedProtocol(binary(transport), _SERVICE)
@@ -122,11 +130,22 @@ class ThriftRates:
     def __init__(self, server: ServerAddress) -> None:
         self._server = server
 
-    def limit_queue(self, port: int, queue: int, packets_per_s: int, frame_bytes: int) -> None:
+    def limit_queue(
+        self,
+        port: int,
+        queue: int,
+        packets_per_s: int,
+        frame_bytes: int,
+    ) -> None:
         try:
             limit_queue(self._server, port, queue, packets_per_s)
         except ThriftError as error:
             raise RatesError(str(error)) from None
 
-    def limit_port(self, port: int, packets_per_s: int, frame_bytes: int) -> None:
+    def limit_port(
+        self,
+        port: int,
+        packets_per_s: int,
+        frame_bytes: int,
+    ) -> None:
         raise RatesError(self.reason)

@@ -66,7 +66,7 @@ class EmbeddedTarget(Target[O]):
 
     def virtual_packets_per_s(self) -> int:
         embedded = _embedded()
-        in_c = embedded is not None and embedded.passes_in_c()
+        in_c = embedded is not None and embedded.runs_in_c()
         return 500_000 if in_c else super().virtual_packets_per_s()
 
     def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:

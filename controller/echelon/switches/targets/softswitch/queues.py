@@ -1,12 +1,13 @@
-"""The queues of a softswitch, by gNMI: OpenConfig's QoS paths, with softswitch's own leaves where
-it has none.
+"""The queues of a softswitch, by gNMI.
+
+Paths are OpenConfig's for QoS, with softswitch's own leaves where it has none.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 
@@ -38,8 +39,30 @@ _PORT_STATE = GNMIPath("interfaces/interface[name=*]/state/oper-status")
 
 
 @lru_cache(4096)
-def _path(port: int, queue: int) -> GNMIPath:
-    return _QUEUE.set("interface", **{"interface-id": str(port)}).set("queue", name=str(queue))
+def _config_path(port: int, queue: int) -> GNMIPath:
+    return _queue_path(_QUEUE, port, queue)
+
+
+def _queue_path(
+    path: GNMIPath,
+    port: int,
+    queue: int,
+) -> GNMIPath:
+    """Return a path with port and queue filled in."""
+    of_port = path.set("interface", **{"interface-id": str(port)})
+    return of_port.set("queue", name=str(queue))
+
+
+def _leaves_by_queue(updates: Iterable[GNMIUpdate]) -> dict[tuple[int, int], dict[str, int]]:
+    """Return the values of leaves by (port, queue) and leaf."""
+    leaves: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
+    for update in updates:
+        leaf = update.path.last
+        if leaf != "name":
+            port = int(update.path["interface", "interface-id"])
+            queue = int(update.path["queue", "name"])
+            leaves[port, queue][leaf] = int(update.value)
+    return leaves
 
 
 def _leaves(setting: QueueSetting) -> dict[str, object]:
@@ -51,6 +74,10 @@ def _leaves(setting: QueueSetting) -> dict[str, object]:
         # 0 means that the queue has no maximum.
         "softswitch:max-rate": setting.max_rate_bps or 0,
     }
+
+
+def _json_value(value: object) -> gnmi.TypedValue:
+    return gnmi.TypedValue(json_ietf_val=json.dumps(value).encode())
 
 
 class GnmiQueues:
@@ -69,16 +96,11 @@ class GnmiQueues:
         self._connected()
 
     async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
-        leaves: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
         async with self._calling("reading queues"):
             updates = await self._connected().get(_EVERY_QUEUE)
-        for update in updates:
-            if update.path.last != "name":
-                port = update.path["interface", "interface-id"]
-                queue = update.path["queue", "name"]
-                leaves[int(port), int(queue)][update.path.last] = int(update.value)
-        return {
-            (port, queue): QueueSetting(
+        settings = {}
+        for (port, queue), config in _leaves_by_queue(updates).items():
+            settings[port, queue] = QueueSetting(
                 port,
                 queue,
                 config["softswitch:level"],
@@ -86,36 +108,25 @@ class GnmiQueues:
                 config["softswitch:min-rate"],
                 config["softswitch:max-rate"] or None,
             )
-            for (port, queue), config in leaves.items()
-        }
+        return settings
 
     async def counted(self) -> Mapping[tuple[int, int], QueueCount]:
-        leaves: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
         async with self._calling("reading counters of queues"):
             updates = await self._connected().get(_EVERY_STATE)
-        for update in updates:
-            if update.path.last != "name":
-                place = (
-                    int(update.path["interface", "interface-id"]),
-                    int(update.path["queue", "name"]),
-                )
-                leaves[place][update.path.last] = int(update.value)
-        return {
-            place: QueueCount(
+        counts = {}
+        for place, state in _leaves_by_queue(updates).items():
+            counts[place] = QueueCount(
                 state["transmit-pkts"], state["transmit-octets"], state["dropped-pkts"]
             )
-            for place, state in leaves.items()
-        }
+        return counts
 
     async def write(self, settings: Sequence[QueueSetting]) -> None:
         """Apply the settings in one Set, which the switch carries out as a whole or not at all."""
-        updates = [
-            (
-                _path(setting.port, setting.queue),
-                gnmi.TypedValue(json_ietf_val=json.dumps(_leaves(setting)).encode()),
-            )
-            for setting in settings
-        ]
+        updates = []
+        for setting in settings:
+            path = _config_path(setting.port, setting.queue)
+            value = _json_value(_leaves(setting))
+            updates.append((path, value))
         if updates:
             async with self._calling("queue configuration"):
                 await self._connected().set(update=updates)
@@ -124,9 +135,11 @@ class GnmiQueues:
         down: set[int] = set()
 
         def note(update: GNMIUpdate) -> None:
-            (down.discard if update.value == "UP" else down.add)(
-                int(update.path["interface", "name"])
-            )
+            port = int(update.path["interface", "name"])
+            if update.value == "UP":
+                down.discard(port)
+            else:
+                down.add(port)
 
         subscription = self._connected().subscribe()
         subscription.on_change(_PORT_STATE)
@@ -154,14 +167,14 @@ class GnmiQueues:
         return self._client
 
     @asynccontextmanager
-    async def _calling(self, what: str) -> AsyncIterator[None]:
+    async def _calling(self, action: str) -> AsyncIterator[None]:
         # finsy's client waits for ever.
         try:
-            async with deadline(self._answer_s, self._switch, what):
+            async with deadline(self._answer_s, self._switch, action):
                 yield
         except GNMIClientError as error:
             raise SouthboundError(
-                f"switch {self._switch}: {what} refused: {error.message}"
+                f"switch {self._switch}: {action} refused: {error.message}"
             ) from None
 
 
@@ -172,9 +185,7 @@ _PORT_RATE = GNMIPath("interfaces/interface[name=0]/config/softswitch:port-rate"
 
 
 class GnmiRates:
-    """A `QueueRates` that sets bits per second through the gNMI service at the address of
-    P4Runtime.
-    """
+    """A `QueueRates` that sets bits per second through gNMI at the address of P4Runtime."""
 
     can_limit_queues = True
     can_limit_ports = True
@@ -183,21 +194,33 @@ class GnmiRates:
     def __init__(self, address: str) -> None:
         self._stub = gnmi_grpc.gNMIStub(grpc.insecure_channel(address))
 
-    def limit_queue(self, port: int, queue: int, packets_per_s: int, frame_bytes: int) -> None:
-        path = _MAX_RATE.set("interface", **{"interface-id": str(port)}).set(
-            "queue", name=str(queue)
-        )
+    def limit_queue(
+        self,
+        port: int,
+        queue: int,
+        packets_per_s: int,
+        frame_bytes: int,
+    ) -> None:
+        path = _queue_path(_MAX_RATE, port, queue)
         self._set(path, packets_per_s * frame_bytes * 8)
 
-    def limit_port(self, port: int, packets_per_s: int, frame_bytes: int) -> None:
-        self._set(_PORT_RATE.set("interface", name=str(port)), packets_per_s * frame_bytes * 8)
+    def limit_port(
+        self,
+        port: int,
+        packets_per_s: int,
+        frame_bytes: int,
+    ) -> None:
+        path = _PORT_RATE.set("interface", name=str(port))
+        self._set(path, packets_per_s * frame_bytes * 8)
 
     def _set(self, path: GNMIPath, value: int) -> None:
         # JSON_IETF carries 64-bit numbers as strings (RFC 7951, section 6.1).
         update = gnmi.Update(
-            path=path.path, val=gnmi.TypedValue(json_ietf_val=json.dumps(str(value)).encode())
+            path=path.path,
+            val=_json_value(str(value)),
         )
         try:
-            self._stub.Set(gnmi.SetRequest(update=[update]), timeout=TIMEOUT_S)
+            request = gnmi.SetRequest(update=[update])
+            self._stub.Set(request, timeout=TIMEOUT_S)
         except grpc.RpcError as error:
             raise RatesError(f"gNMI Set {path}: {error.code().name} {error.details()}") from None

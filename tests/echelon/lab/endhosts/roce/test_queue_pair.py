@@ -80,7 +80,7 @@ class Path:
         for frame in frames:
             self.there.send(frame)
         if self.requester.deadline_ns is not None:
-            self.clock.at(max(self.requester.deadline_ns, self.clock.now_ns), self._due)
+            self.clock.call_at(max(self.requester.deadline_ns, self.clock.now_ns), self._due)
 
     def _due(self) -> None:
         self._transmit(self.requester.on_deadline(self.clock.now_ns))

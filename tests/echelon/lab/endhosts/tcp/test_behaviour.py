@@ -217,7 +217,7 @@ def test_what_is_idle_for_longer_than_a_time_out_starts_slowly(
     p = path(PACKET, rate_bps=FAST, delay_ns=5 * MS)
     p.connection.establish()
     p.write(50 * MSS)
-    p.clock.at(pause_ms * MS, p.write, 100 * MSS)
+    p.clock.call_at(pause_ms * MS, p.write, 100 * MSS)
     p.clock.run()
     assert [time_ms for time_ms, _ in data_of(p)].count(pause_ms) == burst
 

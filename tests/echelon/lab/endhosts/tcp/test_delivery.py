@@ -115,9 +115,9 @@ def test_every_byte_once_and_in_order(
     Books(path)
     at_ns = 0
     for size, pause_ms in zip(sizes, pauses_ms, strict=False):
-        path.clock.at(at_ns, path.write, size)
+        path.clock.call_at(at_ns, path.write, size)
         at_ns += pause_ms * MS
-    path.clock.at(at_ns, path.connection.close)
+    path.clock.call_at(at_ns, path.connection.close)
     path.connection.open()
     path.clock.run()
     assert path.connection.received_bytes == sum(sizes)

@@ -48,7 +48,7 @@ def test_slow_start_is_that_of_newreno() -> None:
 
 
 def test_a_connection_without_bytes_begins_for_ever() -> None:
-    assert Aggressiveness(0).at(12345) == 0.25
+    assert Aggressiveness(0).growth(12345) == 0.25
 
 
 def test_settings_choose_the_window() -> None:

@@ -84,7 +84,7 @@ class _Fork:
             address = replace(ADDRESS, src_port=40000 + number)
             connection = Connection(self.src, self.dst, address, of_one, lambda: None, self.tally)
             connection.write(10**12)
-            clock.at(start_ns, connection.open)
+            clock.call_at(start_ns, connection.open)
             self.connections.append(connection)
 
 

@@ -151,7 +151,7 @@ class InC:
             self._told[self._tells.pop()]()
 
     def _call(self, _clock: Any, time_ns: int, function: Any, what: Any, value: int) -> None:
-        self._clock.at(time_ns, self._in_c, function, what, value)
+        self._clock.call_at(time_ns, self._in_c, function, what, value)
 
     def _send(self, nic: Any, data: Any, length: int, _urgency: int) -> None:
         self._links[list(HOSTS)[int(self._ffi.cast("uintptr_t", nic)) - 1]].send(
@@ -242,13 +242,13 @@ def test_c_and_python_send_the_same(
     def played(engine: type[Any]) -> tuple[Any, ...]:
         clock = toy_clock()
         scheduled: list[int] = []
-        at_time = clock.at
+        at_time = clock.call_at
 
         def schedule(time_ns: int, *call: Any) -> None:
             scheduled.append(time_ns)
             at_time(time_ns, *call)
 
-        clock.at = schedule
+        clock.call_at = schedule
         hosts: Any = None
         links, happened = {}, []
         for at, (src, dst) in enumerate((("a", "b"), ("b", "a"))):
@@ -283,10 +283,10 @@ def test_c_and_python_send_the_same(
                 do()
 
             time_ns = at * 10 * MS
-            clock.at(time_ns, act, getattr(connection, begin))
+            clock.call_at(time_ns, act, getattr(connection, begin))
             for pause_ms, size in writes:
                 time_ns += pause_ms * MS
-                clock.at(
+                clock.call_at(
                     time_ns,
                     act,
                     lambda write=connection.write, size=size, at=at: write(
@@ -294,7 +294,7 @@ def test_c_and_python_send_the_same(
                     ),
                 )
             if closes:
-                clock.at(time_ns, act, connection.close)
+                clock.call_at(time_ns, act, connection.close)
         clock.run(until_ns=1200 * S)
         ends = [connection.received_bytes for connection in connections]
         frames = {name: link.frames for name, link in links.items()}

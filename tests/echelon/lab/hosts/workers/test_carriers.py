@@ -118,7 +118,7 @@ def pair(opened: Any, carriage: Any, stop_after: int, **others: Any) -> Iterator
 
         for host, carrier in carriers.items():
             carrier.connect(lambda host=host: connected(host))  # type: ignore[misc]
-        loop.at(loop.now_ns + PATIENCE_NS, pytest.fail, "it takes too long")
+        loop.call_at(loop.now_ns + PATIENCE_NS, pytest.fail, "it takes too long")
         if missing:
             loop.run()
         yield loop, carriers, recorders, addresses
@@ -281,7 +281,7 @@ def test_datagrams_carry_their_code_point() -> None:
         paced = PacedSockets(loop, addresses["h1"], 10**12, sockets)
         for number, code_point in enumerate(code_points):
             paced.send(Datagram(40000, addresses["h2"], bytes([number]), code_point))
-        loop.at(loop.now_ns + 1_000_000, loop.stop)
+        loop.call_at(loop.now_ns + 1_000_000, loop.stop)
         loop.run()
         for number, code_point in enumerate(code_points):
             payload, [(_, _, tos)], _, _ = receiver.recvmsg(10, 100)
@@ -310,7 +310,7 @@ def test_a_host_that_ranks_marks_data_by_its_rules_and_acknowledgements_as_contr
             ShimPayloads(flow_key(1, 7, SHIM.flows["back"])).data(DataSegment(142, 142)),
             (addresses["h1"], SHIM_PORT),
         )
-        loop.at(loop.now_ns + 100_000_000, loop.stop)
+        loop.call_at(loop.now_ns + 100_000_000, loop.stop)
         loop.run()
         seen = set()
         for _ in range(3):

@@ -1,0 +1,12 @@
+"""What all documents of the API have in common."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Resource(BaseModel):
+    """A document of the API."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        use_attribute_docstrings=True,
+    )

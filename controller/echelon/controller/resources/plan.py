@@ -1,0 +1,109 @@
+"""The plan in force, and why it is so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from echelon.controller.resources.base import Resource
+
+
+class RankingResource(Resource):
+    kind: str
+    """The ranking, e.g. fixed or deadline."""
+    parameters: dict[str, Any]
+    """Its parameters, with the unit in the name: `offset_s` is in seconds."""
+
+
+class FlowPlanResource(Resource):
+    job: str
+    flow: str
+    path: tuple[str, ...]
+    ranking: RankingResource
+
+
+class CandidateResource(Resource):
+    """A way to plan a group of jobs, as it was simulated."""
+
+    plan: str
+    mean: float | None
+    """Mean slowdown of the jobs: the time of an iteration over that alone.
+
+    Null: it was not simulated.
+    """
+    worst: float | None
+    """The slowdown of the job that is slowed down most."""
+    score: float | None
+    """What candidates are compared by: lower is better."""
+    draws: int
+    """In how many draws of what is not known it was simulated.
+
+    Those that look bad at first get fewer.
+    """
+    problem: str | None
+    """The reason why it cannot be planned or simulated."""
+
+
+class ChoiceResource(Resource):
+    """Why a group of jobs, which share links, is planned as it is."""
+
+    jobs: tuple[str, ...]
+    plan: str
+    """The plan in force."""
+    searched_at: float | None
+    """When the last search ended; null: there was none since the service started."""
+    search_s: float | None
+    before: str | None
+    """The plan that was in force before that search."""
+    problem: str | None
+    """The reason why the best plan is not in force."""
+    slowdowns: dict[str, float]
+    """What was predicted for the best plan, by job."""
+    tried: tuple[CandidateResource, ...]
+    """The best first."""
+
+
+class PlanResource(Resource):
+    number: int
+    """Number of the plan, counted by this leader."""
+    made_at: float
+    policy: str
+    jobs: int
+    flows: tuple[FlowPlanResource, ...]
+    problem: str | None = None
+    """The reason why the newest jobs, policy or fabric have no plan; this is then the last good
+    one.
+    """
+    why: tuple[ChoiceResource, ...] = ()
+    """Why it is as it is, for each group of jobs that share links, where the policy chooses by
+    simulation.
+    """
+
+
+class ClassResource(Resource):
+    """The traffic class of some of a job's flows: those of one communicator, where each collective
+    has its own.
+    """
+
+    echelonflow: str
+    queue: int | None
+    """The queue of all of the flows.
+
+    Null: the plan gives them several, or ranks them packet by packet.
+    """
+    dscp: int | None
+    """The code point by which switches know the queue: its class selector, or as the fabric's
+    `roce_marks` say.
+    """
+    traffic_class: int | None
+    """The byte with that code point and ECN-capable transport (RFC 3168), for `NCCL_IB_TC` or
+    `ncclConfig_t.trafficClass`."""
+
+
+class ClassesResource(Resource):
+    """The traffic classes of a job that its own program has to ask for, since the plan in force
+    gives them.
+    """
+
+    job: str
+    policy: str
+    classes: tuple[ClassResource, ...]
