@@ -4,10 +4,16 @@ As a library (docs/scenarios.md)::
 
     import echelon
 
-    fabric = echelon.fabrics.leaf_spine(leaves=2, spines=2, rate_bps=10**9) job =
-    echelon.job(job="a", parallelism="data", workers=["h1", "h5"], data={"compute": "1 s",
-    "gradient": "50 MB"}) compared = echelon.simulate({"fabric": fabric, "jobs": [job],
-    "iterations": 5}, policies=["fair", "echelon"]) print(compared.jobs())
+    fabric = echelon.fabrics.leaf_spine(leaves=2, spines=2, rate_bps=10**9)
+    job = echelon.job(
+        job="a",
+        parallelism="data",
+        workers=["h1", "h5"],
+        data={"compute": "1 s", "gradient": "50 MB"},
+    )
+    scenario = {"fabric": fabric, "jobs": [job], "iterations": 5}
+    compared = echelon.simulate(scenario, policies=["fair", "echelon"])
+    print(compared.jobs())
 
 Attributes are imported when they are first used; those about runs come from `echelon_lab`.
 """

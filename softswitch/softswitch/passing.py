@@ -1,4 +1,4 @@
-"""What passes between the two halves of a switch, before and behind its queues."""
+"""The objects that ingress, before the queues, and egress, after them, hand to each other."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ class Queued:
 
 @dataclass(slots=True)
 class Departure:
-    """A packet that leaves through ``port``, unless ``packet`` is None. The packets ``requeue`` are
-    to be queued in turn."""
+    """A packet that leaves through ``port``, unless ``packet`` is None.
+
+    The packets in ``requeue`` are to be queued next.
+    """
 
     port: int
     packet: bytes | None

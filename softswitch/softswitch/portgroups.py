@@ -1,6 +1,7 @@
 """The port groups of a Tofino 1.
 
-They say how ports share 32 physical queues, and how logical queue numbers map to them.
+They say how ports share 32 physical queues, and how logical queue numbers map to them. No other
+module of softswitch uses them: they are for plug-ins that serve BF Runtime's tables of them.
 
 A group has four neighbouring ports. Each port has some of the group's queues: those of the first
 port come first, and so on. A program names a *logical* queue of a port, 0 to 31 (`qid`); the port's

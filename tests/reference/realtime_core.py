@@ -74,8 +74,9 @@ class Core:
 
     Args:
         switch: the two halves of a pipeline; None drops every packet because there is no program
-        yet. queues: the number of a port's queues that a program may use. Packets for other queues
-        are dropped and counted.
+            yet.
+        queues: the number of a port's queues that a program may use. Packets for other queues are
+            dropped and counted.
 
     Times are nanoseconds and must not decrease from call to call.
     """

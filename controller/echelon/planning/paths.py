@@ -89,9 +89,9 @@ class FlowPaths:
     ) -> Mapping[str, Paths]:
         """Return the paths by job: the same object as at the last call where nothing changed.
 
-        `chooser` chooses them; by default one of its own that does what the fabric says. Raises
-        `PlanError` if two jobs have one name or a worker cannot be reached; then nothing has
-        changed.
+        Identity: see `echelon.planning`. `chooser` chooses them; by default one of its own that
+        does what the fabric says. Raises `PlanError` if two jobs have one name or a worker cannot
+        be reached; then nothing has changed.
         """
         check_names(jobs)
         try:

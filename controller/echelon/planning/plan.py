@@ -122,7 +122,7 @@ class Plan:
         """Return a plan of the flows of each job, by its name; `fields` are the other fields.
 
         `by_job` is `flows` then: a policy that gives the same object for a job as in its last plan
-        says that nothing has changed for that job.
+        says that nothing has changed for that job (identity: see `echelon.planning`).
         """
         all_flows = tuple(chain.from_iterable(flows.values()))
         plan = cls(policy, all_flows, **fields)

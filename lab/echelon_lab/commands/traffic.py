@@ -1,4 +1,4 @@
-"""`echelon traffic`: draw cross traffic and show it. Another package sends it over real sockets."""
+"""`echelon traffic`: draw cross traffic and show it. `sending` sends it over real sockets."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class HostStack:
 
 _SHIM_PORTS = 0xC000
 _PAIR_PORTS = 0xC000
-"""The first UDP source port of RoCE: the specification advises ports from 0xC000 on."""
+"""The first UDP source port for RoCE: the specification advises ports from 0xC000 on."""
 
 RankingOf = Callable[[FlowKey], Ranking | None]
 """Returns the ranking that the newest plan gives a flow."""

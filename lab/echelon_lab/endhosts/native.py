@@ -313,7 +313,7 @@ def new_tally(ends: NativeEnds) -> Any:
 
 
 def tally_of(counters: Any) -> PacketTally:
-    """Return the counts of counters in C."""
+    """Return the counts in a C array from `new_tally`."""
     return PacketTally(*map(int, counters))
 
 

@@ -169,7 +169,10 @@ GROUPINGS: Mapping[str, Callable[[ScenarioResult], str]] = {
 def grouped(
     results: Sequence[ScenarioResult], *groupings: str
 ) -> dict[tuple[str, ...], list[ScenarioResult]]:
-    """Return the results by their kinds under these `GROUPINGS`, sorted."""
+    """Return the results grouped by the values that these `GROUPINGS` give them.
+
+    Groups are sorted by key.
+    """
     groups: dict[tuple[str, ...], list[ScenarioResult]] = {}
     for result in results:
         kinds = tuple(GROUPINGS[grouping](result) for grouping in groupings)

@@ -17,10 +17,10 @@ transport:                        # of the emulated senders; the defaults are sh
   initial_window: 4               # packets that a flow begins with; the window opens by one for each acknowledged
   retransmit_after: 2 s           # without acknowledgement
   host_rate: 1 Gbit/s             # what a sender does not exceed (default: the rate of its link)
-  min_rto: 200 ms                 # of TCP: the least retransmission time-out (Linux's; RFC 6298 says 1 s)
-  receive_window: 1 MB            # of TCP: what a receiver lets be in flight on a connection
-  ecn: false                      # of the jobs' TCP: explicit congestion notification
-  message: 128 KiB                # of RoCE: the messages in which a flow is sent, a multiple of 4 KiB
+  min_rto: 200 ms                 # for TCP: the least retransmission time-out (Linux's; RFC 6298 says 1 s)
+  receive_window: 1 MB            # for TCP: what a receiver lets be in flight on a connection
+  ecn: false                      # for the jobs' TCP: explicit congestion notification
+  message: 128 KiB                # for RoCE: the messages in which a flow is sent, a multiple of 4 KiB
 queue: 1 MiB                      # bytes that each queue of a switch's port holds (default: as the switch comes)
 ecn_threshold: 64                 # packets in its queue from which a packet is marked (default: the target's own)
 control_latency: 0 s              # from an event to the switches' new state, for policies that react to events

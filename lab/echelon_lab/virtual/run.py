@@ -1,7 +1,7 @@
 """Emulated jobs, packet by packet, through switches in virtual time.
 
-The controller is the service's (`echelon.controller.machine`). It reaches the switches only by the
-sessions of their target, as it would reach real ones.
+The controller is the same code as in the service (`echelon.controller.machine`). It talks to the
+emulated switches through the same southbound sessions as to real ones.
 """
 
 from __future__ import annotations
@@ -108,6 +108,8 @@ class _VirtualRun:
                 _now_ns: int,
             ) -> None:
                 progress(job, iteration)
+                # `is_over` stops the controller. It is asked only between runs of the clock, which
+                # otherwise go on for many events after this iteration.
                 if scenario.stop_controller_after_iteration is not None:
                     testbed.clock.stop()
 

@@ -1,7 +1,7 @@
-"""Memory for who comes first: a packet that finds its aggregator taken is added up by an end host.
+"""First come, first served memory: an end host adds up a packet whose aggregator is taken.
 
-Source: Lao et al., ATP: In-network Aggregation for Multi-tenant Learning, NSDI '21, section 3:
-aggregators are given packet by packet to jobs that hash to them, and what meets another job's goes
+Source: Lao et al., ATP: In-network Aggregation for Multi-tenant Learning, NSDI '21, section 3. Each
+packet hashes to an aggregator and takes it if it is free. If another job holds it, the packet goes
 on to a parameter server.
 """
 
@@ -14,9 +14,9 @@ from echelon_aggregation.memory import Claim, Room
 
 
 def came_first(claims: Sequence[Claim], room: Room) -> list[float]:
-    """Return the part of each tree that is added up: where trees ask for more than there is, all
-    get the same part.
+    """Return the part of each tree's packets that switches add up.
 
+    Where trees ask for more places than a switch has, all get the same part of what they ask for.
     A place that becomes free goes to the next packet, and each tree under way sends as many as it
     has places.
     """

@@ -84,11 +84,11 @@ def parts(
     room: Room,
     before: Mapping[TreeKey, Grant] | None = None,
 ) -> list[Grant | None]:
-    """Return a part of its own for each tree that fits at all of its switches, in this order; None
-    for the others.
+    """Return an exclusive block of places for each tree, the same on all of its switches.
 
-    The part has the same place at each switch. Parts are powers of two at multiples of themselves.
-    A tree that has one `before` keeps it.
+    Trees are served in the order of `claims`. A tree that does not fit on all of its switches gets
+    None. The size of a block is a power of two, and its start is a multiple of its size. Trees keep
+    their blocks of `before`.
     """
     earlier = before or {}
     kept = [earlier.get((claim.job, claim.tree)) for claim in claims]

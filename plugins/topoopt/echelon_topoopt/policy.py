@@ -53,8 +53,9 @@ class Forwarded:
 
 
 def _ways(fabric: Fabric) -> Mapping[Ends, Path]:
-    """Return the path between each two hosts whose cables are rings of all; none on another
-    fabric.
+    """Return the path between each pair of hosts, where all cables are rings of all hosts.
+
+    On another fabric there are none.
     """
     rings = strides_of(fabric)
     if rings is None:

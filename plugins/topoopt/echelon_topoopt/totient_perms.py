@@ -20,7 +20,7 @@ def totient_perms(members: int, *, duplex: bool = False) -> tuple[int, ...]:
     """Return the strides of the rings of so many members, 2 or more, in ascending order.
 
     Over cables that carry as much in both directions, a ring of stride k - p is that of p
-    backwards: `duplex` leaves out the larger of each two.
+    backwards: `duplex` leaves out the larger of each pair.
     """
     most = members // 2 if duplex else members - 1
     strides = [stride for stride in range(1, most + 1) if gcd(stride, members) == 1]

@@ -99,8 +99,10 @@ class QosTree:
     `ports` is read at every request, so ports may come and go. The caller holds the device's lock.
 
     Args:
-        ports: the ports by number. is_up: tells whether a port has its link. counters: returns the
-        counters of a port; None if the port is not counted, which leaves out its counter leaves.
+        ports: the ports by number.
+        is_up: tells whether a port has its link.
+        counters: returns the counters of a port; None if the port is not counted, which leaves out
+            its counter leaves.
     """
 
     def __init__(
@@ -127,9 +129,11 @@ class QosTree:
         """Yield the values at `path`.
 
         Args:
-            path: with or without list keys; ``*`` stands for every instance. prefix: the path that
-            precedes it, if any. kind: a GetRequest.DataType. encoding: PROTO yields one update per
-            leaf; JSON and JSON_IETF yield one per place that `path` means.
+            path: with or without list keys; ``*`` stands for every instance.
+            prefix: the path that precedes it, if any.
+            kind: a GetRequest.DataType.
+            encoding: PROTO yields one update per leaf; JSON and JSON_IETF yield one per place that
+                `path` means.
 
         Raises:
             RefusedError: INVALID_ARGUMENT, NOT_FOUND, or UNIMPLEMENTED for another encoding.

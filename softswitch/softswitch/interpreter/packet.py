@@ -95,7 +95,11 @@ Done = Callable[[PacketState], "int | None"]
 
 
 class FieldSlot:
-    """A field and the place of its value. ``mask`` and ``half`` cut a number to its width."""
+    """A field and the place of its value.
+
+    ``mask`` cuts a number to the field's width. ``half`` is the offset of a signed field, 0 for
+    others: (number + half & mask) - half is the value.
+    """
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ class Reader:
         return ProgramError(self.place, fault)
 
     def with_place(self, place: str) -> Reader:
-        """Return the same value under another name of its place."""
+        """Return a reader of the same value that reports `place` as its position in errors."""
         return Reader(self.value, place)
 
     def _typed(self, kind: type[_T], name: str) -> _T:

@@ -22,7 +22,7 @@ _CASTS = ("two_comp_mod", "sat_cast", "usat_cast")
 _SELECTING = ("dereference_header_stack", "dereference_stack", "dereference_union_stack")
 _BINARY = frozenset((*_ARITHMETIC, *_COMPARING, *_CASTS, *_SELECTING, "and", "or"))
 _OF_MEMBERS = ("access_field", "access_union_header")
-"""Operators whose right side is the number of a member."""
+"""Operators whose right operand is the index of a member."""
 
 
 class Scope:

@@ -322,7 +322,7 @@ class Engine:
         return self._library.ss_part(self._handle, EVENTS, 0, 0)
 
     def report(self) -> None:
-        """Pass on the digests and messages of packets that threads in C moved."""
+        """Pass on the digests and messages of packets that C threads have processed."""
         if self._eventful:
             self._logging[0] = _log.isEnabledFor(logging.INFO)
             if self._events[0]:

@@ -92,8 +92,10 @@ class PythonProgram:
         """Return a new structure with the functions; this object must live as long.
 
         Args:
-            ffi: cffi's interface to the types. kind: what `ffi.new` makes. onerror: called with the
-            kind, the error and the traceback of what a half raises; by default it is printed.
+            ffi: cffi's interface to the types.
+            kind: what `ffi.new` makes.
+            onerror: called with the kind, the error and the traceback of what a half raises; by
+                default it is printed.
         """
         self._ffi = ffi
         structure = ffi.new(kind)

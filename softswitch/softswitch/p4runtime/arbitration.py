@@ -74,10 +74,12 @@ class Arbitration:
     """The arbitration of one device, which decides who may write.
 
     Args:
-        device_id: the only device id that a claim may name. max_streams_per_role: any further
-        stream of the same role is refused with RESOURCE_EXHAUSTED. max_roles: any further role is
-        refused, too. Roles are remembered for ever, for their highest election id. check_config:
-        returns the fault in the config of a claim, None if there is none.
+        device_id: the only device id that a claim may name.
+        max_streams_per_role: any further stream of the same role is refused with
+            RESOURCE_EXHAUSTED.
+        max_roles: any further role is refused, too. Roles are remembered for ever, for their
+            highest election id.
+        check_config: returns the fault in the config of a claim, None if there is none.
     """
 
     def __init__(

@@ -139,18 +139,22 @@ class Device:
 
     Args:
         switch: a switch that forwards until the first pipeline is committed. Controllers do not see
-        it. device_id: the id that messages must name. simple_switch_grpc's default is 0, which
-        P4Runtime reserves since
-            1.5.
+            it.
+        device_id: the id that messages must name. simple_switch_grpc's default is 0, which
+            P4Runtime reserves since 1.5.
         lock: the lock to share with the data plane, reentrant and suitable for
-        `threading.Condition`; None makes one. ports: the egress ports that gNMI configures, by
-        number; it may grow later. now_ns: the device's clock, in nanoseconds; virtual or real.
+            `threading.Condition`; None makes one.
+        ports: the egress ports that gNMI configures, by number; it may grow later.
+        now_ns: the device's clock, in nanoseconds; virtual or real.
         port_counters: returns what a port has received and sent, None if it is not counted; called
-        with the lock held. epoch_ns: the difference between the time since 1970, which controllers
-        are told, and that clock. cpu_port: the port of packet-in and packet-out, None for none.
-        drop_port: the port number that means drop. seed: the seed of the program's random numbers.
-        tracer: receives each step of each packet from every switch made here; slow. engines: loads
-        programs and chooses what runs their packets; None lets Python do it.
+            with the lock held.
+        epoch_ns: the difference between the time since 1970, which controllers are told, and that
+            clock.
+        cpu_port: the port of packet-in and packet-out, None for none.
+        drop_port: the port number that means drop.
+        seed: the seed of the program's random numbers.
+        tracer: receives each step of each packet from every switch made here; slow.
+        engines: loads programs and chooses what runs their packets; None lets Python do it.
     """
 
     def __init__(

@@ -82,12 +82,15 @@ class ProfileView:
         by_members: bool,
         limit: int,
     ) -> Sequence[int]:
-        """Return the weights to use. Refuse weights that the profile does not allow, and a group
-        whose size is above `limit`.
+        """Return the weights to use.
+
+        Refuse weights that the profile does not allow, and a group whose size is above `limit`.
 
         Args:
-            weights: as the controller sent them. by_members: whether a group's size is its number
-            of members instead of the sum of their weights. limit: the largest size; 0 means none.
+            weights: as the controller sent them.
+            by_members: whether a group's size is its number of members instead of the sum of their
+                weights.
+            limit: the largest size; 0 means none.
         """
         if self.info.weights_disallowed:
             if any(weights):

@@ -42,11 +42,12 @@ class Server(Listener):
     (the device id in decimal), which may be left out if there is only one device.
 
     Args:
-        devices: the devices, by distinct device ids. address: "host:port"; port 0 takes a free one.
+        devices: the devices, by distinct device ids.
+        address: "host:port"; port 0 takes a free one.
         credentials: the TLS that clients must speak (`grpc.ssl_server_credentials`); None means
-        plain text. max_workers: the number of RPCs served at a time, where an open stream or gNMI
-        subscription counts as one;
-            others wait. None means 32, and 16 more per device.
+            plain text.
+        max_workers: the number of RPCs served at a time, where an open stream or gNMI subscription
+            counts as one; others wait. None means 32, and 16 more per device.
 
     Raises:
         ValueError: there is no device, or two have the same id.

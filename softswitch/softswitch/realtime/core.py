@@ -29,7 +29,7 @@ class Drop(StrEnum):
     QUEUE_FULL = "queue_full"
     """Its queue had no room."""
     EGRESS = "egress"
-    """The program dropped it behind the queues."""
+    """The program dropped it after the queues."""
     PORT_DOWN = "port_down"
     """It was sent to a port that is down, or waited there when the port went down."""
     NO_PEER = "no_peer"

@@ -60,7 +60,7 @@ _sendmmsg.restype = ctypes.c_int
 
 
 class BatchSender:
-    """A sender of packets on a socket, up to `BATCH` by one system call."""
+    """A sender of packets on a socket, up to `BATCH` per system call."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

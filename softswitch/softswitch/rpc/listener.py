@@ -17,10 +17,12 @@ class Listener:
     """A gRPC server of some services.
 
     Args:
-        services: the handlers of each service. address: "host:port"; port 0 takes a free one.
-        threads: the number of RPCs served at a time; an open stream counts as one. name: what its
-        threads are called. credentials: the TLS that clients must speak
-        (`grpc.ssl_server_credentials`); None means plain text.
+        services: the handlers of each service.
+        address: "host:port"; port 0 takes a free one.
+        threads: the number of RPCs served at a time; an open stream counts as one.
+        name: what its threads are called.
+        credentials: the TLS that clients must speak (`grpc.ssl_server_credentials`); None means
+            plain text.
 
     Raises:
         OSError: the address cannot be used.

@@ -41,14 +41,14 @@ def _same(message: Any) -> Any:
 
 
 class LocalChannel:
-    """The part of `grpc.aio.Channel` that clients of P4Runtime and gNMI need. Timeouts are ignored:
-    a call is answered when it is awaited, in the thread that awaits it.
+    """The part of `grpc.aio.Channel` that clients of P4Runtime and gNMI need.
+
+    Timeouts are ignored: a call is answered when it is awaited, in the thread that awaits it.
 
     Args:
-        services: the handlers of each service; none once the server has stopped. open_stream:
-        returns the server's end of a stream, which sends with `put` what it is given; it has
-        `receive`
-            for the client's messages, and `close`.
+        services: the handlers of each service; none once the server has stopped.
+        open_stream: returns the server's end of a stream, which sends with `put` what it is given;
+            it has `receive` for the client's messages, and `close`.
     """
 
     def __init__(

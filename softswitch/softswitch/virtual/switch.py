@@ -1,4 +1,7 @@
-"""What a switch in virtual time runs, and why packets end inside it."""
+"""The interface of a switch's program, and the reasons why packets end inside a switch.
+
+In real time, `Pipelines` is used, too. The classes of virtual time are in `native.fabric`.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,7 @@ class DepartedPacket(Protocol):
 
 
 class Pipelines(Protocol):
-    """The two halves of a switch, before and behind its traffic manager; `softswitch.Switch` is
-    one.
-    """
+    """The two halves of a switch, before and after its traffic manager (`softswitch.Switch`)."""
 
     def ingress(self, port: int, data: bytes, now_ns: int, /) -> Sequence[QueuedPacket]: ...
 
@@ -53,4 +54,4 @@ class VirtualDrop(StrEnum):
     QUEUE_FULL = "queue_full"
     """Its queue had no room."""
     EGRESS = "egress"
-    """The program dropped it behind the queues."""
+    """The program dropped it after the queues."""

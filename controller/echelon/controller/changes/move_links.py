@@ -17,7 +17,8 @@ from echelon.model.fabric.load import FabricSpec
 class MoveLinks(WiringChange):
     """A client wants the fabric to have other links.
 
-    Those that it has already end a move that has not begun.
+    During a move, asking for the links that the fabric has now cancels it, unless the optical
+    switch is moving links. Asking for links that are neither these nor the move's is refused.
     """
 
     spec: FabricSpec

@@ -1,8 +1,8 @@
 """How a call gets to the controller that leads, without I/O.
 
-A conversation is a generator. It yields its steps: an `RequestAttempt` to be sent, or a `Pause`. A client
-carries each out and sends back the response, or throws in the `httpx.HTTPError` or `ClientError`
-that came instead; what the generator returns is the result of the call.
+A conversation is a generator. It yields its steps: a `RequestAttempt` to be sent, or a `Pause`. A
+client carries each out and sends back the response, or throws in the `httpx.HTTPError` or
+`ClientError` that came instead; what the generator returns is the result of the call.
 
 An attempt ends in one of these ways:
 

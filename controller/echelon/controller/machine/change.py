@@ -103,7 +103,7 @@ class ChangeRequest(ABC):
 
     @abstractmethod
     def trail_entry(self) -> TrailEntry | None:
-        """Return what the audit trail says; None: it says nothing."""
+        """Return the entry to record in the audit trail for this change, or None for no entry."""
 
     def story(self) -> str | None:
         """Return what the story of its job says of the request; None: nothing."""
@@ -129,7 +129,7 @@ class ControllerState:
     flows_per_job: int
     """The most flows of a job."""
     is_switching: Callable[[], bool]
-    """Whether the optical switch moves links now."""
+    """Whether the optical switch is moving links."""
     turns: Mapping[int, WaitingChange]
     """The changes whose turn it is, by request."""
 

@@ -255,7 +255,7 @@ class DecisionRefused(Fact):
 
 @dataclass(frozen=True, slots=True)
 class OrderGivenUp(Fact):
-    """Switches did not come to a step of a plan in time, so that all get the plan at once.
+    """Some switches did not reach a step of a plan in time, so all now get the whole plan at once.
 
     Packets may be lost.
     """

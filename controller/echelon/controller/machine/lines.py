@@ -173,7 +173,7 @@ class SwitchLine:
     refusal: str | None = None
     """The reason why it refuses part of its intent."""
     takeovers: int = 0
-    """Number of times that another controller took it since the last quiet time."""
+    """Takeovers by another controller since the last `QUIET_S` without one."""
     taken_by: int | None = None
     """The election id of the controller that took it last; None: none has."""
     _taken_s: float = 0.0

@@ -436,6 +436,8 @@ class Machine:
             case "term":
                 return [effects.RaiseTerm(alarm.switch, alarm.number)]
             case "move":
+                # The change of links that was not saved may be the one that forgets outdated
+                # moves. `moves` does not know of that one, and would not save it again.
                 orders, step = self.moves.retry(alarm.number)
                 return [*orders, *self._save_links(step, now), *self._forget_outdated(now)]
             case "step":

@@ -129,7 +129,7 @@ class Moves:
         """When each stage began."""
 
     def is_switching(self) -> bool:
-        """Return whether the optical switch moves links now."""
+        """Return whether the optical switch is moving links."""
         return self.stage == "moving" and not self._by_hand and self.problem is None
 
     @property

@@ -224,6 +224,8 @@ class DryRuns:
         request = self._due.popleft()
         turn = self._asked[request]
         jobs = self._jobs
+        # Without `down`, which only orders the steps by which switches get a plan. This one is not
+        # sent to them.
         accepted = PlanRequest(tuple(jobs.jobs.values()), jobs.fabric, jobs.policy)
         wanted = turn.asked.planned(turn.target, accepted, jobs)
         before = Situation(in_force, jobs.fabric, jobs.policy)

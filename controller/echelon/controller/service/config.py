@@ -77,7 +77,7 @@ class ServerTls:
     certificate: Path
     key: Path
     client_ca: Path | None
-    """Clients must show a certificate of this authority; None: they need none."""
+    """Clients must present a certificate issued by this CA; None: they need no certificate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ def private_files(config: ServiceConfig) -> Iterator[tuple[str, Path]]:
 
 
 def readable_by_others(path: Path) -> str | None:
-    """Return what is wrong if every user of this machine may read `path`.
+    """Return a warning if every user of this machine may read `path`.
 
     None: all is well, or there is no file.
     """

@@ -1,8 +1,8 @@
 """The machine of `echelon.controller.machine`, run durably.
 
 Its effects are carried out on the store, the switches and the clock. Everything runs on one event
-loop, but for planning and other long computations, which run in threads beside it, and for
-searches for better plans, which run in another process.
+loop, but for long computations. Planning and most others run in threads. Searches for better plans
+run in a process of their own, and so does the building of large job graphs.
 """
 
 from __future__ import annotations

@@ -63,7 +63,10 @@ _RECORD = TypeAdapter(Record)
 
 
 class Trail:
-    """The records of a store. Requests are known by the numbers that the leader gives them."""
+    """The audit records in a store.
+
+    Requests are identified by the leader's numbers.
+    """
 
     def __init__(
         self, documents: Mapping[str, Document], clock: Callable[[], float] = time.time

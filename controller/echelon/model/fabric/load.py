@@ -3,8 +3,8 @@
 ```yaml
 fabric: dumbbell          # name
 paths: kept               # how connections get their paths (`echelon.model.fabric.choices`); this is the default
-roce_marks: [26, 26, 26, 26, 26, 26, 26, 26]   # the DSCP of RoCE that leaves queues 0 to 7 of a switch (default: as its
-                          # sender wrote it, so that the next switch finds the lossless queue that it belongs to)
+roce_marks: [26, 26, 26, 26, 26, 26, 26, 26]   # the DSCP of RoCE packets from queues 0 to 7 of a switch (default: as
+                          # their sender set it, so that the next switch finds the lossless queue that it belongs to)
 hosts: [h1, h2]           # or a mapping, to fix addresses: {h1: {ipv4: 10.0.0.1, mac: "02:00:00:00:00:01"}, h2: {}}
 switches: [s1, s2]        # or a mapping, to fix P4Runtime device ids: {s1: {device_id: 1}, s2: {}}
 links:                    # full duplex
@@ -191,7 +191,7 @@ class FabricSpec(Section):
         ]
         | None
     ) = None
-    """The DSCP of packets of RoCE that leave queues 0 to 7 of a switch.
+    """The DSCP of RoCE packets that leave queues 0 to 7 of a switch.
 
     Default: what their senders wrote.
     """

@@ -315,9 +315,7 @@ class Fabric:
     open.
     """
     roce_marks: tuple[int, ...] = ()
-    """The DSCP of packets of RoCE that leave each queue of a switch; empty: what their senders
-    wrote.
-    """
+    """The DSCP of RoCE packets from each queue of a switch; empty: as their sender set it."""
 
     def without(
         self, links: Iterable[tuple[str, str]], down: Iterable[tuple[str, str]] = ()

@@ -64,11 +64,10 @@ class Algorithm(ABC):
         *,
         rounds: bool = False,
     ) -> int:
-        """Return an upper bound on the steps of so many collectives of the same ranks, by
-        arithmetic.
+        """Return an upper bound on the steps of `times` collectives of the same ranks.
 
-        A flow for each two ranks needs the list of all rounds once (`_pairs`), which is quick to
-        make.
+        Without `rounds`, flows are counted by pairs of ranks. That needs the list of all rounds
+        once (`_pairs`), which is quick to make.
         """
         if rounds:
             return 2 * times * self.flow_count(ranks)
@@ -164,7 +163,7 @@ class Collective:
         return self.algorithm.block(name, self.group, size_bytes)
 
     def pair_block(self, name: str, size_bytes: int) -> Block:
-        """Return one flow for each two ranks, with the bytes of all rounds.
+        """Return one flow for each pair of sender and receiver, with the bytes of all rounds.
 
         For fluids, this is the collective with its data cut into so many chunks that all its rounds
         run at the same time: every rank sends as many bytes to each other as by rounds, and starts
@@ -175,7 +174,7 @@ class Collective:
 
 
 _LISTED_IN_A_STEP = 16
-"""Transfers that are listed in the time in which a step of a graph is made."""
+"""Number of transfers that can be listed in the time it takes to build one step of a graph."""
 
 
 @lru_cache(maxsize=32)
@@ -290,8 +289,8 @@ class Chain(Algorithm):
     """A broadcast from the first rank; each rank but the last has one connection, to the next.
 
     NCCL broadcasts this way. The data is one chunk here. Rounds therefore take n - 1 times as long
-    as the data takes on one link; as one flow for each two ranks (`Collective.pair_block`), which stands
-    for many small chunks, they take as long as one.
+    as the data takes on one link. With one flow for each pair of ranks (`Collective.pair_block`),
+    which stands for many small chunks, the broadcast takes as long as on one link.
     """
 
     def rounds(self, ranks: int) -> Iterator[Round]:
@@ -413,7 +412,8 @@ class Direct(AllReduce):
     The data is cut into a chunk for each rank. In round k of n - 1 a rank sends to the rank k
     places after it the chunk that this one adds up; in n - 1 more rounds it sends the complete sum
     of its own chunk to each. Every rank sends 2(n-1)/n of the data, as with a ring, but no chunk
-    has to be passed on: as one flow for each two ranks, this is the direct algorithm of ASTRA-sim.
+    has to be passed on. With one flow for each pair of ranks, this is the direct algorithm of
+    ASTRA-sim.
     """
 
     def reduce(self, ranks: int) -> Iterator[Round]:

@@ -133,8 +133,10 @@ class CollectiveStep:
     None: equal parts of `size_bytes`.
     """
     rounds: bool = False
-    """Whether there is a flow for each round and rank, instead of one for each two ranks with the
-    bytes of all rounds."""
+    """Whether each rank has one flow per round.
+
+    Otherwise each pair of sender and receiver has one flow, with the bytes of all rounds.
+    """
     after: tuple[str, ...] = ()
     """Names of the steps before.
 

@@ -11,9 +11,9 @@ recognition:              # how switches recognise the job's flows (default: {by
   by: bytes               # shim: by the header that Echelon's own senders write; or bytes, for unmodified senders;
                           # or agent, the same, where agents on the hosts report the connections (only idle_gap follows)
   protocol: tcp           # tcp (default), udp, or roce (RoCE v2, with the next two keys in place of ports)
-  queue_pair: 0x100       # of roce with by: bytes: what a host gets from the job's first host goes to its queue pair of
+  queue_pair: 0x100       # roce with by: bytes: what a host gets from the job's first host goes to its queue pair of
                           # this number, what it gets from the second one to the next number, and so on
-  mtu: 4096 B             # of roce: the path's MTU, by which packets are counted: 256, 512, 1024, 2048 or 4096 B
+  mtu: 4096 B             # roce: the path's MTU, by which packets are counted: 256, 512, 1024, 2048 or 4096 B
   source_port: 5001       # each host has one connection to each host that it sends to, from this port
   destination_port: 5002  # to this one
   idle_gap: 50 ms         # silence after which the job's first connection starts a new iteration
@@ -90,9 +90,9 @@ _NEEDED = {
     ("bytes", True): ("queue_pair", "mtu", "idle_gap"),
     ("agent", True): ("mtu", "idle_gap"),
 }
-"""The keys that a recognition requires, by how it is done and whether it is of RoCE."""
+"""The keys that `recognition` requires, by method and by whether the job uses RoCE."""
 MTUS = (256, 512, 1024, 2048, 4096)
-"""The MTUs of paths of RoCE, in bytes of payload."""
+"""The path MTUs that RoCE allows, in bytes of payload."""
 
 
 def _mtu(value: object) -> int:

@@ -36,7 +36,8 @@ class AloneRuns:
 
     def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, AloneRecord]:
         """Return the records by job: the same object as at the last call where nothing changed.
-        They are read-only.
+
+        They are read-only (identity: see `echelon.planning`).
 
         Records of other jobs are forgotten. Raise as `run_alone`; then nothing has changed.
         """

@@ -66,8 +66,8 @@ class References:
 
         Of each job, one iteration alone, its paths and the capacities are given.
 
-        A job that is the same and has the same iteration as at the last call gets the same object.
-        A run begins anew.
+        A job that is the same and has the same iteration as at the last call gets the same object
+        (identity: see `echelon.planning`). A run begins anew.
         """
         self._begun = {}
         self._due = self._dues.update(jobs)

@@ -32,7 +32,10 @@ class Spread:
         self._flows = Kept(partial(_spread, queues))
 
     def update(self, jobs: Sequence[Job], paths: Mapping[str, Paths]) -> Mapping[str, FlowPlans]:
-        """Return the flows by job; the same object as at the last call if nothing changed."""
+        """Return the flows by job; the same object as at the last call if nothing changed.
+
+        Identity: see `echelon.planning`.
+        """
         names = [job.name for job in jobs]
         self._first = _beginnings(self._first, names, len(self._queues))
         rows = {}

@@ -550,7 +550,7 @@ class DeadlineExecution(UncoupledExecution):
     ) -> list[Rank]:
         ranks = []
         relative = []
-        """The places of the flows that are ranked relative to others."""
+        """Indices in `flows` of the flows that are ranked relative to others."""
         for place, (flow, ranking) in enumerate(flows):
             if ranking.relative is None:
                 times_s = self._ranked_flow(flow, ranking).steps

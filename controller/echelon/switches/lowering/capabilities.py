@@ -52,7 +52,7 @@ class OuterQueues:
     carries the hold times that follow from them."""
 
     depth_packets: int
-    """Most packets that one queue holds."""
+    """Maximum number of packets that one queue holds."""
     frame_bytes: int
     """The largest frame, as the queues count it."""
     rate_error_percent: int = 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FiveTuple = tuple[str, str, str, int, int]
 """A connection: (protocol, source address, destination address, source port, destination port).
-Ends of RoCE have the numbers of their queue pairs in place of ports."""
+With RoCE, the numbers of the queue pairs stand in place of ports."""
 
 UNPLANNED = Fraction(1, 20)
 """The part of an iteration that a connection may send beyond what the plan knows..."""
@@ -40,7 +40,7 @@ class SegmentIdentity:
     """An identity by position: the flow is a range of the bytes that its connection carries in one
     iteration.
 
-    The sender knows nothing of Echelon. Bytes are payload of TCP or UDP; a packet of RoCE counts as
+    The sender knows nothing of Echelon. Bytes are payload of TCP or UDP; a RoCE packet counts as
     a full one. A new iteration starts on the connection after `idle_gap_s` seconds without a
     packet, once 95 % of `iteration_bytes` have passed; with `by_bytes`, behind `iteration_bytes`
     also without a silence.
@@ -53,7 +53,7 @@ class SegmentIdentity:
     src_port: int
     """0 where agents report the ports."""
     dst_port: int
-    """0 where agents report the ports. Of RoCE, the destination's queue pair."""
+    """0 where agents report the ports. With RoCE, the destination's queue pair."""
     start_bytes: int
     end_bytes: int
     """Position of the first byte after the flow."""
@@ -68,7 +68,7 @@ class SegmentIdentity:
     by_bytes: bool = False
     """Whether iterations need no silence between them."""
     mtu: int | None = None
-    """The path's MTU, by which packets of RoCE are counted; None: not RoCE."""
+    """The path's MTU, by which RoCE packets are counted; None: not RoCE."""
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
@@ -218,7 +218,7 @@ def _segments(
     segments: dict[str, SegmentIdentity] = {}
     for (src, dst), flows in connections(job).items():
         src_port, dst_port = ports(src, dst)
-        # Whole packets of RoCE: a message begins with a packet of its own.
+        # Whole RoCE packets: a message begins with a packet of its own.
         packets = (-(-flow.size_bytes // packet_bytes) for flow in flows)
         edges = [packet_bytes * count for count in accumulate(packets, initial=0)]
         if edges[-1] >= COUNTED_BYTES:

@@ -671,7 +671,7 @@ def _connections_of(
 
 
 def _claim(connection: FiveTuple) -> FiveTuple:
-    """Return what switches know of a connection: of RoCE, its destination's queue pair."""
+    """Return what switches know of a connection; with RoCE, its destination's queue pair."""
     protocol, _, dst, _, dst_port = connection
     if protocol == "roce":
         return (protocol, "", dst, 0, dst_port)

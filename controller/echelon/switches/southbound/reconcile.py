@@ -183,6 +183,8 @@ class WantedEntries:
         """
         tables = sorted(self._by_stage(part.part), key=itemgetter(0))
         ordered = chain.from_iterable(entries for _, entries in tables)
+        # A part that was replaced before all of it was encoded has only its first entries, in the
+        # same order.
         pairs = zip(ordered, part.entries, strict=False)
         return {id(entry): (entry, encoded) for entry, encoded in pairs}
 

@@ -690,7 +690,7 @@ _ANSWER_S = 10.0
 """How long to wait for the answer to a call, other than Read and Write."""
 
 _DIGEST_QUEUE = 1 << 16
-"""Most lists of one digest that wait to be handled; later ones are dropped."""
+"""Maximum number of lists of one digest that wait to be handled; later ones are dropped."""
 
 _ENTRIES_AT_ONCE = 1000
 """Number of entries to read before other tasks get the event loop."""

@@ -19,12 +19,12 @@ from echelon.switches.southbound.encoding import EncodedEntry, UpdateKind, updat
 from echelon.switches.southbound.reconcile import Chunk
 
 BATCH_UPDATES = 1000
-"""Most updates of one Write.
+"""Maximum number of updates in one Write.
 
-By measurement, 100 reach half of the achievable rate, and 1000 all of it.
+Measured: 100 reach half of the achievable rate, 1000 all of it.
 """
 BATCH_BYTES = 3 << 20
-"""Most bytes of one Write, below the 4 MiB that gRPC servers accept by default."""
+"""Maximum number of bytes in one Write, below the 4 MiB that gRPC servers accept by default."""
 WINDOW = 4
 """Number of Writes under way at a time where their order is free."""
 
@@ -34,7 +34,7 @@ _TURNS = 4
 A request needs three to leave, and answers come in.
 """
 _LARGEST_FRAME = 32
-"""Most bytes that a Write has around an entry."""
+"""Maximum number of bytes that a Write adds around an entry."""
 _MOST_TRIES = 3
 
 _OF_THE_CONTENT = {

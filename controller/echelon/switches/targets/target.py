@@ -1,8 +1,8 @@
-"""The interface of a target: its options, its capabilities, its queues, and its launchers for test
-beds.
+"""The interface of a target: its options, capabilities, queues, and launchers for test beds.
 
-Each target is an entry point of the group `echelon.targets`, under its own name. Listing the names imports no target. A
-distribution adds a target by an entry point that names a subclass of `Target`::
+Each target is an entry point of the group `echelon.targets`, under its own name. Listing the names
+imports no target. A distribution adds a target by an entry point that names a subclass of
+`Target`::
 
     [project.entry-points."echelon.targets"]
     stub = "my_package.stub:Stub"

@@ -29,7 +29,7 @@ SMOOTHING = Fraction(1, 4)
 """The weight of the newest iteration in an observed distance (an exponentially weighted mean)."""
 
 MAX_VALUES = 4096
-"""Most values of incomplete iterations to keep.
+"""Maximum number of values to keep of incomplete iterations.
 
 A lost event leaves an iteration incomplete until it is too old.
 """

@@ -1,4 +1,4 @@
-"""Packets of RoCE v2 as Ethernet frames, with their invariant CRC.
+"""RoCE v2 packets as Ethernet frames, with their invariant CRC.
 
 The CRC covers everything from the IPv4 header on but what routers may change: type of service, time
 to live, checksums, and the congestion bits of the base transport header (annex A17.9.3). Switches
@@ -184,7 +184,7 @@ def invariant_crc(frame: bytes) -> bytes:
 def parse(frame: bytes) -> Packet | None:
     """Return what a frame carries.
 
-    None stands for all frames but IPv4 without options, UDP to the port of RoCE, with the right
+    None stands for all frames but IPv4 without options, UDP to the RoCE port, with the right
     invariant CRC.
     """
     if (

@@ -38,11 +38,14 @@ class PairSettings:
     """The settings of both ends."""
 
     mtu: int = 1024
-    """Most bytes of payload in a packet."""
+    """Maximum payload of a packet, in bytes."""
     window_packets: int = 8
-    """Most packets in flight."""
+    """Maximum number of packets in flight."""
     message_bytes: int = 1 << 17
-    """Most bytes of a message. What is written is sent in as many messages as that takes."""
+    """Maximum length of a message, in bytes.
+
+    What is written is sent in as many messages as that takes.
+    """
     timeout_ns: int = 2_000_000_000
     """Time without acknowledgement after which everything is sent again that was not acknowledged.
     It doubles from time-out to time-out, up to `MAX_BACKOFF` times as long."""

@@ -1,9 +1,9 @@
-"""TCP segments as Ethernet frames, with all checksums right.
+"""TCP segments as Ethernet frames, with valid checksums.
 
 A switch classifies a segment by its 5-tuple and by the payload that the IPv4 length implies. The
-payload is zeros, so that it adds nothing to the checksum, which is computed from the few numbers
-that change: the sum of a segment's words modulo 65535 is what RFC 1071 folds it to, and 32-bit
-numbers may be added whole since 2^16 = 1 there.
+payload is zeros and adds nothing to the checksum, so only the header fields that change are summed.
+RFC 1071's folded sum is the sum of the 16-bit words modulo 65535. As 2^16 = 1 modulo 65535, a
+32-bit number can be added without splitting it into words.
 
 The IPv4 identification counts the frames of a sender. It means nothing in packets that may not be
 fragmented (RFC 6864), and tells a receiver, and whoever looks at a capture, in which order they

@@ -227,8 +227,7 @@ def interface_names(fabric: Fabric) -> Mapping[tuple[str, int], str]:
 
 
 class HostFabric(ABC):
-    """The hosts of a fabric, each in a network namespace of its own, and the interfaces of its
-    switches.
+    """The hosts of a fabric, each in its own network namespace, and the interfaces of its switches.
 
     It is a context manager, to be entered once: inside, all interfaces exist and are up. Entering
     raises `RunError`, one line that says what is missing.
@@ -257,7 +256,10 @@ class HostFabric(ABC):
         """Return the words to put before a command to run it in the network namespace of `host`."""
 
     def interfaces(self, switch: str) -> Mapping[int, str]:
-        """Return the interfaces of a switch, by port, in the namespace that this was entered in."""
+        """Return the names of a switch's interfaces, by port.
+
+        They exist in the namespace in which `__enter__` was called.
+        """
         interfaces = {}
         for port in sorted(self._fabric.ports[switch]):
             interfaces[port] = self._names[switch, port]

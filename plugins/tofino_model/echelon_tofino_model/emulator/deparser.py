@@ -93,7 +93,7 @@ class Reports:
     by_index: dict[int, Report]
 
     def chosen(self, vector: Vector, valid: int) -> Report | None:
-        """Return the field list that a packet has chosen."""
+        """Return the field list that the packet's selector selects, or None."""
         if not valid >> self.select.container & 1:
             return None
         index = vector[self.select.container] >> self.select.low & self.select.mask

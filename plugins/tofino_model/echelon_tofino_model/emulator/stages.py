@@ -171,9 +171,10 @@ class StageTable:
         return action.following(self.hits)
 
     def _inhibited(self, run: PacketRun, name: str | None) -> None:
-        """Run the action of an inhibited table.
+        """Run the action of a table that its gateway inhibits.
 
-        It is that of the entry that its key selects, or its only or default action.
+        It is the one that the gateway names (`name`), else that of the matching entry, else the
+        default action, else the only one. A named action has data only if it is the default.
         """
         assert self.table is not None
         entry = None

@@ -68,7 +68,7 @@ def runs_on_fluid(job: Path) -> None:
 
 
 def sent(job: echelon.Job) -> dict[tuple[str, str], int]:
-    """Return the bytes between each two hosts, without those of words."""
+    """Return the bytes between each pair of hosts, without those of words."""
     out: dict[tuple[str, str], int] = {}
     for flow in (flow for flow in job.flows if flow.size_bytes > 1):
         out[flow.src, flow.dst] = out.get((flow.src, flow.dst), 0) + flow.size_bytes

@@ -89,8 +89,11 @@ _AGENT_PATH = re.compile(r"/jobs/(?P<job>[^/]+)/(connections(/[^/]+)?|iterations
 _NAMED = 5
 """The most jobs that an error names."""
 PIECE = 1 << 16
-"""Maximum length of what is sent before the client has read what was sent before, in bytes: all
-that an answer which nobody reads takes of the memory."""
+"""Answers are sent in pieces of this many bytes.
+
+The next piece waits until the connection has taken the last one. So the send buffer of a client
+that does not read holds about one piece.
+"""
 LOGGED_PATH = 200
 """Maximum length of a path in the access record, in characters."""
 

@@ -89,8 +89,10 @@ class Node(Section):
     algorithm: Name | None = None
     """The algorithm of the collective; default: the first of its kind."""
     steps: Literal["whole", "rounds"] = "whole"
-    """whole: a flow for each two ranks, with the bytes of all rounds. rounds: a flow for each round
-    and rank.
+    """The flows of the collective.
+
+    whole: one for each pair of sender and receiver, with the bytes of all rounds. rounds: one for
+    each round and rank.
     """
 
     @model_validator(mode="after")

@@ -29,7 +29,7 @@ class LeastCongested:
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
         """Return the paths by job; the same object as at the last call where no path changed.
 
-        Raises `NoRouteError`.
+        Identity: see `echelon.planning`. Raises `NoRouteError`.
         """
         present = {job.name: job for job in jobs}
         demands = {name: _demand(fabric, job) for name, job in present.items()}

@@ -119,9 +119,9 @@ class OrderedPolicy:
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of the ideal order, without levels, until it changes on some link.
 
-        In the order of urgency each flow takes what is left on its path; flows of a job that are
-        due at the same time share it max-min fairly, as a collective needs all of them. So does
-        best effort, with the rest.
+        In the order of urgency each flow takes what is left on its path. Neighbours in this order
+        that are of one job and due at the same time share it max-min fairly, as a collective needs
+        all of them. Best effort flows share the rest, max-min fairly as well.
         """
         ranked = []
         best_effort = []

@@ -22,7 +22,7 @@ from echelon.switches.targets.options import V1modelOptions
 HEADER_BYTES = 14
 """The Ethernet header, which HTB counts beside what an interface's MTU counts."""
 DEEPEST = 10_000
-"""Most packets that a queue holds."""
+"""Maximum number of packets that a queue holds."""
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|/[A-Za-z0-9_./-]+")
 _ADDRESS = re.compile(r"(?P<host>[^\s:]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
