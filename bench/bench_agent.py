@@ -133,7 +133,9 @@ def measured(options: list[str]) -> dict[str, Any]:
         check=False,
     )
     if done.returncode:
-        raise SystemExit(f"bench agent: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+        output = done.stderr or done.stdout
+        last_line = output.strip().splitlines()[-1]
+        raise SystemExit(f"bench agent: {last_line}")
     result: dict[str, Any] = json.loads(
         next(line for line in done.stdout.splitlines() if '"connect_s"' in line)
     )

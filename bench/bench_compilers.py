@@ -1,5 +1,4 @@
-"""What tcc costs: the time of each library in C as tcc compiles it, over that as the system's
-compiler does.
+"""The cost of tcc: the time of each library in C as it compiles it, over the system's compiler.
 
 Times are the processor's, so that other work on the machine falsifies less: the least of some
 rounds, in which the compilers take turns, each in a process of its own.
@@ -71,7 +70,6 @@ def switch() -> float:
     filled, _ = configured()
     declared = "void repeat(void *, void *, const uint8_t *, uint32_t, uint64_t);"
     driver = load(CSource("repeat", bench_engines.DRIVER), declared)
-    assert driver is not None
     return bench_engines.inside_ns(filled, bench_engines.job_frames(64), driver) * 1e-9
 
 

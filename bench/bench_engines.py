@@ -40,9 +40,7 @@ HEADERS = 14 + 20
 
 
 def _routed(switch: Switch) -> None:
-    """Fill the bench's router: routes of three lengths and a default, 16 next hops behind one
-    port.
-    """
+    """Fill the bench's router: routes of three lengths and a default, 16 next hops at one port."""
     tables = switch.tables
     tables["RouterEgress.source_mac"].insert((1,), 0, "RouterEgress.set_source", [0x020000000100])
     for hop in range(HOPS):
@@ -140,7 +138,6 @@ def bench() -> list[tuple[str, float, str]]:
         CSource("repeat", DRIVER),
         "void repeat(void *, void *, const uint8_t *, uint32_t, uint64_t);",
     )
-    assert driver is not None
     for name, source, fill, frames_of in _workloads():
         loaded = load_program(source, name)
         native = {}
@@ -192,9 +189,7 @@ def _empty_cache() -> Iterator[None]:
 
 
 def _started(source: bytes, compiler: Compiler) -> tuple[NativeProgram, float, float]:
-    """Return a program's C, and the seconds until a switch takes packets, without and with a
-    cache.
-    """
+    """Return a program's C, and the time until a switch takes packets, without and with a cache."""
     seconds = []
     with _empty_cache():
         for _ in range(2):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import math
 import resource
+import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +41,7 @@ WINDOWS = Windows(
     acknowledgement_bytes=60,
 )
 HORIZON_S = Fraction(1, 4)
-"""How long a run simulates: the first iterations, in which all jobs have begun."""
+"""The simulated time of a run: the first iterations, in which all jobs have begun."""
 MOST_JOBS_IN_PYTHON = 20
 SIZES = ((64, 8), (128, 20), (256, 45), (512, 95), (1024, 200))
 
@@ -112,9 +113,7 @@ def _job(
 
 @dataclass(slots=True)
 class Measured:
-    """One run: processor seconds, how often rates were set, and the mean number of flows under
-    way.
-    """
+    """One run: processor seconds, settings of rates, and the mean number of flows under way."""
 
     run_s: float
     events: int
@@ -170,10 +169,7 @@ def exponent(points: Sequence[Measured]) -> float:
     """
     x = [math.log(point.flows * math.log(point.flows)) for point in points]
     y = [math.log(point.event_ms) for point in points]
-    mean_x = math.fsum(x) / len(x)
-    mean_y = math.fsum(y) / len(y)
-    slope = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-    return slope / math.fsum((a - mean_x) ** 2 for a in x)
+    return statistics.linear_regression(x, y).slope
 
 
 def _peak_mb() -> str:
@@ -229,10 +225,8 @@ def main() -> None:
             cells = [f"{point.flows:.0f}", f"{point.events:,}", f"{point.event_ms:.2f}", _peak_mb()]
             cells.append(f"{exponent(points):.2f}" if len(points) > 1 else "")
             if count <= MOST_JOBS_IN_PYTHON:
-                cells += [
-                    f"{measure_in_python(name, fabric, jobs).run_s / point.run_s:.1f}",
-                    _peak_mb(),
-                ]
+                slow = measure_in_python(name, fabric, jobs)
+                cells += [f"{slow.run_s / point.run_s:.1f}", _peak_mb()]
             table.add_row(name, f"{hosts:,}", f"{count}", *cells)
             print(
                 name,

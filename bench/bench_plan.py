@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import math
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -195,10 +196,7 @@ def exponent(points: Sequence[Point], time_s: Callable[[Point], float]) -> float
     """Return the slope k of the least-squares line of log(time) over log(n log n), n flows."""
     x = [math.log(point.flows * math.log(point.flows)) for point in points]
     y = [math.log(time_s(point)) for point in points]
-    mean_x = math.fsum(x) / len(x)
-    mean_y = math.fsum(y) / len(y)
-    slope = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-    return slope / math.fsum((a - mean_x) ** 2 for a in x)
+    return statistics.linear_regression(x, y).slope
 
 
 def bench() -> Iterator[tuple[str, float, str]]:

@@ -16,7 +16,8 @@ from time import perf_counter
 from typing import Any
 
 from echelon.controller.service.store import Candidate, Changes, Store, open_store
-from tests.echelon.service.store.etcd_process import etcd_process, installed
+from tests.echelon.service.store.etcd_process import etcd_process
+from tests.needs import missing
 
 _SECONDS = 3.0
 _CONCURRENT = (1, 16)
@@ -77,7 +78,7 @@ def _rows(label: str, durations: list[float]) -> list[tuple[str, float, str]]:
 @contextmanager
 def _urls(directory: Path) -> Iterator[dict[str, str]]:
     urls = {"sqlite": f"sqlite://{directory}/state.db"}
-    if not installed:
+    if missing("etcd"):
         yield urls
         return
     with etcd_process(directory / "etcd") as process:

@@ -1,4 +1,6 @@
-"""How long a whole cluster takes: `python -m bench.cluster [HOSTS:JOBS ...] [POLICY ...]`.
+"""Measure the time that a whole cluster takes.
+
+The command is `python -m bench.cluster [HOSTS:JOBS ...] [POLICY ...]`.
 
 `--packets SCALE`, such as 1/1000, also runs the same cluster packet by packet, with rates and sizes
 so much smaller.

@@ -1,5 +1,6 @@
-"""What searches for plans take of a processor in an hour of a busy cluster: `python -m bench.hour
-[HOSTS:JOBS] [CHANGES]`.
+"""Measure the processor time of searches for plans in an hour of a busy cluster.
+
+The command is `python -m bench.hour [HOSTS:JOBS] [CHANGES]`.
 
 Without `HOSTS:JOBS`, 20 jobs (rings of two to four, and pipelines) in groups of four that share
 hosts, on 104 hosts at 26 leaves; with it, jobs of several models on a cluster of `bench.cluster`,
@@ -97,7 +98,7 @@ def main() -> None:
     took_s: list[float] = []
     searches_again = searches_again_s = 0.0
     born: dict[Group, tuple[float, float]] = {}
-    """By group: when it was planned, and what its search took."""
+    """The time at which each group was planned, and the time that its search took."""
     for now_s, until_s in zip([0.0, *times_s], [*times_s, HOUR_S], strict=True):
         if now_s:
             new = waiting.pop(0)

@@ -1,4 +1,4 @@
-"""Measure what hand-made bytes gain over plain protobuf, in the switch's P4Runtime server and in the controller.
+"""Measure the gain of hand-made bytes over plain protobuf, in P4Runtime server and controller.
 
     python -m bench.p4runtime_bytes [--seconds 1] [--rounds 5]
 

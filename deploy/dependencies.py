@@ -1,4 +1,4 @@
-"""What the distributions depend on: the lock files of the service, and software bills of materials.
+"""The dependencies of the distributions: the service's lock files, and bills of materials.
 
 `lock` writes deploy/requirements.txt (what the container and the unit's environment install beside
 our own wheels) and deploy/requirements-build.txt (what builds the wheels). `sbom` writes
@@ -39,7 +39,7 @@ DEPLOY = Path(__file__).parent
 LOCK = DEPLOY / "requirements.txt"
 BUILD_LOCK = DEPLOY / "requirements-build.txt"
 SERVICE = "echelon-p4[service,etcd]"
-"""What the container and the unit's environment run."""
+"""The distribution that the container and the unit's environment run."""
 BUILDS = "hatchling>=1.26"
 _HEAD = (
     "# Written by `make lock`, for pip install --require-hashes --requirement. Upgrade: make lock"
@@ -132,9 +132,7 @@ def write_locks(wheels: Iterable[Wheel], *options: str) -> None:
 
 
 def read(lock: str) -> Iterator[Locked]:
-    """Yield the requirements of a lock, as uv writes it with its annotations on lines of their
-    own.
-    """
+    """Yield the requirements of a lock, as uv writes it with annotations on lines of their own."""
     for block in re.split(r"^(?=[^\s#])", lock, flags=re.MULTILINE):
         head = re.match(r"([\w.-]+)(?:\[[^\]]*\])?(?:==(\S+)| @ \S+)(?: ; ([^\\\n]+))?", block)
         if head is not None:

@@ -48,9 +48,7 @@ def notes(changelog: str, version: str) -> str:
 
 
 def differences(one: Path, other: Path) -> set[str]:
-    """Return the names of the files that two wheels do not have in common, or not with the same
-    contents.
-    """
+    """Return the names of the files in which two wheels differ, by presence or contents."""
     contents = []
     for wheel in (one, other):
         with ZipFile(wheel) as files:
@@ -59,9 +57,7 @@ def differences(one: Path, other: Path) -> set[str]:
 
 
 def check_sources(sources: Iterable[Path], wheels: Path) -> None:
-    """Build a wheel of each source package, and compare it with the one that was built beside
-    it.
-    """
+    """Build a wheel of each source package, and compare it with the one built beside it."""
     with tempfile.TemporaryDirectory() as built:
         for source in sources:
             pip(
@@ -112,9 +108,7 @@ def pip(python: str | Path, *arguments: str | Path) -> None:
 
 
 def run(place: str | Path, *command: str | Path) -> str:
-    """Run a command in a directory, where no variable leads to the clone, and return what it
-    prints.
-    """
+    """Run a command where no variable leads to the clone, and return what it prints."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -36,8 +36,9 @@ _RESOURCES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "vliw_instructions": ("vliw", "instructions", ("size",)),
     "crossbar_bytes": ("xbar_bytes", "bytes", ("size",)),
 }
-"""For each resource of a stage: its part of the report, the list of what is used, the factors of
-what is available.
+"""The places of each resource of a stage in the report.
+
+They are its part of the report, the list of what is used, and the factors of what is available.
 """
 
 _UNITS = {
@@ -92,9 +93,7 @@ def _by_id(tables: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _containers(
     available: Mapping[str, Sequence[Mapping[str, Any]]], used: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the containers of each kind and width: how many there are and are used, and the bits
-    used in any stage.
-    """
+    """Return the containers of each kind and width: all, those used, and the bits in any stage."""
     numbers: dict[tuple[str, int], set[int]] = defaultdict(set)
     bits: Counter[tuple[str, int]] = Counter()
     for container in used:
@@ -120,9 +119,7 @@ def _containers(
 
 
 def compact(context: Mapping[str, Any]) -> str:
-    """Return a `context.json` without what changes at each run, one table or other element a
-    line.
-    """
+    """Return a `context.json` without what changes at each run, one table or element a line."""
     lines = []
     for key, value in context.items():
         if key in ("build_date", "run_id"):

@@ -59,21 +59,17 @@ class Containers:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """What the program takes of one chip."""
+    """The resources of one chip that the program takes."""
 
     name: str
     stages: int
     """The number of stages of the chip, used or not."""
     per_stage: Mapping[str, int]
-    """How much of each resource a stage has."""
+    """The amount of each resource that a stage has."""
     used: Sequence[Mapping[str, int]]
-    """How much of each resource every stage uses, from the first stage to the last that has a
-    table.
-    """
+    """The amount of each resource that every stage uses, to the last that has a table."""
     tables: Sequence[Sequence[str]]
-    """The tables of the P4 program in every stage, without those that the compiler makes of
-    statements.
-    """
+    """The tables of the program in every stage, without those that the compiler adds."""
     containers: Sequence[Containers]
     parser_rows: Mapping[str, int]
     """The TCAM rows that the parser of each direction uses."""
@@ -230,8 +226,10 @@ def with_tables(page: str, content: str) -> str:
 
 
 def draw(chips: Sequence[Chip], path: Path, source: str) -> None:
-    """Draw what each stage uses, and the header vector beside it. The picture carries `source`, so
-    that a test can tell from which numbers it was drawn."""
+    """Draw what each stage uses, and the header vector beside it.
+
+    The picture carries `source`, so that a test can tell from which numbers it was drawn.
+    """
     from echelon_lab.plots import write
 
     write(lambda style: [_figure(chips, style)], path.with_suffix(""), Source=source)

@@ -1,5 +1,6 @@
-"""What each part of `echelon` gives: the rank, the paths, the choice by simulation. `python -m
-research.ablation [SCENARIOS] [DRAWS]`.
+"""The gain by each part of `echelon`: the rank, the paths, the choice by simulation.
+
+`python -m research.ablation [SCENARIOS] [DRAWS]` prints it.
 
 Scenarios are the first ones of the reporting half of `echelon evaluate` (60), each in a number of
 draws of phases (1), and the three mixed clusters, all on the fluid engine with levels. Sizes,

@@ -1,5 +1,6 @@
-"""What `echelon advise` says beside what happens from packets: `python -m research.advised
-[FILE...]`.
+"""The advice of `echelon advise` beside the outcome from packets.
+
+`python -m research.advised [FILE...]` prints both.
 
 Every policy that decides once runs each scenario from packets, for as long as its slowest job needs
 alone for `ITERATIONS`. A line for each scenario: the advice, the best from packets, and the regret,

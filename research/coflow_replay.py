@@ -209,8 +209,9 @@ def replay(
     interval_s: float = 0.0,
     progress: CommandProgress = UNSEEN,
 ) -> CoflowReplay:
-    """Send all coflows of a trace at the rates of a policy. Every port of the switch has `rate_bps`
-    in each direction.
+    """Send all coflows of a trace at the rates of a policy.
+
+    Every port of the switch has `rate_bps` in each direction.
 
     `progress` is told of each coflow that has finished.
     """

@@ -138,8 +138,9 @@ def from_packets(scenario: Scenario, make: Callable[[], Policy]) -> PolicyRun:
 
 
 def echelon_over_edf(pipeline: DeepPipeline, order: str = "memory") -> float:
-    """Return the slowest iteration under `echelon` over that under EDF. Raise `AssertionError` for
-    reordering.
+    """Return the slowest iteration under `echelon` over that under EDF.
+
+    Raise `AssertionError` for reordering.
     """
     scenario = pipeline.scenario()
     ours = from_packets(scenario, partial(make_policy, "echelon", order=order))

@@ -1,6 +1,4 @@
-"""The interface of an experiment: measurements in stages, then a report of all that was
-measured.
-"""
+"""The interface of an experiment: measurements in stages, then a report of all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many workloads of other tools' repositories import, and why the others do not.
+"""Count the workloads of other tools' repositories that import, and say why others do not.
 
 `python -m research.imports DIRECTORY...` looks in checkouts for files that begin as one of the
 formats does, tries each with the options of docs/importing.md (fewest first), and prints a row for
@@ -76,9 +76,7 @@ def groups(root: Path) -> Iterator[Group]:
 
 
 def packed(path: Path) -> Iterator[Group]:
-    """Yield the traces in an archive, each alone: none of the archives has those of several
-    ranks.
-    """
+    """Yield the traces in an archive, each alone: none of them has several ranks."""
     with tarfile.open(path) as archive:
         for member in archive:
             if member.isfile() and not Path(member.name).name.startswith("._"):

@@ -41,7 +41,7 @@ from echelon_lab.evaluation.draw import draw
 from echelon_lab.scenarios.scenario import PolicyChoice
 
 ITERATIONS = 100
-"""What spine_snapshot_cassini has built in."""
+"""The number that spine_snapshot_cassini has built in."""
 COMPAT_ITERATIONS = 1000
 RATE_BPS = 400 * 10**9
 """The rate of golden_spine's links, and of ours."""
@@ -191,9 +191,7 @@ class MonkeyTree:
     programs: Path
 
     def golden(self, system: str, case: Case) -> Times:
-        """Return the times under a system of golden_spine, with the workers where `case` has
-        them.
-        """
+        """Return the times under a system of golden_spine, with the workers of `case` in place."""
         fabric = [str(case.spines), str(6 * case.leaves), "0", "0", "6"]
         return read(
             self._output(
@@ -276,9 +274,7 @@ def spine(
 
 
 class Hashed:
-    """A chooser of the paths of MonkeyTree's ECMP (an
-    `echelon.model.fabric.routing.PathChooser`).
-    """
+    """A chooser of paths by MonkeyTree's ECMP (an `echelon.model.fabric.routing.PathChooser`)."""
 
     def __init__(self, spines: int) -> None:
         self._spines = spines
@@ -305,9 +301,7 @@ class Hashed:
 
 
 def job(number: int, ring: Ring) -> Job:
-    """Return a job as our engine has it: one flow from each worker to the next, as in
-    MonkeyTree.
-    """
+    """Return a job for our engine: one flow from each worker to the next, as in MonkeyTree."""
     ranks = range(len(ring.hosts))
     nodes = [
         {"name": f"c{rank}", "rank": rank, "compute": f"{ring.compute_us} us"} for rank in ranks

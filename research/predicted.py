@@ -1,5 +1,6 @@
-"""What `echelon` predicts of its plan beside what happens, and the best plan in hindsight: `python
--m research.predicted [MIXES] [--fluid]`.
+"""The prediction of `echelon` for its plan, beside the outcome and the best plan in hindsight.
+
+`python -m research.predicted [MIXES] [--fluid]` prints them.
 
 Mixes are the first ones of the reporting half of `echelon evaluate`. For each, the policy chooses
 as it does in a service, where phases are unknown, and as it does if they are known. The chosen plan
@@ -125,8 +126,10 @@ def hindsight(
     by_phases: Mapping[str, Mapping[Group, Choice[PlanCandidate]]],
     packets: bool,
 ) -> dict[tuple[Group, PlanCandidate], Slowdowns]:
-    """Return what happens to each group of a mix with each of the candidates. Groups share no
-    links, so that one run shows a candidate of each."""
+    """Return what happens to each group of a mix with each of the candidates.
+
+    Groups share no links, so that one run shows a candidate of each.
+    """
     by_group: dict[Group, list[PlanCandidate]] = {}
     for group in by_phases[KNOWLEDGE[0]]:
         different: dict[PlanCandidate, None] = {}
@@ -150,7 +153,7 @@ def hindsight(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was chosen for a group of a mix, and what happens to it."""
+    """The plan that was chosen for a group of a mix, and its outcome."""
 
     seed: int
     phases: str
@@ -159,7 +162,7 @@ class Row:
     simulated: Slowdowns
     """The same on the fluid engine."""
     scores: Mapping[PlanCandidate, float]
-    """What happens with each of the candidates that run, the chosen one among them."""
+    """The outcome of each candidate that runs, the chosen one among them."""
 
     @property
     def best(self) -> PlanCandidate:

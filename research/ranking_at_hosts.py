@@ -1,5 +1,6 @@
-"""What ranking at hosts loses, from packets in virtual time: `python -m research.ranking_at_hosts
-[POLICY] [SEEDS]`.
+"""The loss by ranking at hosts, from packets in virtual time.
+
+`python -m research.ranking_at_hosts [POLICY] [SEEDS]` prints it.
 
 Scenarios are random ones of `echelon evaluate`, by default of the odd seeds 1 to 119, over paths by
 address. Each runs for as long as its slowest job needs alone for ten iterations: under `fair`,

@@ -32,8 +32,9 @@ def run(
     command: Sequence[str],
     progress: CommandProgress = UNSEEN,
 ) -> list[Path]:
-    """Run the experiment `name` into the directory `out`, which may hold a part of it. Return the
-    files of its report.
+    """Run the experiment `name` into the directory `out`, which may hold a part of it.
+
+    Return the files of its report.
 
     Raise `DocumentError`, `SweepError`, and `OSError` if nothing can be written.
     """

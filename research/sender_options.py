@@ -1,5 +1,4 @@
-"""What the agent's socket options leave waiting: at the sender, and in the network, with CUBIC and
-BBR.
+"""The bytes that wait at the sender and in the network with the agent's socket options.
 
 `python -m research.sender_options [SECONDS]` needs root. One connection sends all it can over a
 router whose link has RATE and a queue of 1 MB, for each option and each congestion control that the

@@ -1,6 +1,6 @@
-"""What lets unmodified TCP follow its rank: pairs of pipelines on one bottleneck, by mechanism,
-beside the shim.
+"""Mechanisms that let unmodified TCP follow its rank, beside the shim.
 
+They are compared on pairs of pipelines with one bottleneck.
 Two equal jobs each have 300 ms to send over the bottleneck, and compute for as long or half as
 long, in one to eight micro-batches. `python -m research.tcp_ranks` runs all cases in virtual time
 (four minutes of one processor) and prints the mean iteration over that of the same jobs over the
@@ -43,7 +43,7 @@ from research.measure import scenario_of
 HOSTS = ["h1", "h2", "h3", "h4"]
 SENDING_US = 300_000
 BYTES = 375_000
-"""What takes that long at the bottleneck's 10 Mbit/s."""
+"""The bytes that take that long at the bottleneck's 10 Mbit/s."""
 ITERATIONS, SKIPPED = 20, 4
 PATIENCE_S = 300.0
 SMALL = {"receive_window": "20 kB"}
@@ -223,10 +223,11 @@ MECHANISMS = [
 
 def run_of(pair: Pair, mechanism: Mechanism | None) -> PolicyRun:
     """Return the run of a pair over TCP, or over the shim."""
-    chosen = Mechanism("shim") if mechanism is None else mechanism
     if mechanism is None:
+        chosen = Mechanism("shim")
         recognition = None
     else:
+        chosen = mechanism
         recognition = chosen.recognition
     scenario = scenario_of(pair.scenario(recognition, chosen.transport), "tcp_ranks")
     with chosen.switches():

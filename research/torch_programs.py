@@ -247,8 +247,10 @@ def rows(
     planned: Mapping[str, float],
     alone_s: Sequence[float],
 ) -> Iterator[str]:
-    """Yield a row for each job, and one for the pair. The change is from fair to echelon, and
-    `planned` is what the plans that were taken say of it."""
+    """Yield a row for each job, and one for the pair.
+
+    The change is from fair to echelon, and `planned` is what the plans that were taken say of it.
+    """
     means = {
         policy: {job: fmean(run[policy][job] for run in runs) for job in times}
         for policy, times in runs[0].items()

@@ -1,4 +1,4 @@
-"""What tests need beyond Linux, make and Python with venv: each is named and looked for here alone.
+"""The needs of tests beyond Linux, make and Python with venv, named and looked for here alone.
 
 A test that needs more than README's list says so:
 

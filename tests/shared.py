@@ -1,5 +1,6 @@
-"""What the tests of a folder share and what takes processors as long as it is there: services,
-switches, a browser.
+"""Services, switches and a browser that the tests of a folder share.
+
+They take processors as long as they are there.
 """
 
 from __future__ import annotations

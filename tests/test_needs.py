@@ -1,4 +1,4 @@
-"""What tests need stands in tests/needs.py alone, and who lacks something reads what to do."""
+"""The needs of tests stand in tests/needs.py alone, and who lacks one learns what to do."""
 
 from __future__ import annotations
 

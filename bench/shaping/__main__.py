@@ -45,9 +45,7 @@ _SECONDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class RatedCase(Case):
-    """Queues of different levels, some with a minimum or maximum rate (bits per second, by
-    queue).
-    """
+    """Queues of different levels, some with a least or largest rate (bits per second, by queue)."""
 
     minimum: Mapping[int, int] = field(default_factory=dict)
     maximum: Mapping[int, int] = field(default_factory=dict)

@@ -178,8 +178,9 @@ def by_shell(
     address: str,
     entries: Sequence[TableEntry],
 ) -> Rate:
-    """Measure `insert()` of p4runtime-shell, which takes one entry at a time. Takes only entries
-    with one action.
+    """Measure `insert()` of p4runtime-shell, which takes one entry at a time.
+
+    Takes only entries with one action.
 
     Args:
         python: of an environment that has p4runtime-shell.

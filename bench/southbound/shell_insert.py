@@ -1,5 +1,6 @@
-"""Inserts entries with p4runtime-shell, one by one, as it can. Runs in the environment of
-p4runtime-shell.
+"""Inserts entries with p4runtime-shell, one by one, as it can.
+
+Runs in the environment of p4runtime-shell.
 
     python shell_insert.py ADDRESS P4INFO JSON ENTRIES
 

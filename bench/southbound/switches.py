@@ -1,6 +1,4 @@
-"""Switches as processes, at the same priority as their controller: half of the work is on its
-side.
-"""
+"""Switches as processes, at the same priority as their controller, which does half of the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make bench-switch`: softswitch beside BMv2 on the same veth pairs: lossless rate, latency, entries per second.
+"""`make bench-switch`: lossless rate, latency and entries per second of softswitch and BMv2.
 
     python -m bench.switch                 both columns; ours alone where BMv2 is not installed
     python -m bench.switch --quick         one round instead of three
@@ -379,10 +379,11 @@ def _writes(options: argparse.Namespace) -> int:
                 )
                 print(f"{target.name}, {placement.name}: {writing.in_words(measured)}", flush=True)
         filled = writing.fill(target, _PROGRAMS / "tables.p4info.txtpb", _PROGRAMS / "tables.json")
+        rate = filled.rate
+        route_bytes = (filled.after_bytes - filled.before_bytes) / rate.count
         print(
-            f"{target.name}: {filled.rate.count:,} routes at {filled.rate.per_second:,.0f} a"
-            f" second, {(filled.after_bytes - filled.before_bytes) / filled.rate.count:.0f} bytes"
-            " each",
+            f"{target.name}: {rate.count:,} routes at {rate.per_second:,.0f} a second,"
+            f" {route_bytes:.0f} bytes each",
             flush=True,
         )
     return 0

@@ -1,4 +1,6 @@
-"""The bare forwarder: interfaces and queues in C, and a program that does nothing. It bounds what a switch can reach.
+"""The bare forwarder: interfaces and queues in C, and a program that does nothing.
+
+It bounds what a switch can reach.
 
     python -m bench.switch.forwarder 127.0.0.1:PORT IN OUT [GROUPS]
 
@@ -19,7 +21,7 @@ from ctoolchain import CSource, Loaded, load
 from softswitch.cli.running import until_ended
 from softswitch.native.dataplane import NativeDataPlane
 from softswitch.native.scheduler import c_source
-from softswitch.native.wires import Wires, load_wires
+from softswitch.native.wires import Wires, load_core
 from softswitch.realtime import HandoverLock, PacketSocketPort
 
 _UNIT = Path(__file__).parents[1] / "programs" / "forward.c"
@@ -53,7 +55,7 @@ def main(arguments: Sequence[str]) -> None:
     address, first, second, *groups = arguments
     start_ns = time.monotonic_ns()
     core = Wires(
-        load_wires(),
+        load_core(),
         groups=int(groups[0]) if groups else 1,
         epoch_ns=start_ns,
     )

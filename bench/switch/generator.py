@@ -231,9 +231,7 @@ def _serve(
     interface: str,
     far_end: str,
 ) -> None:
-    """Run the generator's process: receive (method, arguments), send the result or the
-    exception.
-    """
+    """Run the generator's process: receive (method, arguments), send the result or exception."""
     with contextlib.suppress(OSError):
         # Traffic does not wait until the switch under test yields the processor.
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -252,8 +250,9 @@ def _serve(
 
 
 class Generator:
-    """A generator that sends on `interface` and counts what comes out at `far_end`. A context
-    manager: the process lives inside.
+    """A generator that sends on `interface` and counts what comes out at `far_end`.
+
+    A context manager: the process lives inside.
     """
 
     def __init__(self, interface: str, far_end: str) -> None:

@@ -1,6 +1,4 @@
-"""The highest rate that a switch carries without loss: the search, without any traffic of its
-own.
-"""
+"""The highest rate that a switch carries without loss: the search, without traffic of its own."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ class Trial:
 
 
 class GeneratorLimitError(Exception):
-    """The generator cannot send as fast as the switch forwards: that carries at least
-    `rate_pps`.
-    """
+    """The generator cannot send as fast as the switch forwards: it carries at least `rate_pps`."""
 
     def __init__(self, rate_pps: float, wanted_pps: float) -> None:
         super().__init__(

@@ -84,8 +84,9 @@ def run_private(arguments: Sequence[str]) -> int:
 
 
 def make_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Make veth pairs in this namespace and set them up; only their users send on them. Raises
-    `NetworkError`.
+    """Make veth pairs in this namespace and set them up; only their users send on them.
+
+    Raises `NetworkError`.
 
     Without segmentation offloads, as a switch's ports: with them BMv2, which receives by libpcap,
     loses bursts even at a tenth of its rate (its receive ring then seems to hold a few tens of
@@ -133,8 +134,9 @@ def _disable_offloads(interface: str) -> None:
 
 
 def received_frames(interface: str) -> int:
-    """Return the frames that `interface` received since it was made. Raises `NetworkError` if there
-    is no such interface.
+    """Return the frames that `interface` received since it was made.
+
+    Raises `NetworkError` if there is no such interface.
     """
     return _statistic(interface, 1)
 

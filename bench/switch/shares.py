@@ -87,9 +87,7 @@ class Case:
 
     @property
     def cycle(self) -> Cycle:
-        """Frames of all classes, evenly mixed, in numbers that offer what each class is to
-        offer.
-        """
+        """Frames of all classes, evenly mixed, in numbers by what each is to offer."""
         count = _CYCLE_BURSTS * BURST_FRAMES
         rates = [Fraction(c.offered_bps, 8 * c.frame_bytes) for c in self.classes]
         numbers = [round(count * rate / sum(rates)) for rate in rates]
@@ -140,9 +138,7 @@ class Outcome:
 
     @property
     def error(self) -> float:
-        """The error relative to the expectation, or to the port's rate where nothing is
-        expected.
-        """
+        """The error relative to the expectation, or to the port's rate if nothing is expected."""
         return (self.measured_bps - self.expected_bps) / (self.expected_bps or PORT_RATE_BPS)
 
     @property
@@ -263,9 +259,7 @@ def _rates(
     arrivals: Sequence[Arrival],
     seconds: float,
 ) -> dict[int, float]:
-    """Return the bits per second of each queue between the first and the last frame of the
-    window.
-    """
+    """Return the bits per second of each queue between the first and last frame of the window."""
     if not arrivals:
         raise NothingArrivedError(f"{case.name}: nothing came out of the switch")
     start_ns = arrivals[0].time_ns + round(WARM_UP_S * 1e9)

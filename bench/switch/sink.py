@@ -59,9 +59,11 @@ def attach(receiver: socket.socket, program: Sequence[Instruction]) -> None:
 
 
 class Capture:
-    """A capture of the frames that arrive at `interface`. A context manager: listens inside;
-    `arrivals` is complete after. With a `program`, it is of those that this filter takes, and they
-    are read at the end only, so they have to fit into the socket's buffer.
+    """A capture of the frames that arrive at `interface`.
+
+    A context manager: listens inside; `arrivals` is complete after. With a `program`, it is of
+    those that this filter takes, and they are read at the end only, so they have to fit into the
+    socket's buffer.
 
     Leaving it raises `CaptureError` if the sink itself lost a frame.
     """

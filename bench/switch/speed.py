@@ -1,6 +1,4 @@
-"""Lossless rates and entries per second of every target that is installed, interleaved in one
-run.
-"""
+"""Lossless rates and entries per second of every target installed here, interleaved in one run."""
 
 from __future__ import annotations
 
@@ -164,8 +162,9 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The measurement to make. The first round tries every placement of every target, the others
-    the best one.
+    """The measurement to make.
+
+    The first round tries every placement of every target, the others the best one.
 
     Without a search, it only looks at what comes out, and at the processor time that it takes.
     """
@@ -321,9 +320,7 @@ async def with_controller(
     workload: Workload,
     work: Callable[[], None],
 ) -> None:
-    """Do `work` while a controller is connected that wrote the workload's intent, as in real
-    life.
-    """
+    """Do `work` while a controller is connected that wrote the workload's intent, as in service."""
     async with SwitchSession(
         switch.target.name, switch.address, DEVICE_ID, workload.program
     ) as session:

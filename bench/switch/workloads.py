@@ -161,9 +161,7 @@ def _router_faults() -> Faults:
 
 
 def router() -> Workload:
-    """Return a workload from longest prefix match to next hop to port, 256 flows over 193
-    routes.
-    """
+    """Return a workload from longest prefix to next hop to port, 256 flows over 193 routes."""
     intent = Intent("router", (Part("router", tuple(_router_entries())),))
     return Workload(
         "router",

@@ -65,8 +65,9 @@ _LINUX_FLAGS = (
     "-Wl,-z,relro,-z,now,-z,noexecstack",
 )
 _MADE_AS = "2"
-"""Changes with what is done to a compiler's output, so that the cache holds no library made as
-before.
+"""A number that changes with what is done to a compiler's output.
+
+The cache then holds no library made as before.
 """
 _SHOWN_CHARACTERS = 400
 _STALE_S = 10
@@ -84,7 +85,7 @@ class CSource:
     """A C file, and the files of one's own that it includes, by name."""
 
     name: str
-    """What the library is called in the cache, a plain word."""
+    """The name of the library in the cache, a plain word."""
     text: str
     includes: Mapping[str, str] = field(default_factory=dict)
 
@@ -106,8 +107,9 @@ class Loaded(NamedTuple):
 
 
 def compilers() -> Sequence[Compiler]:
-    """Return the compilers of this machine: first the one that makes the fastest code, last the one
-    that is fastest.
+    """Return the compilers of this machine.
+
+    The first makes the fastest code, the last is the fastest itself.
     """
     available = []
     system = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -149,8 +151,8 @@ def load(
             continue
         if failures:
             say_once(
-                f"{compiler.name} builds {source.name}, because another compiler failed:"
-                f" {failures[0]}"
+                f"{compiler.name} builds {source.name},"
+                f" because another compiler failed: {failures[0]}"
             )
         return loaded
     if failures:
@@ -164,8 +166,9 @@ def load_or_not(
     wanted: str,
     instead: str,
 ) -> Loaded | None:
-    """Return a library; None: Python is wanted, or there is no library and Python does `instead`,
-    which is said once.
+    """Return a library, None if Python is wanted or there is none.
+
+    Python then does `instead`, which is said once.
 
     Args:
         source: as of `load`.
@@ -210,8 +213,9 @@ def is_kept(source: CSource, compiler: Compiler) -> bool:
 
 
 def read_kept(name: str) -> bytes | None:
-    """Return what `keep` put into the cache folder under a name, None if there is nothing that can
-    be used.
+    """Return what `keep` put into the cache folder under a name.
+
+    None means that there is nothing that can be used.
     """
     try:
         path = _private_folder() / name
@@ -223,8 +227,10 @@ def read_kept(name: str) -> bytes | None:
 
 
 def keep(name: str, content: bytes) -> None:
-    """Put something into the cache folder, under a plain word that names its content. Do nothing if
-    that is impossible."""
+    """Put something into the cache folder, under a plain word that names its content.
+
+    Do nothing if that is impossible.
+    """
     with suppress(OSError, ToolchainError):
         folder = _private_folder()
         with _workplace(name, folder) as (place, _):
@@ -266,8 +272,11 @@ def _opened(
 
 
 def open_library(ffi: Any, path: Path) -> Any:
-    """Return a library. Its code stays to the end of the process, because what the library has made
-    may outlive the last reference to it, and needs its functions to be freed. Raise `OSError`."""
+    """Return a library.
+
+    Its code stays to the end of the process, because what the library has made may outlive the last
+    reference to it, and needs its functions to be freed. Raise `OSError`.
+    """
     return ffi.dlopen(str(path), ffi.RTLD_NOW | getattr(ffi, "RTLD_NODELETE", 0))
 
 
@@ -306,8 +315,8 @@ def _private_folder() -> Path:
         if _is_own(folder, stat.S_ISDIR) and os.access(folder, os.W_OK | os.X_OK):
             return folder
         tried.append(
-            f"{folder}: it belongs to another user, or others may write to it (chmod 700 it, or"
-            " remove it)"
+            f"{folder}: it belongs to another user, or others may write to it"
+            " (chmod 700 it, or remove it)"
         )
     raise ToolchainError(f"there is no folder for libraries in C: {'; '.join(tried)}")
 
@@ -323,8 +332,10 @@ def _is_own(path: Path, is_kind: Any) -> bool:
 
 @contextmanager
 def _workplace(name: str, folder: Path) -> Iterator[tuple[Path, int]]:
-    """Make a folder in which something is made, until that is done; also return the lock that
-    whoever works there holds. Raises `OSError`."""
+    """Make a folder for work, until that is done.
+
+    Also return the lock that whoever works there holds. Raises `OSError`.
+    """
     with (
         tempfile.TemporaryDirectory(
             prefix=f".{name}-",
@@ -352,8 +363,9 @@ def _compile(
     compiler: Compiler,
     library: Path,
 ) -> None:
-    """Compile into a folder beside the library, then move it to its place, so that nobody sees half
-    of one.
+    """Compile beside the library, then move it to its place.
+
+    Nobody sees half of one.
     """
     with _workplace(source.name, library.parent) as (folder, lock):
         for name, text in {**source.includes, f"{source.name}.c": source.text}.items():

@@ -32,9 +32,7 @@ def page() -> str:
 
 
 def commands() -> Iterator[tuple[Path, Any]]:
-    """Yield the words and the object of each command of `echelon`, groups before what is in
-    them.
-    """
+    """Yield the words and the object of each command of `echelon`, groups before their members."""
     from typer.main import get_command
 
     from echelon.cli import app

@@ -17,9 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the pages that follow from the code, those beside `docs/`, and the sources to which pages
-    link.
-    """
+    """Add the generated pages, those beside `docs/`, and the sources to which pages link."""
     for place, text in _pages():
         files.append(File.generated(config, place, content=text))
     found: dict[str, str] = {}

@@ -1,6 +1,4 @@
-"""Links of a page to files of the repository that are not pages: the site shows these files on
-pages of their own.
-"""
+"""Links of a page to files of the repository, which the site shows on pages of their own."""
 
 from __future__ import annotations
 

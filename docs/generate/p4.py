@@ -39,9 +39,7 @@ def page(build: Path) -> str:
 
 
 def p4info(path: Path) -> p4i.P4Info:
-    """Return the P4Info in a file, without externs: those of Tofino have types that only its
-    vendor's tools know.
-    """
+    """Return the P4Info in a file without externs, since Tofino's are known to vendor tools."""
     known = re.sub(
         r"^externs \{$.*?^\}$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
     )

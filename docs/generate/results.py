@@ -75,9 +75,7 @@ def scenario(name: str) -> str:
 
 
 def slowdowns(name: str, policy: str, target: str) -> str:
-    """Return the mean slowdown of a scenario's jobs, and that of the worst one if it has
-    several.
-    """
+    """Return the mean slowdown of a scenario's jobs, and that of the worst if there are several."""
     outcomes = list(echelon.simulate(scenario(name), [policy], target=target))
     values = [outcome.mean_slowdown for outcome in outcomes]
     mean = f"{fmean(values):.3f}"

@@ -61,9 +61,7 @@ def page() -> str:
 
 
 def models(model: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return a model and all those in its fields, each once, those of other kinds of file left
-    out.
-    """
+    """Return a model and all those in its fields, each once, without other kinds of file."""
     others = {named(place) for place, _ in KINDS.values()} - {model}
     found: list[type[BaseModel]] = []
 

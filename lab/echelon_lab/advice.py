@@ -30,7 +30,7 @@ MODEL_ERROR = 0.03
 It is measured in research/notebook/policies.md, "Predictions".
 """
 WITHOUT_KNOWLEDGE = "fair"
-"""What the network does without any policy: congestion control shares links."""
+"""The policy that stands for a network without one: congestion control shares links."""
 
 
 @dataclass(frozen=True, slots=True)

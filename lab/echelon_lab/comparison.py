@@ -36,7 +36,7 @@ They are expected until a command has measured them itself. Of `mixed_leaf_spine
 records took 3.1 s and 7.2 s of a processor.
 """
 FILE_S = 0.1
-"""What it takes besides to have a file on the disk."""
+"""The time that a file on the disk takes besides."""
 DRAWN_S = 1.5
 """The same for a picture, or for the import of matplotlib with it."""
 
@@ -226,8 +226,9 @@ class PolicyComparison:
         directory: str | Path,
         width: str = "text",
     ) -> tuple[list[Path], list[str]]:
-        """Draw a kind of picture (`echelon plot`) as PNG. Return the files, and what they leave
-        out.
+        """Draw a kind of picture (`echelon plot`) as PNG.
+
+        Return the files, and what they leave out.
 
         Raise `ImportError` without matplotlib, `DocumentError` for an unknown kind, and `OSError`.
         """

@@ -30,19 +30,23 @@ class Layer:
     name: str
     parameters: int
     forward_flops: int
-    """Floating-point operations of the forward pass; a multiplication with an addition is two. The
-    backward pass has twice as many (J. Kaplan et al., arXiv:2001.08361, section 2.1)."""
+    """Floating-point operations of the forward pass; a multiplication with an addition is two.
+
+    The backward pass has twice as many (J. Kaplan et al., arXiv:2001.08361, section 2.1).
+    """
     output: int
     """Elements that the next layer needs."""
     tensor_reduces: int = 0
-    """All-reduces of the layer's output in the forward pass, and again in the backward pass, if
-    tensor parallelism cuts the layer (Megatron-LM, M. Shoeybi et al., arXiv:1909.08053, section 3).
+    """All-reduces of the layer's output in each pass, if tensor parallelism cuts the layer.
+
+    Megatron-LM, M. Shoeybi et al., arXiv:1909.08053, section 3.
     """
     attention_flops: int = 0
     """The part of `forward_flops` that is for scores and values of attention."""
     causal: bool = False
-    """Whether a token sees only those before it: FlashAttention then leaves out half of
-    `attention_flops`.
+    """Whether a token sees only those before it.
+
+    FlashAttention then leaves out half of `attention_flops`.
     """
     scores: int = 0
     """Elements of the scores of all heads."""
@@ -97,8 +101,8 @@ class Model:
             stages_left = count - len(stages) - 1
             if not stages_left:
                 continue
-            # A stage ends where the next layer would bring it further from its part of the
-            # operations.
+            # A stage ends where the next layer would bring it further
+            # from its part of the operations.
             following = 0
             if layers_left:
                 following = self.layers[index + 1].forward_flops
@@ -356,18 +360,26 @@ def find_model(name: str) -> Model:
 Zero = Literal[0, 1, 2, 3]
 Recompute = Literal["none", "selective", "full"]
 SUMMED_BYTES = 4
-"""Bytes of an element of a gradient that data parallelism sums: FP32, as Megatron-LM does. ZeRO
-stages 2 and 3 sum in the precision of the parameters, as DeepSpeed does, without a pipeline."""
+"""Bytes of an element of a gradient that data parallelism sums: FP32, as Megatron-LM does.
+
+ZeRO stages 2 and 3 sum in the precision of the parameters, as DeepSpeed does, without a pipeline.
+"""
 BACKWARD = 2
-"""Operations of the backward pass for each of the forward pass (J. Kaplan et al., arXiv:2001.08361,
-section 2.1).
+"""Operations of the backward pass for each of the forward pass.
+
+J. Kaplan et al., arXiv:2001.08361, section 2.1.
 """
 STATE_BYTES = (2, 2, 12)
-"""Bytes of a parameter, its gradient, and what Adam keeps of it (S. Rajbhandari et al.,
-arXiv:1910.02054, section 3.1)."""
+"""Bytes of a parameter, its gradient, and what Adam keeps of it.
+
+S. Rajbhandari et al., arXiv:1910.02054, section 3.1.
+"""
 MICRO_BATCHES = 8
-"""Micro-batches of a pipeline: `local_batch_size` 8 by `pipeline_parallel_microbatch_size` 1,
-torchtitan's defaults (torchtitan/config/job_config.py)."""
+"""Micro-batches of a pipeline.
+
+They are `local_batch_size` 8 by `pipeline_parallel_microbatch_size` 1, torchtitan's defaults
+(torchtitan/config/job_config.py).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +390,7 @@ class Gpu:
     peak_flops: int
     """Dense floating-point operations a second of the tensor cores, FP16 or BF16."""
     local_bytes_per_s: int
-    """Between the GPUs of a host, in each direction."""
+    """The bandwidth between the GPUs of a host, in each direction."""
     memory_bytes_per_s: int
     memory_bytes: int | None
     source: str
@@ -503,8 +515,8 @@ def find_gpu(text: str) -> Gpu:
         return _described_gpu(text)
     if text not in GPUS:
         reason = (
-            f"unknown GPU '{text}' ({suggestion(text, GPUS)}; your own is"
-            " peak=TFLOP/s,local=GB/s,memory=GB/s)"
+            f"unknown GPU '{text}' ({suggestion(text, GPUS)};"
+            " your own is peak=TFLOP/s,local=GB/s,memory=GB/s)"
         )
         raise DocumentError("--gpu", "", reason, code="unknown-name")
     return GPUS[text]
@@ -584,7 +596,7 @@ class Training:
     chunks: int = 1
     """Parts of the model that each stage has, taken in turn (interleaved 1F1B)."""
     recompute: Recompute = "none"
-    """What the backward pass computes once more: attention's scores, or all of the forward pass."""
+    """The part of the forward pass that is computed again: attention's scores, or all of it."""
     flash: bool = True
 
     def __post_init__(self) -> None:
@@ -645,7 +657,11 @@ class Training:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether gradients are scattered as they are computed: ZeRO 2 or 3 without a pipeline."""
+        """Return whether gradients are scattered as they are computed.
+
+        ZeRO 2 and 3 do so without a pipeline.
+
+        """
         return self.zero >= 2 and self.pipeline == 1
 
     @property
@@ -908,11 +924,16 @@ def _pipeline_sends(training: Training, number: int) -> int:
 
 
 BUCKET_PARAMETERS = 40_000_000
-"""Parameters in one sum of a mesh: `bucket_size` of Megatron-LM, which is a million for each
-replica if that is more (megatron/core/distributed/distributed_data_parallel.py)."""
+"""Parameters in one sum of a mesh: `bucket_size` of Megatron-LM.
+
+It is a million for each replica if that is more
+(megatron/core/distributed/distributed_data_parallel.py).
+"""
 BUCKET_BYTES = 25 * 2**20
-"""Bytes of gradients in one all-reduce: PyTorch's default (S. Li et al., PyTorch Distributed, VLDB
-'20, section 3.2.3)."""
+"""Bytes of gradients in one all-reduce: PyTorch's default.
+
+S. Li et al., PyTorch Distributed, VLDB '20, section 3.2.3.
+"""
 _MOST_BUCKETS = 1000
 _WIDTH = 110
 _DIGITS = 9
@@ -1075,8 +1096,8 @@ def warnings(training: Training) -> Iterator[str]:
         )
     if training.zero and training.data * training.context == 1:
         yield (
-            f"--zero {training.zero} shards over replicas, of which there is one (give dp=2 or"
-            " more)."
+            f"--zero {training.zero} shards over replicas,"
+            " of which there is one (give dp=2 or more)."
         )
 
 

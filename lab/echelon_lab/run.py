@@ -136,11 +136,15 @@ def unwatched(_url: str) -> AbstractContextManager[None]:
 
 
 ScenarioLike = Scenario | Mapping[str, object] | str | Path
-"""A scenario, the path of its file, or a document with the keys of such a file. Values of a
-document may be objects, such as a `FabricSpec` or `JobSpec`s."""
+"""A scenario, the path of its file, or a document with the keys of such a file.
+
+Values of a document may be objects, such as a `FabricSpec` or `JobSpec`s.
+"""
 OnIteration = Callable[[str, str, int], None]
-"""A function that is told of each finished iteration: label of the policy, job, iteration from
-1."""
+"""A function that is told of each finished iteration.
+
+It gets the label of the policy, the job, and the iteration from 1.
+"""
 
 
 def simulate(
@@ -182,8 +186,9 @@ def simulate(
 def prepare(
     scenario: ScenarioLike, policies: Iterable[str | PolicyChoice] | None = None
 ) -> Scenario:
-    """Return the scenario that `scenario` stands for, with `policies` in place of its own unless
-    they are None.
+    """Return the scenario that `scenario` stands for.
+
+    `policies` replace its own unless they are None.
 
     A document needs neither a name nor, if `policies` are given, policies. Raises `DocumentError`.
     """
@@ -290,7 +295,7 @@ class _Turn:
 
     @property
     def kind(self) -> str:
-        """What determines the pace, besides the scenario.
+        """Return the kind of run, which determines the pace besides the scenario.
 
         A reactive policy decides at each event, which takes most of the time, and another time with
         each of them.

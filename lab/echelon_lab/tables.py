@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,11 +25,7 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table as Markdown, with its title above."""
-        rows = [[text.replace("|", "\\|") for text in row] for row in self.texts()]
-        lines = [f"**{self.title}**", ""]
-        for cells in (self.columns, ["---"] * len(self.columns), *rows):
-            lines.append(f"| {' | '.join(cells)} |")
-        return "\n".join(lines)
+        return f"**{self.title}**\n\n{markdown_table(self.columns, self.texts())}"
 
     def texts(self) -> list[list[str]]:
         """Return the cells as people read them, row by row."""
@@ -49,6 +45,15 @@ class Table:
         path = directory / f"{self.name}.csv"
         path.write_text(self.csv(), encoding="utf-8")
         return path
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as Markdown."""
+    lines = []
+    for cells in (columns, ["---"] * len(columns), *rows):
+        escaped = [cell.replace("|", "\\|") for cell in cells]
+        lines.append(f"| {' | '.join(escaped)} |")
+    return "\n".join(lines)
 
 
 def _csv_cell(cell: Cell) -> str | int:

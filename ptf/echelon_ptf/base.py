@@ -1,6 +1,4 @@
-"""The base of every test of the data plane: a switch that runs the program and forwards between
-four hosts.
-"""
+"""The base of all tests of the data plane: a switch that forwards between four hosts."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ from echelon_ptf.tofino import TnaForm, TofinoController
 PORTS = (1, 2, 3, 4)
 """Host n is at port n. Tests send at 1 and look at 2 unless they say otherwise."""
 _NOBODY, _NOWHERE = 99, 0
-"""A host that no test knows, at port 0: v1model sends packets there for which the program chose no
-port.
-"""
+"""An unknown host at port 0, to which v1model sends packets without a chosen port."""
 SENDER, RECEIVER = 1, 2
 ASIDE = 4
 """The port of packets that a test does not look at. It is never slowed."""
@@ -66,9 +62,7 @@ _groups = itertools.count(1)
 
 @cache
 def _switch() -> Controller | TofinoController | TargetError:
-    """Return the connection that all tests share, with the entries that every test needs; or why
-    there is none.
-    """
+    """Return the connection that all tests share, with their entries, or why there is none."""
     try:
         return _connect()
     except TargetError as error:
@@ -150,9 +144,7 @@ class Flow:
 
 
 def skipped_on(**reasons: str) -> Callable[[type[T]], type[T]]:
-    """Return a decorator of a test that does not hold on the architectures named, each with the
-    reason.
-    """
+    """Return a decorator of a test that fails on the architectures named, each with the reason."""
 
     def decorate(test: type[T]) -> type[T]:
         test.differs = reasons
@@ -241,8 +233,7 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         return number
 
     def rerank(self, flow: Flow, rank: Rank, port: int = RECEIVER) -> None:
-        """Rank `flow` by `rank` from its next packet on, on its way by `port`; packets that were
-        sent keep their rank."""
+        """Rank `flow` by `rank` from its next packet on; packets that were sent keep their rank."""
         self.settle()
         self.switch.modify(entries.flow(flow.flow, rank, port, port))
 
@@ -254,9 +245,7 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         echelonflow: int | None = None,
         job: int | None = None,
     ) -> Flow:
-        """Install a new flow ranked by deadline, of a new EchelonFlow unless `echelonflow` is
-        given.
-        """
+        """Install a flow ranked by deadline, of a new EchelonFlow unless `echelonflow` is given."""
         echelonflow = self.new_echelonflow() if echelonflow is None else echelonflow
         return self.shim_flow(Deadline(echelonflow, profile, offset_us), job=job)
 
@@ -282,9 +271,7 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         return frames.queue_of(self.carry(frame, port))
 
     def expect(self, frame: Packet, expected: Packet, port: int = RECEIVER) -> None:
-        """Send `frame`, and check that exactly `expected` leaves by `port`, and nothing
-        elsewhere.
-        """
+        """Send `frame`, and check that `expected` leaves by `port`, and nothing elsewhere."""
         self.send(frame)
         verify_packet(self, expected, port, timeout=TIMEOUT_S)
         self.expect_silence()
@@ -300,9 +287,7 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         self._mark(_NOBODY, _NOWHERE)
 
     def settle(self) -> None:
-        """Wait until every packet that was sent is past ingress, so that later writes do not affect
-        it.
-        """
+        """Wait until all packets sent are past ingress, out of the reach of later writes."""
         self._mark(ASIDE, ASIDE)
 
     def _mark(self, host: int, port: int) -> None:
@@ -328,9 +313,7 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         self.expect_silence()
 
     def await_equal(self, expected: object, observed: Callable[[], object]) -> None:
-        """Wait for `observed` to become `expected`: counters may be read while a packet is still on
-        its way.
-        """
+        """Wait for `observed` to become `expected`, since packets may still be on their way."""
         if not poll(lambda: observed() == expected):
             self.assertEqual(expected, observed())
 
@@ -353,9 +336,7 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         return found
 
     def start(self, flow: Flow, epoch: int = 1) -> FlowEvent:
-        """Send the first packet of `flow` in an iteration, see it through, and return its
-        digest.
-        """
+        """Send the first packet of `flow` in an iteration, see it leave, and return its digest."""
         self.carry(flow.packet(epoch))
         event = self.next_event(flow)
         self.assertEqual((event.event, event.epoch), (START, epoch))
@@ -370,18 +351,14 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
     def slow_queue(
         self, queue: int, packets_per_s: int, frame_bytes: int, port: int = RECEIVER
     ) -> None:
-        """Slow a queue down for the rest of the test; skip the test where the target cannot do
-        that.
-        """
+        """Slow a queue down for the rest of the test, or skip it where the target cannot."""
         if not self.rates.can_limit_queues:
             self.skipTest(self.rates.reason)
         self.rates.limit_queue(port, queue, packets_per_s, frame_bytes)
         self.addCleanup(self.rates.limit_queue, port, queue, 0, frame_bytes)
 
     def slow_port(self, packets_per_s: int, frame_bytes: int, port: int = RECEIVER) -> None:
-        """Slow a port down for the rest of the test; skip the test where the target cannot do
-        that.
-        """
+        """Slow a port down for the rest of the test; skip it where the target cannot."""
         if not self.rates.can_limit_ports:
             self.skipTest(self.rates.reason)
         self.rates.limit_port(port, packets_per_s, frame_bytes)

@@ -26,9 +26,9 @@ from echelon.switches.southbound.codec import encode_digest, encode_entry
 from echelon_ptf.entries import BIAS
 
 TIMEOUT_S = 15.0
-"""How long to wait for an answer that the target gives at once."""
+"""The time within which a target has to give an answer that it gives at once."""
 _PIPELINE_TIMEOUT_S = 60.0
-"""How long to wait for a program to be installed: a target may compile it."""
+"""The time within which a program has to be installed: a target may compile it."""
 _ELECTION_ID = 1
 _SENT = "EchelonEgress.sent"
 _QUEUES = constants()["QUEUES"]
@@ -238,9 +238,7 @@ class Controller:
         return event
 
     def forget_events(self, before_flow: int) -> None:
-        """Drop the digests that came so far, and those still to come of flows with lower numbers
-        than `before_flow`.
-        """
+        """Drop digests so far, and later ones of flows with lower numbers than `before_flow`."""
         while not self._events.empty():
             self._events.get()
         self._oldest_flow = before_flow

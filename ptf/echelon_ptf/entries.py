@@ -30,8 +30,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A ranking by slack: `profile` maps the time left until `echelonflow`'s reference plus
-    `due_us` to a queue.
+    """A ranking by slack: `profile` maps the time to a reference plus `due_us` to a queue.
 
     By default, `due_us` is `offset_us`, by which an iteration is opened and lateness counts. If the
     profile is relative, n bytes left of the flow count as n / 2^`left_shift` microseconds; None:
@@ -51,9 +50,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Attained:
-    """A ranking by the bytes that `group` has sent in this iteration, which `profile` maps to a
-    queue.
-    """
+    """A ranking by the bytes of `group` in this iteration, which `profile` maps to a queue."""
 
     group: int
     profile: int
@@ -120,9 +117,7 @@ class Form:
         alone_us: int,
         idle_us: int,
     ) -> list[TableEntry]:
-        """Return the entries of a relative profile, whose edges are just above `parts` of the
-        period.
-        """
+        """Return the entries of a relative profile with edges just above `parts` of the period."""
         unit = _NUMBERS["RANK_UNIT"]
         shift = 30 + period_us.bit_length() - unit.bit_length()
         factor = round(Fraction(unit << shift, period_us))
@@ -166,9 +161,7 @@ class Form:
 
 
 def ranges(edges: Sequence[int], queues: Sequence[int], top: int) -> list[tuple[int, int, int]]:
-    """Return (lowest key, highest key, queue) for keys up to `top`; ranges without keys are left
-    out.
-    """
+    """Return (lowest key, highest key, queue) for keys up to `top`, without empty ranges."""
     lows = [0, *(min(max(edge, 0), top + 1) for edge in edges)]
     highs = [*(low - 1 for low in lows[1:]), top]
     return [one for one in zip(lows, highs, queues, strict=True) if one[0] <= one[1]]
@@ -247,9 +240,7 @@ def connection(
 def answers(
     src_port: int, dst_port: int, *, number: int, src: int = 2, dst: int = 1, closes: bool = True
 ) -> TableEntry:
-    """Return the entry by which the acknowledgements of connection `number` are known, and may
-    close its window.
-    """
+    """Return the entry for the acknowledgements of connection `number`, and for its window."""
     ends = {"src": int(IPv4Address(address(src))), "dst": int(IPv4Address(address(dst)))}
     match: dict[str, Match] = {**ends, "src_port": src_port, "dst_port": dst_port}
     return entry("tcp_answer", match, "set_answered", answered=number, closes=int(closes))
@@ -290,9 +281,7 @@ def roce_mark(queue: int, dscp: int) -> TableEntry:
 
 
 def segment(number: int, start_bytes: int, end_bytes: int, flow: int) -> TableEntry:
-    """Return the entry by which bytes `start_bytes` to before `end_bytes` of a connection are those
-    of `flow`.
-    """
+    """Return the entry that gives `flow` a connection's bytes from start to before end."""
     match: dict[str, Match] = {
         "connection": number,
         "position": Interval(start_bytes, end_bytes - 1),
@@ -382,9 +371,7 @@ def promotion_hold(port: int, queue: int, us: int) -> TableEntry:
 
 
 def ecn_threshold(port: int, queue: int, packets: int, frame_bytes: int) -> TableEntry:
-    """Return the entry by which a packet is marked that finds so many packets of `frame_bytes` in
-    its queue.
-    """
+    """Return the entry that marks a packet behind so many packets of `frame_bytes`."""
     depth = _form.depth(packets, frame_bytes)
     return entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", **depth)
 

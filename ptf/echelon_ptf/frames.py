@@ -57,9 +57,7 @@ def address(host: int) -> str:
 
 
 def ethernet(src: int, dst: int) -> Packet:
-    """Return the Ethernet header of a frame from a host to the switch, which writes the
-    destination's MAC address.
-    """
+    """Return a frame's Ethernet header from a host; the switch writes the destination's MAC."""
     return Ether(src=mac(src), dst="02:00:00:00:01:00")
 
 

@@ -54,7 +54,7 @@ class TnaForm(Form):
 
     def __init__(self) -> None:
         self._scales: dict[int, tuple[int, bool]] = {}
-        """By how many bits a profile shifts times to the right, and whether it is relative."""
+        """The bits by which each profile shifts times to the right, and whether it is relative."""
 
     def arguments(self, arguments: Mapping[str, int]) -> Mapping[str, int]:
         times = {name: us for name, us in arguments.items() if name == "us" or name.endswith("_us")}
@@ -369,9 +369,7 @@ class TofinoController:
         return event
 
     def forget_events(self, before_flow: int) -> None:
-        """Drop the digests that came so far, and those still to come of flows with lower numbers
-        than `before_flow`.
-        """
+        """Drop digests so far, and later ones of flows with lower numbers than `before_flow`."""
         while not self._events.empty():
             self._events.get()
         self._oldest_flow = before_flow

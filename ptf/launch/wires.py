@@ -1,6 +1,4 @@
-"""Wires between the switch and the tests: veth pairs in a network namespace of its own, or Unix
-datagram sockets.
-"""
+"""Wires between switch and tests: veth pairs in a private namespace, or Unix sockets."""
 
 from __future__ import annotations
 

@@ -129,9 +129,7 @@ class ByBytesOfUdp(_ConnectionTest):
 
 @skipped_on(tna="the stages of a Tofino are full: its iterations begin after silence alone")
 class IterationsWithoutSilence(_ConnectionTest):
-    """An iteration begins behind the bytes of the one before, and each connection counts its
-    own.
-    """
+    """An iteration begins behind the bytes of the one before, and connections count their own."""
 
     whole_bytes = 3000
 
@@ -145,9 +143,7 @@ class IterationsWithoutSilence(_ConnectionTest):
 
 @skipped_on(tna="the stages of a Tofino are full: its iterations begin after silence alone")
 class ASilenceNearTheBorderIsTheBorder(_ConnectionTest):
-    """What an iteration brings beyond its plan does not move the next, if there is a silence
-    between them.
-    """
+    """Bytes beyond an iteration's plan do not move the next, if there is silence between them."""
 
     gap_s = _GAP_S
     whole_bytes = 3000
@@ -187,9 +183,7 @@ class TcpOptionsAreNotPayload(_ConnectionTest):
 
 
 class OtherConnections(_ConnectionTest):
-    """A packet that differs in port, host, direction or protocol belongs to no connection of a
-    job.
-    """
+    """A packet that differs in port, host, direction or protocol belongs to no job's connection."""
 
     def runTest(self) -> None:
         others = [
@@ -293,9 +287,7 @@ class IterationsWrapAround(EchelonTest):
 
 
 class Fragments(_ConnectionTest):
-    """Later fragments have no ports to be recognised by, whatever bytes stand where those would
-    be.
-    """
+    """Later fragments have no ports to be recognised by, whatever bytes stand in their place."""
 
     def runTest(self) -> None:
         frame = frames.tcp(self.src_port, self.dst_port, _PAYLOAD)

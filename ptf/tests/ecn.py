@@ -97,9 +97,7 @@ class WithoutCongestion(EchelonTest):
 
 
 class VirtualQueueMarks(EchelonTest):
-    """Bytes that a slower line outside the switch could not have sent by now count as its
-    backlog.
-    """
+    """Bytes that a slower line outside the switch cannot have sent yet count as its backlog."""
 
     port = 3
 

@@ -48,9 +48,7 @@ class DscpIsTheLevel(EchelonTest):
 
 
 class DscpIsATable(EchelonTest):
-    """Other code points are the control plane's choice; without an entry the packet keeps its
-    own.
-    """
+    """Other code points are the control plane's choice; without one the packet keeps its own."""
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(5))

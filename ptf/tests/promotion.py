@@ -342,9 +342,7 @@ class OnlyThatQueueIsHeld(_HoldTest):
 
 
 class HeldWithoutShim(_HoldTest):
-    """Flows known by their bytes stay in the same way, and nothing is written into their
-    packets.
-    """
+    """Flows known by their bytes stay in the same way, and their packets stay as they are."""
 
     def runTest(self) -> None:
         self.held_flow(_HOUR_US)

@@ -106,9 +106,7 @@ class _AttainedTest(EchelonTest):
 
 
 class AttainedService(_AttainedTest):
-    """The bytes of all flows of a group count, in whole frames, and start anew with an
-    iteration.
-    """
+    """The bytes of all flows of a group count, in whole frames, from each iteration anew."""
 
     def runTest(self) -> None:
         for epoch in (255, 0):
@@ -194,7 +192,7 @@ class WindowsBeginAnewAfterASilence(EchelonTest):
 
 _S = 1_000_000
 _NO_RANK = -0x40000000
-"""What the register holds while no flow is at the port (`NO_RANK` in p4src/tna)."""
+"""The value of the register while no flow is at the port (`NO_RANK` in p4src/tna)."""
 
 
 class _RelativeTest(EchelonTest):
@@ -225,9 +223,11 @@ class _RelativeTest(EchelonTest):
         return [self.shim_flow(rank, job=job) for rank in ranks]
 
     def forget(self) -> None:
-        """Leave no flow at the port. A packet that is a thousand periods late, and the last of its
-        flow, is forgotten at once. Where only packets of others make a port forget, its register is
-        set."""
+        """Leave no flow at the port.
+
+        A packet that is a thousand periods late, and the last of its flow, is forgotten at once.
+        Where only packets of others make a port forget, its register is set.
+        """
         if architecture() == "tna":
             for port in PORTS:
                 self.switch.set_register("EchelonIngress.top.top_rank", port, _NO_RANK)
@@ -254,8 +254,9 @@ class RelativeLevels(_RelativeTest):
 
 @skipped_on(tna="the most urgent rank decays with packets of others, not with time")
 class TheMostUrgentHasLeft(_RelativeTest):
-    """When the time for which the most urgent flow counts after its end is over, the next that
-    sends is at the top.
+    """The next flow that sends is at the top when the most urgent one counts no more.
+
+    A flow counts for a time after its end.
     """
 
     def runTest(self) -> None:
@@ -280,9 +281,7 @@ class RelativeLevelsOfAPort(_RelativeTest):
 
 
 class RelativeLevelsOfJobsOfOnePort(_RelativeTest):
-    """Tardiness is compared in parts of each job's own period, and a head start counts against
-    it.
-    """
+    """Tardiness is compared in parts of each job's own period, and head starts count against it."""
 
     def runTest(self) -> None:
         # Two flows that are 60 s late: 60 % of 100 s, 30 % of 200 s.
@@ -374,7 +373,7 @@ class _BytesLeftTest(_RelativeTest):
 
 
 class BytesLeft(_BytesLeftTest):
-    """Of flows that are equally late, the one of which less is left goes first.
+    """The one with fewer bytes left goes first among flows that are equally late.
 
     Its rank rises as it sends.
     """
@@ -422,7 +421,7 @@ class BytesLeftBesideADueTime(_BytesLeftTest):
 
 @skipped_on(tna="all bytes of a flow count where it is known by its bytes")
 class BytesLeftByPosition(_RelativeTest):
-    """Of a flow that is known by its bytes, those are left that its connection has not carried."""
+    """The bytes left of a flow known by bytes are those that its connection has not carried."""
 
     def runTest(self) -> None:
         self.addCleanup(self.forget)
@@ -452,7 +451,7 @@ class BytesLeftByPosition(_RelativeTest):
 
 
 class MoreBytesLeftThanTime(_BytesLeftTest):
-    """What is left counts for no more than a rank can say: such a flow goes last, not first."""
+    """Bytes left count for no more than a rank can say: such a flow goes last, not first."""
 
     def runTest(self) -> None:
         profile = self.relative(self.period_us)

@@ -192,9 +192,7 @@ class StragglersOfFixedFlows(EchelonTest):
 
 
 class RestartedJob(_ReferenceTest):
-    """A restarted job counts its iterations from one again, and is ranked at once in all of
-    them.
-    """
+    """A restarted job counts its iterations from one again, and is ranked in all of them."""
 
     def runTest(self) -> None:
         for epoch in (*range(1, 41, 8), 40):

@@ -91,9 +91,7 @@ class NumbersWrap(ByPacketNumbers):
 
 
 class SentAgain(_QueuePairTest):
-    """What a sender sends again after a loss is where it was, and so is what was lost and comes
-    later.
-    """
+    """Packets sent again after a loss keep their position, as do lost ones that come later."""
 
     first_psn = _WRAP - 2
 
@@ -184,9 +182,7 @@ class TakesAConfiguredCodePoint(_QueuePairTest):
 
 @skipped_on(tna=_UNSEEN)
 class RisesBetweenMessages(_QueuePairTest):
-    """A queue pair rises with the first packet of a message, and keeps its order when packets
-    wait.
-    """
+    """A queue pair rises with the first packet of a message, and keeps order if packets wait."""
 
     def runTest(self) -> None:
         def frame(place: int, opcode: int) -> bytes:

@@ -76,9 +76,7 @@ class ThresholdsChange(_SlackTest):
 
 
 class ThresholdsAreExact(EchelonTest):
-    """The first packet of an iteration has slack 0: less than 1 and not less than 0
-    microseconds.
-    """
+    """The first packet of an iteration has slack 0: from 0 to less than 1 microsecond."""
 
     def runTest(self) -> None:
         self.assertEqual(

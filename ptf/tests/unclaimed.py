@@ -181,8 +181,9 @@ class Options(EchelonTest):
 
 
 class ChecksumCarry(EchelonTest):
-    """Behind options the checksum is corrected, not made anew (RFC 1141): 0x0100 more, plus the
-    carry.
+    """The checksum is corrected behind options, not computed again (RFC 1141).
+
+    It grows by 0x0100, plus the carry.
     """
 
     def runTest(self) -> None:

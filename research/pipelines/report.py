@@ -38,9 +38,7 @@ class MeasuredPipeline:
 
     @property
     def flow_s(self) -> float | None:
-        """Mean time in the system of the cross traffic's flows, of all links together, in
-        seconds.
-        """
+        """Mean time in the system of cross traffic's flows, over all links, in seconds."""
         return _mean_over(self.result["sharing"], "mean_time_s")
 
     @property

@@ -18,8 +18,9 @@ PRINTED_NS = {
     ("switch", "all-reduce"): (7_506_000, 8_764_000, 9_405_000),
     ("switch", "all-to-all"): (3_753_000, 4_382_000, 4_702_500),
 }
-"""What the back end, built from its sources, gives for 256 MiB and 4, 8 and 16 ranks at 50 GB/s and
-500 ns.
+"""The results of the back end, built from its sources, for 256 MiB at 50 GB/s and 500 ns.
+
+The ranks are 4, 8 and 16.
 """
 
 

@@ -108,9 +108,7 @@ def test_a_lone_coflow_takes_its_bottleneck(label: str) -> None:
 
 
 def test_on_the_made_traces_coflow_scheduling_pays() -> None:
-    """Clairvoyant policies beat the fair shares of flows in mean completion time, as in the
-    papers.
-    """
+    """Clairvoyant policies beat the fair shares of flows in mean completion time, as published."""
     trace = parsed(made_trace(11, 20, 60, gap_ms=100))
     mean = {
         label: sum(replay(trace, policy_of(label), RATE_BPS).completion_s.values())

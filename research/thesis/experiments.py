@@ -117,9 +117,7 @@ def _loads(
     settings: ExperimentSettings,
     selection: Selection,
 ) -> Sequence[Fraction]:
-    """Return the loads; those that the command line gives are run whether or not a figure has
-    them.
-    """
+    """Return the loads; those that the command line gives are run even if no figure has them."""
     if selection.loads:
         return selection.loads
     if settings.quick and series.loads == LOADS:

@@ -109,8 +109,10 @@ def iterations_of(point: Point, settings: ExperimentSettings) -> int:
 
 
 def fewest_of(point: Point, settings: ExperimentSettings) -> int:
-    """Return how many iterations are measured under every policy. Where training does not go first
-    they take longest, and so there are fewest."""
+    """Return how many iterations are measured under every policy.
+
+    Where training does not go first they take longest, and so there are fewest.
+    """
     return iterations_of(replace(point, policy=BASELINE), settings)
 
 
@@ -199,8 +201,10 @@ def calibration_task(
     settings: ExperimentSettings,
     make_runner: Callable[[], Runner],
 ) -> Task:
-    """Return the task that finds how long a model computes. It runs in virtual time, whatever
-    fabric points are measured on."""
+    """Return the task that finds how long a model computes.
+
+    It runs in virtual time, whatever fabric points are measured on.
+    """
     name = f"{setup.configuration}-zero-{setup.transport}-{setup.model}"
     virtual = replace(
         settings,

@@ -53,9 +53,7 @@ TABLE_3_1: Mapping[str, ZeroLoad] = {
 
 @dataclass(frozen=True, slots=True)
 class CongestionData:
-    """A row of Table 3.2, 3.4 or 3.6: data of an iteration by theory, and by the congestion
-    point.
-    """
+    """A row of Table 3.2, 3.4 or 3.6: data of an iteration by theory and by congestion point."""
 
     theory_mb: float
     measured_mb: float | None

@@ -134,8 +134,10 @@ def identity(data: bytes) -> int:
 
 
 def toeplitz(key: bytes) -> Hash:
-    """Return the Toeplitz hash of 32 bits. The key is repeated if the input is longer. BMv2 starts
-    with a key of zeros."""
+    """Return the Toeplitz hash of 32 bits.
+
+    The key is repeated if the input is longer. BMv2 starts with a key of zeros.
+    """
 
     def hash_words(data: bytes) -> int:
         data += bytes(-len(data) % 4)

@@ -360,8 +360,11 @@ class ConstEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table. ``next_by_action`` maps action ids; ``next_on_hit`` and ``next_on_miss`` are used
-    instead if ``by_hit``."""
+    """A table.
+
+    ``next_by_action`` maps action ids; ``next_on_hit`` and ``next_on_miss`` are used instead if
+    ``by_hit``.
+    """
 
     name: str
     id: int
@@ -521,8 +524,10 @@ class RegisterArray:
 
 @dataclass(frozen=True, slots=True)
 class MeterArray:
-    """An array of meters, whose ``unit`` is ``bytes`` or ``packets``. A direct meter has a
-    ``table`` and a ``target`` field."""
+    """An array of meters, whose ``unit`` is ``bytes`` or ``packets``.
+
+    A direct meter has a ``table`` and a ``target`` field.
+    """
 
     name: str
     size: int
@@ -571,8 +576,8 @@ class ProgramIR:
     digests: Mapping[int, FieldList]
     field_lists: Mapping[int, FieldList]
     intrinsics: Mapping[str, FieldRef]
-    """The fields that the switch itself reads and writes, by their v1model name (``egress_spec``, ``mcast_grp``,
-    ...)."""
+    """The fields that the switch itself reads and writes, by v1model name (``egress_spec``, ...).
+    """
 
 
 def tables(program: ProgramIR) -> list[TableSpec]:
@@ -582,7 +587,7 @@ def tables(program: ProgramIR) -> list[TableSpec]:
 
 
 def profile_actions(program: ProgramIR, profile: str) -> dict[str, tuple[Param, ...]]:
-    """Return the actions, by name, of the tables that use an action profile, with their parameters."""
+    """Return the parameters of the actions, by name, of the tables that use an action profile."""
     parameters: dict[str, tuple[Param, ...]] = {}
     for table in tables(program):
         if table.profile != profile:

@@ -1,5 +1,6 @@
-"""Indexes of table entries, one class per kind of table. The controller changes them and the
-pipeline searches them.
+"""Indexes of table entries, one class per kind of table.
+
+The controller changes them and the pipeline searches them.
 
 A lookup yields an entry's ``result`` (see :mod:`softswitch.tables`) or None.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any, Protocol
 
 from . import ir
@@ -16,8 +18,11 @@ from .stateful import MeterCell
 
 Call = tuple[Any, ...]
 KeyElement = int | tuple[int, int] | None
-"""One element of a key. Exact: value; lpm: (value, prefix length); ternary: (value, mask); range:
-(low, high). None matches everything."""
+"""One element of a key.
+
+Exact: value; lpm: (value, prefix length); ternary: (value, mask); range: (low, high). None matches
+everything.
+"""
 
 Key = tuple[KeyElement, ...]
 
@@ -28,8 +33,9 @@ Among equal priorities the entry inserted first wins.
 """
 
 _FIRST_RANK = 1 << _RANK
-"""The rank of the first entry of priority 0, which all entries have where priorities do not
-count.
+"""The rank of the first entry of priority 0.
+
+All entries have that priority where priorities do not count.
 """
 
 
@@ -312,7 +318,7 @@ class MaskIndex:
     def lookup(self, key: int) -> Call | None:
         if self._stale:
             order = [(group.rank, mask, group.slots.get) for mask, group in self._groups.items()]
-            self._order = sorted(order, key=_first, reverse=True)
+            self._order = sorted(order, key=itemgetter(0), reverse=True)
             self._stale = False
         winner: Entry | None = None
         best = -1
@@ -331,8 +337,9 @@ def _best_first(entry: Entry) -> int:
 
 
 class _Segments:
-    """Entries that differ in one range field, whose values are cut at every end of a range. Each
-    segment has its best entry.
+    """Entries that differ in one range field, whose values are cut at every end of a range.
+
+    Each segment has its best entry.
 
     ``bounds`` are the first values of all segments but the first. A new entry cuts the segments
     that it meets. The first lookup after a deletion cuts all of them again.
@@ -489,7 +496,7 @@ class _Boxes:
 
     def remove(self, entry: Entry) -> None:
         del self.entries[entry.handle]
-        del self._order[bisect_left(self._order, -entry.rank, key=_first)]
+        del self._order[bisect_left(self._order, -entry.rank, key=itemgetter(0))]
 
     def best(self, *values: int) -> Entry | None:
         for _, ranges, entry in self._order:
@@ -499,10 +506,6 @@ class _Boxes:
             else:
                 return entry
         return None
-
-
-def _first(item: tuple[int, Any, Any]) -> int:
-    return item[0]
 
 
 Index = ExactIndex | PrefixIndex | MaskIndex | RangeIndex
@@ -519,8 +522,10 @@ class EntryIndex(Protocol):
 
 
 def key_order(spec: ir.TableSpec) -> list[int]:
-    """Return the positions of the fields in the packed key, highest first. An lpm field is the
-    lowest; ranges are not packed."""
+    """Return the positions of the fields in the packed key, highest first.
+
+    An lpm field is the lowest; ranges are not packed.
+    """
     positions = [i for i, key in enumerate(spec.keys) if key.match != "range"]
     prefixes = [i for i in positions if spec.keys[i].match == "lpm"]
     return [i for i in positions if i not in prefixes] + prefixes

@@ -35,14 +35,16 @@ _PORTS_PER_PIPE_BITS = 7
 
 
 def group_of(port: int) -> tuple[int, int, int]:
-    """Return the pipe of a port, its group in the pipe, and its number in the group. Raise
-    ValueError for a number that is no port of a Tofino."""
+    """Return the pipe of a port, its group in the pipe, and its number in the group.
+
+    Raise ValueError for a number that is no port of a Tofino.
+    """
     pipe = port >> _PORTS_PER_PIPE_BITS
     local = port & ((1 << _PORTS_PER_PIPE_BITS) - 1)
     if not 0 <= pipe < PIPES or local >= GROUPS_PER_PIPE * PORTS_PER_GROUP:
         raise ValueError(
-            f"port {port} is not a port of a Tofino: it has 0 to 71 of each pipe, at 128 times the"
-            " pipe"
+            f"port {port} is not a port of a Tofino: it has 0 to 71 of each pipe,"
+            " at 128 times the pipe"
         )
     return pipe, local // PORTS_PER_GROUP, local % PORTS_PER_GROUP
 
@@ -64,8 +66,10 @@ def _sequence(count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PortGroup:
-    """The division of a group's queues among its ports. By default, each port has eight, and
-    logical queue n is the port's queue n modulo 8."""
+    """The division of a group's queues among its ports.
+
+    By default, each port has eight, and logical queue n is the port's queue n modulo 8.
+    """
 
     counts: tuple[int, ...] = (8,) * PORTS_PER_GROUP
     """The number of queues of each port."""
@@ -91,8 +95,8 @@ class PortGroup:
                 )
             if any(not 0 <= queue_nr < count for queue_nr in of_port):
                 raise ValueError(
-                    f"ingress_qid_map_{port}: {max(of_port)} is not below {count}, the port's"
-                    " queues"
+                    f"ingress_qid_map_{port}: {max(of_port)} is not below {count},"
+                    " the port's queues"
                 )
 
     @classmethod

@@ -84,8 +84,8 @@ class Group:
         """
         cells = self._cells
         if cells is None:
-            # Sets come by the thousand, and in native memory nobody asks for the cells of most of
-            # them.
+            # Sets come by the thousand, and in native memory nobody
+            # asks for the cells of most of them.
             cells = self._cells = []
             for call, weight in zip(self.calls, self.weights, strict=True):
                 cells += [[call]] * weight
@@ -114,8 +114,9 @@ class ActionProfile:
         self._watchers: dict[int, set[Group]] = {}
         self._down: set[int] = set()
         self.on_change: Callable[[list[Any]], object] = lambda _changed: None
-        """Called with what entries refer to, a member's cell or a group's cells, once it has
-        changed.
+        """The callback for a change of what entries refer to.
+
+        It gets a member's cell or a group's cells.
         """
 
     def call(self, action: str, args: Sequence[int]) -> Call:
@@ -312,6 +313,6 @@ class ActionProfile:
             self._member(member)
             if weight < 1:
                 raise BadEntry(
-                    f"action profile '{self.name}': member {member} has weight {weight}, must be at"
-                    " least 1"
+                    f"action profile '{self.name}': member {member} has weight {weight},"
+                    " must be at least 1"
                 )

@@ -98,8 +98,9 @@ class Register(_Array):
 
 @dataclass(frozen=True, slots=True)
 class MeterConfig:
-    """Rates per second and bursts, in packets or bytes as the meter counts. The peak is not below
-    the committed rate.
+    """Rates per second and bursts, in packets or bytes as the meter counts.
+
+    The peak is not below the committed rate.
 
     With an ``excess_burst`` there is one rate, the committed one, and the peak is not used.
     """
@@ -143,8 +144,8 @@ class MeterCell:
                 raise BadEntry(f"meter: rates and bursts must not be negative, are {values}")
             if config.peak_rate < config.committed_rate:
                 raise BadEntry(
-                    f"meter: the peak rate {config.peak_rate} is below the committed rate"
-                    f" {config.committed_rate}"
+                    f"meter: the peak rate {config.peak_rate} is below the"
+                    f" committed rate {config.committed_rate}"
                 )
             if config.excess_burst is not None and config.excess_burst < 0:
                 raise BadEntry(
@@ -162,14 +163,9 @@ class MeterCell:
         config = self._config
         if config is None:
             return GREEN
-        if self._last_ns is None:
-            elapsed = 0
-        else:
-            elapsed = max(0, now_ns - self._last_ns)
-        if self._last_ns is None:
-            self._last_ns = now_ns
-        else:
-            self._last_ns = max(now_ns, self._last_ns)
+        last_ns = now_ns if self._last_ns is None else self._last_ns
+        elapsed = max(0, now_ns - last_ns)
+        self._last_ns = max(now_ns, last_ns)
         if config.excess_burst is not None:
             return self._execute_single(config, config.excess_burst, amount * _NS, elapsed)
         self._peak = min(self._peak + elapsed * config.peak_rate, config.peak_burst * _NS)

@@ -65,8 +65,10 @@ def load_program(
     name: str = "program.json",
     resolved: bool = True,
 ) -> Program:
-    """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages. Unless it is ``resolved``, the
-    interpreter is made when it is needed, which another engine may never do.
+    """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages.
+
+    Unless it is ``resolved``, the interpreter is made when it is needed, which another engine may
+    never do.
 
     The switches of a process that load the same bytes share one `Program`. Raises
     :class:`~softswitch.errors.ProgramError` with the place and the reason if it is malformed or not
@@ -130,8 +132,10 @@ class Engines(Protocol):
         """Load a program. Raises :class:`~softswitch.errors.ProgramError`."""
 
     def __call__(self, program: Program) -> Native | None:
-        """Return what takes over a program's packets, None if Python runs them. Raises
-        :class:`~softswitch.errors.ProgramError`."""
+        """Return what takes over a program's packets, None if Python runs them.
+
+        Raises :class:`~softswitch.errors.ProgramError`.
+        """
 
 
 class Python:

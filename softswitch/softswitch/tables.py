@@ -1,5 +1,6 @@
-"""Match-action tables at run time. The controller writes them and the generated pipeline looks up
-in them.
+"""Match-action tables at run time.
+
+The controller writes them and the generated pipeline looks up in them.
 
 A look-up yields an entry's *call*: a tuple of the action's position in ``Table.actions`` and its
 arguments. In a table whose entries have state of their own (direct counter, direct meter, idle
@@ -31,8 +32,9 @@ _UNMETERED = MeterCell()
 
 
 class Table:
-    """A table. Field ``i`` is ``key_names[i]``, matched as ``match_types[i]``, ``key_widths[i]``
-    bits wide.
+    """A table.
+
+    Field ``i`` is ``key_names[i]``, matched as ``match_types[i]``, ``key_widths[i]`` bits wide.
 
     Every method that refuses raises a :class:`~softswitch.errors.TableError` with the table, the
     field and the reason.
@@ -68,8 +70,11 @@ class Table:
         self.default_cell: list[Call | None] = [None]
         self.entry_type: type[Entry] = Entry
         self.take_rows: TakeRows | None = None
-        """Takes entries as `put_all` or `put_sets` gets them, with the first one's handle, in place
-        of `index`. Then nothing else is made of them until somebody asks for them."""
+        """The function that takes entries in place of `index`.
+
+        It gets them as `put_all` or `put_sets` does, with the first one's handle. Nothing else is
+        made of them until somebody asks for them.
+        """
         self.default_entry = Entry(-1, (), 0, MeterCell())
         """The holder of the default entry's counter and meter."""
         self._default: ActionCall | None = None
@@ -98,8 +103,9 @@ class Table:
         action: str,
         args: Sequence[int],
     ) -> int:
-        """Add an entry and return its handle. Ternary and range tables use ``priority``: the higher
-        one wins.
+        """Add an entry and return its handle.
+
+        Ternary and range tables use ``priority``: the higher one wins.
 
         Raises :class:`DuplicateEntry`, :class:`TableFull`, :class:`BadEntry`.
         """
@@ -135,8 +141,8 @@ class Table:
         if not self.put_all(((key, priority, action, args),)):
             self._refuse_new(key, priority)
             raise BadEntry(
-                f"table '{self.name}': has an action profile, so an entry must refer to a member or"
-                " group"
+                f"table '{self.name}': has an action profile,"
+                " so an entry must refer to a member or group"
             )
         return self.entry(self._next_handle - 1)
 
@@ -150,6 +156,7 @@ class Table:
 
     def put_all(self, entries: Iterable[tuple[Key, int, str, tuple[int, ...]]]) -> int:
         """Call :meth:`put` for each (key, priority, action, arguments), until it would raise.
+
         Return how many were inserted.
 
         If they are not all, one more of `entries` has been taken.
@@ -472,8 +479,10 @@ class Table:
         return entry
 
     def _insert_const(self, spec: ir.ConstEntry, action: str) -> None:
-        """Insert an entry of the program. In a table with an action profile it has a member of its
-        own, hidden from controllers."""
+        """Insert an entry of the program.
+
+        In a table with an action profile it has a member of its own, hidden from controllers.
+        """
         call = (action, spec.call.args)
         if self.profile is None:
             self._insert(spec.key, spec.priority, call, None, None)
@@ -515,8 +524,8 @@ class Table:
             return
         if call is not None:
             raise BadEntry(
-                f"table '{self.name}': has an action profile, so an entry must refer to a member or"
-                " group"
+                f"table '{self.name}': has an action profile,"
+                " so an entry must refer to a member or group"
             )
         entry.result = (self.profile.cells(member, group), entry)
         entry.member = member
@@ -541,8 +550,8 @@ class Table:
         """Return the key in the form of :meth:`entries`. Raises :class:`BadEntry`."""
         if len(key) != len(self._fields):
             raise BadEntry(
-                f"table '{self.name}': a key has {len(self._fields)} fields, this one has"
-                f" {len(key)}"
+                f"table '{self.name}': a key has {len(self._fields)} fields,"
+                f" this one has {len(key)}"
             )
         normal: list[KeyElement] = []
         for field, element in zip(self._fields, key, strict=True):

@@ -74,8 +74,10 @@ class QueueConfig:
     weight: int = 1
     """The share among the queues of the level, 1 to 1023."""
     min_rate_bps: int = 0
-    """Bits per second served before any level; 0 means no guarantee. A port keeps guarantees only
-    if its rate covers their sum."""
+    """Bits per second served before any level; 0 means no guarantee.
+
+    A port keeps guarantees only if its rate covers their sum.
+    """
     max_rate_bps: int | None = None
     """Bits per second never exceeded, at least `min_rate_bps`; None means no limit."""
     depth_bytes: int = 1 << 20

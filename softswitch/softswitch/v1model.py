@@ -27,12 +27,15 @@ Parsing of a packet that visits more ends with ParserTimeout.
 """
 
 LOOP_LIMIT = 1 << 12
-"""The number of times that an action may jump back. A packet for which it does so more often is
-dropped, so that no program can stop the switch."""
+"""The number of times that an action may jump back.
+
+A packet for which it does so more often is dropped, so that no program can stop the switch.
+"""
 
 RESUBMIT_LIMIT = 64
-"""The number of times that a packet may be resubmitted before it is dropped, for the same
-reason.
+"""The number of times that a packet may be resubmitted before it is dropped.
+
+The reason is the same.
 """
 
 SHIFT_LIMIT = ir.MAX_WIDTH
@@ -99,7 +102,7 @@ _ARITY: Mapping[str, int] = {
     "shift_right": 3,
     "modify_field_with_hash_based_offset": 4,
 }
-"""How many arguments each primitive takes."""
+"""The number of arguments of each primitive."""
 
 _ONLY_IN: Mapping[str, str] = {
     "generate_digest": "ingress",

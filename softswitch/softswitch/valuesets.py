@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 ValueElement = int | tuple[int, int] | range | None
-"""A condition on one component of a select's key: a value, (value, mask), a range, or None for
-anything.
+"""A condition on one component of a select's key.
+
+It is a value, (value, mask), a range, or None for anything.
 """
 
 
 class ValueSet(set[tuple[ValueElement, ...]]):
-    """A set of members, each with one element per component of the select's key. It changes as any
-    set does.
+    """A set of members, each with one element per component of the select's key.
+
+    It changes as any set does.
 
     A key is in the set if it matches a member. Members of plain values are found at once; all
     others are tried one by one.

@@ -1,6 +1,4 @@
-"""Bad files through the command line: exit status 2 and one line that names file, path and
-reason.
-"""
+"""Bad files through the command line: exit status 2 and a line that names file, path and reason."""
 
 from __future__ import annotations
 

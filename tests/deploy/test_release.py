@@ -1,4 +1,4 @@
-"""What `make release` checks and writes."""
+"""The checks and files of `make release`."""
 
 from __future__ import annotations
 

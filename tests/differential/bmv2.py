@@ -48,7 +48,7 @@ service Standard {
   void bm_register_reset(1:i32 cxt_id, 2:string name);
 }
 """
-"""What BMv2's Thrift service has, and P4Runtime lacks there."""
+"""The part of BMv2's Thrift service that its P4Runtime lacks."""
 
 
 def _message_class() -> Any:

@@ -44,9 +44,7 @@ def judge(subject: Subject, case: Case, ours: Target, theirs: Target) -> Verdict
 def campaign(
     subject: Subject, seed: int, packet_count: int, ours: Target, theirs: Target
 ) -> Iterator[Verdict]:
-    """Yield the results of cases of `packet_count` packets altogether; the same for the same
-    seed.
-    """
+    """Yield the results of cases of `packet_count` packets altogether, the same for a seed."""
     number = 0
     while packet_count > 0:
         rng = random.Random(f"{seed} {subject.name} {number}")

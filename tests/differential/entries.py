@@ -346,9 +346,7 @@ class Controller:
         return None
 
     def loose_bits(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
-        """Return an update with a value that has bits set where its mask or prefix does not
-        care.
-        """
+        """Return an update with a value that has bits set that its mask or prefix leaves out."""
         for match, field in _with_fields(table, entry):
             if field.kind is MatchKind.TERNARY:
                 match.ternary.value, match.ternary.mask = (

@@ -1,6 +1,4 @@
-"""Makes a failing case small: fewer steps, packets, updates and bytes, as long as it still
-fails.
-"""
+"""Makes a failing case small: fewer steps, packets, updates and bytes, while it still fails."""
 
 from __future__ import annotations
 

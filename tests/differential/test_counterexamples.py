@@ -1,6 +1,4 @@
-"""Cases in which softswitch once differed from BMv2, or nearly did, replayed against what BMv2
-did.
-"""
+"""Cases in which softswitch once differed from BMv2, or nearly, replayed against BMv2's answers."""
 
 from __future__ import annotations
 

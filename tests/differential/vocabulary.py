@@ -1,6 +1,4 @@
-"""Values worth trying: a few per field, shared by entries and packets, so that packets hit
-entries.
-"""
+"""Values worth trying: a few per field, shared by both, so that packets hit entries."""
 
 from __future__ import annotations
 

@@ -29,8 +29,9 @@ PATIENCE_S = 600
 
 
 def follow(pages: Sequence[Path], home: Path, environment: Mapping[str, str]) -> None:
-    """Write the files of the pages and run their commands in `home`. Raises `CalledProcessError` at
-    the first failure.
+    """Write the files of the pages and run their commands in `home`.
+
+    Raises `CalledProcessError` at the first failure.
 
     An activated environment stays active, as in a terminal.
     """

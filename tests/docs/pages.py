@@ -14,7 +14,10 @@ BESIDE = [ROOT / name for name in ROOT_PAGES]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 EXERCISES = sorted((ROOT / "examples" / "exercises").rglob("*.md"))
 RECORDS = sorted((ROOT / NOTEBOOK).glob("*.md"))
-"""What was measured once. Its commands need root, hours or a quiet machine."""
+"""The records of what was measured once.
+
+Their commands need root, hours or a quiet machine.
+"""
 PAGES = [*BESIDE, *DOCS, *EXERCISES, *RECORDS]
 
 

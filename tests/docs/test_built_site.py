@@ -66,7 +66,7 @@ QUESTIONS = {
     "timeline picture": "scenarios",
     "error messages": "errors command-line",
 }
-"""What each of the four asks, and the pages that answer it."""
+"""The questions of each of the four, and the pages that answer them."""
 
 
 class Links(HTMLParser):

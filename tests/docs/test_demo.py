@@ -19,9 +19,7 @@ _MOST_LINES = 40
 @pytest.mark.long
 @needs("bash")
 def test_the_demo_fits_a_page_and_its_next_steps_work(tmp_path: Path) -> None:
-    """The packages are those of this environment, which Make takes for one that it has just
-    made.
-    """
+    """The packages are those of this environment, which Make takes for one just made."""
     home, environment = tmp_path / "clone", tmp_path / "clone" / ".venv"
     environment.mkdir(parents=True)
     for path in ROOT.iterdir():

@@ -14,7 +14,7 @@ TEXT = results.PAGE.read_text(encoding="utf-8")
 
 @pytest.mark.wide
 def test_the_tables_are_those_of_the_program() -> None:
-    """This takes about a minute of one processor. `python -m docs.generate.results` writes the page."""
+    """It takes about a minute of a processor. `python -m docs.generate.results` writes the page."""
     assert results.written(TEXT) == TEXT
 
 

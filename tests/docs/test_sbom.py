@@ -99,9 +99,7 @@ def closure(requires: Mapping[str, Sequence[Requirement]], root: str) -> set[str
 
 
 def test_a_bill_names_what_its_distribution_installs_and_no_more(wheels: Path) -> None:
-    """What pip would install in an empty environment is in the bill, in versions that the
-    requirements allow.
-    """
+    """The bill has all that pip would install in an empty environment, in allowed versions."""
     require("a package index")
     dry = [
         sys.executable,

@@ -44,7 +44,7 @@ OURS = {
     "SCENARIO.yaml": "mine/scenario.yaml",
     "FILE.yaml ...": "mine/scenario.yaml mine/fabric.yaml mine/vision.yaml",
 }
-"""What stands for the reader's files: those that the first command writes."""
+"""The stand-ins for the reader's files: those that the first command writes."""
 
 NEEDS = {
     "view": ("view DIR", "web"),
@@ -169,9 +169,7 @@ def run(installed: Installed, place: Path, command: str) -> subprocess.Completed
 
 
 def readme_commands() -> Iterator[str]:
-    """Yield the commands of the README that need no clone, with our files in place of the
-    reader's.
-    """
+    """Yield the commands of the README that need no clone, with our files for the reader's."""
     for command in commands(README):
         if not any(re.search(pattern, command) for pattern in SKIPPED):
             for word, ours in OURS.items():
@@ -251,9 +249,7 @@ def test_what_is_shipped_is_in_the_wheel(base: Installed, place: Path) -> None:
 def every_command(
     base: Installed, place: Path, arguments: Sequence[Sequence[str]]
 ) -> list[tuple[int, str, str]]:
-    """Run lists of arguments of `echelon` in the environment, which imports the command line
-    once.
-    """
+    """Run lists of arguments of `echelon` in the environment, which imports the CLI once."""
     done = subprocess.run(
         [base.home / "bin" / "python", ROOT / "tests/echelon/cli/every_command.py", "open"],
         cwd=place,

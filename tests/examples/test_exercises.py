@@ -57,7 +57,7 @@ def test_the_solution_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_solution_has_the_files_of_the_starting_point(name: str) -> None:
-    """What an exercise asks for is a change of its files, nothing else."""
+    """An exercise asks for changes of its files, and for nothing else."""
     start, solution = (
         {one.name for one in (EXERCISES / name / part).iterdir()} for part in ("start", "solution")
     )

@@ -47,9 +47,11 @@ def test_every_file_of_the_lab_is_good(fresh: Installed) -> None:
 # -- the policy and the paradigm -------------------------------------------------------------------
 
 ALONE_S = 0.426
-"""An iteration of moe.yaml alone. Computing: two layers of 5 + 10 ms, three times, as the backward
-pass counts twice. Tokens: 8 exchanges of half of 100 kB at 10 Mbit/s, 40 ms each. Gradients: two
-rounds of 100 kB at 100 Mbit/s."""
+"""An iteration of moe.yaml alone.
+
+Computing: two layers of 5 + 10 ms, three times, as the backward pass counts twice. Tokens: 8
+exchanges of half of 100 kB at 10 Mbit/s, 40 ms each. Gradients: two rounds of 100 kB at 100 Mbit/s.
+"""
 
 
 @pytest.mark.parametrize(

@@ -201,9 +201,7 @@ def limited_measures(house: str) -> tuple[str, ...]:
 
 
 def complaints(figures: Mapping[str, Figures], limits: Mapping[str, Figures]) -> list[str]:
-    """Return a sentence for each figure that is worse than its limit, and for what has no
-    limits.
-    """
+    """Return a sentence for each figure worse than its limit, and for what has no limits."""
     sentences = []
     for house, key in limited_figures(figures):
         limit = limits.get(house, {}).get(key)

@@ -38,7 +38,7 @@ def ticks(us: int) -> int:
 
 @dataclass
 class Seen:
-    """What became of a packet."""
+    """The fate of a packet."""
 
     port: int
     queue: int
@@ -63,7 +63,7 @@ class DataPlane(ABC):
 
     is_tna: bool
     prefixes: tuple[str, str]
-    """What the names of the objects of ingress and of egress begin with."""
+    """The prefixes of the names of objects of ingress and of egress."""
     switch: Switch | TofinoSwitch
 
     def __init__(self, hold_us: int = 1) -> None:

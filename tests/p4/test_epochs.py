@@ -20,9 +20,7 @@ def compiled() -> Program:
 
 @pytest.fixture
 def switch(compiled: Program) -> Switch:
-    """Return a switch with one flow whose every packet wants queue 3, and a route for
-    everything.
-    """
+    """Return a switch with one flow whose every packet wants queue 3, and routes for everything."""
     made = fast_switch(compiled)
     ingress = "EchelonIngress."
     mac = int.from_bytes(MACS[2], "big")

@@ -51,9 +51,7 @@ def compiled() -> Program:
 
 @dataclass
 class Run:
-    """One connection through a switch whose slow port it shares with a rival in a queue of its
-    own.
-    """
+    """One connection through a switch whose slow port it shares with a rival in another queue."""
 
     compiled: Program
     pauses: bool = True
@@ -219,9 +217,7 @@ def test_bytes_that_no_flow_claims_are_not_paused(compiled: Program) -> None:
 
 
 def test_a_forged_packet_stalls_nobody(compiled: Program) -> None:
-    """It seems to be a megabyte ahead, so that no acknowledgement covers what the switch has
-    seen.
-    """
+    """It seems a megabyte ahead, so that no acknowledgement covers what the switch has seen."""
     run = Run(compiled)
     forged = SegmentFrames(ADDRESS, stamped=True).build(
         zlib.crc32(ADDRESS.key) + (1 << 20) & 0xFFFFFFFF, 0, ACK, 1000
@@ -276,9 +272,7 @@ def test_every_byte_arrives_in_order(
     window_bytes: int,
     holds: bool,
 ) -> None:
-    """Whatever is lost and whenever ranks change, nothing is stuck and no packet overtakes
-    another.
-    """
+    """Whatever is lost and whenever ranks change, nothing is stuck and no packet is overtaken."""
     run = Run(
         compiled,
         lost_data=sorted(lost_data),

@@ -1,5 +1,4 @@
-"""What the TNA program means, its sources and the compiled program: beside the v1model program, and
-by hand.
+"""The TNA program, as sources and compiled, beside the v1model program and by hand.
 
 The same random packets get equal ports, queues and bytes. Time passes in steps, and the thresholds
 are in the middle between two steps, because the TNA program's ticks are 1.024 µs long. Where the

@@ -1,6 +1,4 @@
-"""docs/tofino.md says what the compiler reports, and the compiler reports what is in its
-assembly.
-"""
+"""docs/tofino.md says what the compiler reports, and the report agrees with the assembly."""
 
 from __future__ import annotations
 
@@ -177,10 +175,10 @@ def test_page_and_picture_are_those_of_the_reports(tmp_path: Path) -> None:
 
 @dataclass(slots=True)
 class Placed:
-    """What the assembly places in one stage."""
+    """The objects that the assembly places in one stage."""
 
     numbers: set[int] = field(default_factory=set)
-    """Of the logical tables."""
+    """The numbers of the logical tables."""
     stateful: int = 0
     counters: int = 0
     memory: set[tuple[bool, bool, int, int]] = field(default_factory=set)
@@ -246,8 +244,10 @@ def test_the_report_agrees_with_the_assembly(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", CHIPS)
 def test_each_register_is_in_one_stage(arch: str) -> None:
-    """Where a stage has no room for the second of two accesses, p4c puts it, and a second register,
-    into the next.
+    """Each register is in one stage.
+
+    p4c puts the second of two accesses, and a second register, into the next stage where the first
+    has no room for it.
     """
     assembly = (BUILD / arch / "echelon.bfa").read_text()
     names = re.findall(r"^  stateful .*:\n    p4: \{ name: (\S+), size", assembly, re.MULTILINE)

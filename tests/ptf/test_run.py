@@ -1,5 +1,6 @@
-"""`ptf/run.py` from outside: what it prints and how it ends. Ports are Unix sockets, so nothing
-here needs root.
+"""`ptf/run.py` from outside: what it prints and how it ends.
+
+Ports are Unix sockets, so nothing here needs root.
 
 The tests of the data plane themselves run with `make ptf`.
 """

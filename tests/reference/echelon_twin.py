@@ -29,7 +29,7 @@ class Rank:
     offset_us: int = 0
     due_us: int = 0
     left_us_of_byte: Fraction = Fraction(0)
-    """By how many microseconds a byte that is left of the flow lowers its rank."""
+    """The microseconds by which a byte that is left of the flow lowers its rank."""
     group: int = 0
     period_us: int = 0
 
@@ -71,7 +71,7 @@ class Connection:
     gap_us: int
     head_bytes: int
     whole_bytes: int = 0
-    """What an iteration brings, for connections that need no silence between two."""
+    """The bytes of an iteration, for connections that need no silence between two."""
 
 
 @dataclass(slots=True)
@@ -93,8 +93,9 @@ class Queued:
 
 @dataclass
 class Twin:
-    """A twin of the program. Tables are plain dictionaries; registers are dictionaries with 0 for
-    what was never written.
+    """A twin of the program.
+
+    Tables are plain dictionaries; registers are dictionaries with 0 for what was never written.
     """
 
     shim_flow: dict[tuple[int, int], int] = field(default_factory=dict)

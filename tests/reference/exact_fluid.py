@@ -38,8 +38,10 @@ from echelon.planning.rankings.base import Execution, Ranking, RatedExecution
 from echelon.planning.rankings.fixed import Fixed
 
 _LONGEST = 400
-"""The bits of a denominator from which on numbers are rounded up to a multiple of 2^-200. In a
-closed loop each sharing of a link multiplies denominators, without end."""
+"""The bits of a denominator from which on numbers are rounded up to a multiple of 2^-200.
+
+In a closed loop each sharing of a link multiplies denominators, without end.
+"""
 
 
 def _short(number: Fraction) -> Fraction:
@@ -67,8 +69,10 @@ class _Sender:
 
 @dataclass(slots=True)
 class _Filled:
-    """What senders fill: capacity by link; level, weight, and most by queue; what other traffic
-    takes of a link.
+    """The capacity that senders fill.
+
+    It is the capacity by link; level, weight, and most by queue; and the share of other traffic in
+    a link.
     """
 
     capacity: Mapping[Link, Fraction]
@@ -205,8 +209,9 @@ def share(
     queues: Mapping[Link, Sequence[QueuePlan]],
     acknowledging: Fraction = Fraction(0),
 ) -> AbstractSet[Link]:
-    """Set the rate of each sender, and return the links that have no room for all. A link without
-    `queues` is one FIFO.
+    """Set the rate of each sender, and return the links that have no room for all.
+
+    A link without `queues` is one FIFO.
 
     `echelon.planning.fluid.sharing` says what is meant.
     """

@@ -28,8 +28,7 @@ class MixedJob:
 
     paradigm: Literal["dp", "pp"]
     compute: float
-    """The time of each micro-batch on each stage; of a data-parallel job, the time before it
-    sends.
+    """The time of each micro-batch on each stage; of a data-parallel job, the time before it sends.
     """
     size: float
     """The size of the flow of each micro-batch."""
@@ -129,8 +128,7 @@ def slowdowns(
     """
     states = [_State(job.start) for job in jobs]
     events: list[tuple[float, int, int, int | None]] = []
-    """Time, order of entry, job, and the micro-batch that is computed (None: the iteration
-    ends).
+    """Time, order of entry, job, and the micro-batch that is computed (None: the iteration ends).
     """
     entered = turn = 0
 

@@ -31,7 +31,7 @@ class End:
     """One end of the connection, by the names of the kernel."""
 
     written: int = 0
-    """What the program has written."""
+    """The bytes that the program has written."""
     snd_una: int = 0
     snd_nxt: int = 0
     snd_wnd: int = WINDOW
@@ -55,18 +55,14 @@ class End:
         return self._sent(min(self.snd_nxt, self.snd_una + self.snd_wnd), 0)
 
     def send(self) -> Segment | None:
-        """Send the next segment if there is one and the window has room for it
-        (tcp_snd_wnd_test).
-        """
+        """Send the next segment if there is one and the window has room (tcp_snd_wnd_test)."""
         if self.snd_nxt >= self.written or self.snd_nxt >= self.snd_una + self.snd_wnd:
             return None
         self.snd_nxt += 1
         return self._sent(self.snd_nxt - 1, 1)
 
     def time_out(self) -> Segment | None:
-        """Send the first segment again, which needs no window (tcp_retransmit_skb), or ask for
-        one.
-        """
+        """Send the first segment again, without a window (tcp_retransmit_skb), or ask for one."""
         self.answered = False
         if self.snd_una < self.snd_nxt:
             return self._sent(self.snd_una, 1)
@@ -111,14 +107,16 @@ class Connection:
     ends: tuple[End, End] = field(default_factory=lambda: (End(), End()))
     stays: list[bool] = field(default_factory=lambda: [False, False])
     passed: list[int] = field(default_factory=lambda: [0, 0])
-    """How far each end has sent, as the switch has seen."""
+    """The position up to which the switch has seen each end send."""
     way: dict[tuple[int, int, int], deque[Segment]] = field(
         default_factory=lambda: {
             (end, leg, pure): deque() for end in (0, 1) for leg in (0, 1) for pure in (0, 1)
         }
     )
-    """What is on its way, by who sent it, whether it is behind the switch, and whether it is a pure
-    acknowledgement.
+    """The segments on their way.
+
+    The key is the sender, whether they are behind the switch, and whether they are pure
+    acknowledgements.
     """
 
     def put(self, end: int, one: Segment | None) -> bool:

@@ -30,9 +30,7 @@ _OBSTACLE_DROPS = {
 
 
 class Outlet:
-    """One port of the switch: its queues, and the packets that have left them and are to be
-    sent.
-    """
+    """One port of the switch: its queues, and the packets that have left them and wait."""
 
     __slots__ = (
         "blocked",
@@ -123,8 +121,10 @@ class Core:
     # -- packets out -------------------------------------------------------------------------------
 
     def serve_due(self, now_ns: int) -> int | None:
-        """Do what is due on all ports by `now_ns`. Return the time at which something is due next,
-        None if nothing waits."""
+        """Do what is due on all ports by `now_ns`.
+
+        Return the time at which something is due next, None if nothing waits.
+        """
         earliest = None
         for outlet in (*self.outlets.values(), self._nowhere):
             due_ns = outlet.due_ns
@@ -193,8 +193,11 @@ class Core:
         self._plan(outlet, now_ns)
 
     def set_up(self, outlet: Outlet, up: bool, now_ns: int) -> None:
-        """Note that a port went up or down. Packets that wait at a port that goes down are dropped,
-        because they would be stale when it returns."""
+        """Note that a port went up or down.
+
+        Packets that wait at a port that goes down are dropped, because they would be stale when it
+        returns.
+        """
         outlet.up = up
         outlet.blocked = False
         if not up:

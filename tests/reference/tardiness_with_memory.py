@@ -228,9 +228,7 @@ def _share(flows: list[_Flow], room: dict[str, float]) -> None:
 
 
 def on_link(seed: int, kind: Literal["data", "mix"], count: int, load: float) -> list[Job]:
-    """Draw jobs on one link that would keep it busy for the fraction `load` if nothing slowed
-    them.
-    """
+    """Draw jobs on one link that keep it busy for the fraction `load` unless slowed."""
     rng = random.Random(seed)
     parts = [rng.uniform(0.5, 1.5) for _ in range(count)]
     jobs = []

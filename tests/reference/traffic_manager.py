@@ -105,8 +105,10 @@ class Pacer:
             self._early = 0
 
     def set_rate(self, rate_bps: int, now_ns: int) -> None:
-        """Continue at another rate. Bits charged and still due at `now_ns` are due at the new rate;
-        credit is forfeited."""
+        """Continue at another rate.
+
+        Bits charged and still due at `now_ns` are due at the new rate; credit is forfeited.
+        """
         if rate_bps == self.rate_bps:
             return
         check_number("rate_bps", rate_bps, 1)
@@ -316,8 +318,9 @@ class PortScheduler:
         return self._queue(queue).config
 
     def configure(self, queue: int, config: QueueConfig, now_ns: int) -> None:
-        """Replace a queue's configuration, from the next `dequeue` on. Waiting packets stay, even
-        beyond a smaller depth.
+        """Replace a queue's configuration, from the next `dequeue` on.
+
+        Waiting packets stay, even beyond a smaller depth.
 
         Raises ValueError for a queue that the port does not have.
         """
@@ -375,8 +378,10 @@ class PortScheduler:
         return True
 
     def enqueue(self, queue: int, item: object, length_bytes: int, now_ns: int) -> bool:
-        """Add a packet to a queue. Return False if it is dropped and counted, because the queue is
-        full or does not exist."""
+        """Add a packet to a queue.
+
+        Return False if it is dropped and counted, because the queue is full or does not exist.
+        """
         if not 0 <= queue < len(self._queues):
             self.unknown_queue_packets += 1
             return False
@@ -417,8 +422,10 @@ class PortScheduler:
         return cleared
 
     def dequeue(self, now_ns: int) -> Dequeued | None:
-        """Take the packet that goes next, which occupies the line. Return None if the line is busy
-        or no queue is eligible."""
+        """Take the packet that goes next, which occupies the line.
+
+        Return None if the line is busy or no queue is eligible.
+        """
         line = self._line
         if line is not None and line.free_ns > now_ns:
             return None
@@ -463,8 +470,10 @@ class PortScheduler:
         )
 
     def next_eligible_ns(self, now_ns: int) -> int | None:
-        """Return when, from `now_ns` on, `dequeue` will return a packet if nothing changes. Return
-        None if no packet waits."""
+        """Return when, from `now_ns` on, `dequeue` will return a packet if nothing changes.
+
+        Return None if no packet waits.
+        """
         eligible_ns = now_ns
         if not self._busy_levels:
             if not self._held:

@@ -37,8 +37,10 @@ class EventLoop:
         self._stopped = False
 
     def call_at(self, time_ns: int, callback: Callable[..., object], *args: object) -> None:
-        """Call `callback(*args)` at `time_ns`. Raise ValueError for a time in the past, TypeError
-        for anything but an integer."""
+        """Call `callback(*args)` at `time_ns`.
+
+        Raise ValueError for a time in the past, TypeError for anything but an integer.
+        """
         if time_ns < self.now_ns or not isinstance(time_ns, int):
             check_time(time_ns, self.now_ns)
         self._scheduled += 1
@@ -58,8 +60,9 @@ class EventLoop:
         self._stopped = self._running
 
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> int:
-        """Run the events due up to and including `until_ns`, at most `max_events`. Return how many
-        ran.
+        """Run the events due up to and including `until_ns`, at most `max_events`.
+
+        Return how many ran.
 
         Afterwards `now_ns` is `until_ns`, unless `stop` or `max_events` ended the run first;
         another call then continues. An exception in a callback ends the run, and its event is gone.

@@ -1,5 +1,4 @@
-"""What workload files say is sent: bytes by collective and ranks, counted from the formats'
-descriptions alone.
+"""The bytes of workload files by collective and ranks, from the formats' descriptions alone.
 
 ASTRA-sim's text format is described in `inputs/workload/README.md` of its branch ASTRA-sim-1.0, its
 training loops in `Workload.cc` there; SimAI adds nothing that matters here but the meaning of an

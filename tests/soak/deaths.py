@@ -26,7 +26,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 class Deaths:
-    """What dies, of the switches and the links between them: one at a time."""
+    """The deaths of switches and of links between them: one at a time."""
 
     def __init__(self, lab: Lab, cables: list[str]) -> None:
         self._lab = lab
@@ -34,9 +34,9 @@ class Deaths:
         self._killer: threading.Timer | None = None
         self._dead: str | None = None
         self.switches = 0
-        """How many switches have died."""
+        """The number of switches that have died."""
         self.links = 0
-        """How many links have died."""
+        """The number of links that have died."""
 
     def strike(self, rng: random.Random) -> None:
         """Let a switch or a link die soon."""

@@ -81,8 +81,9 @@ class Outcome:
 
 @contextmanager
 def running() -> Iterator[tuple[str, int]]:
-    """Run a switch without a program, and yield its address and process id. Raises AssertionError
-    if it ended by itself or complained.
+    """Run a switch without a program, and yield its address and process id.
+
+    Raises AssertionError if it ended by itself or complained.
     """
     command = [
         sys.executable,
@@ -313,9 +314,7 @@ class Attacker:
         return mutated(seed, self._random) if self._random.random() < 0.7 else seed  # type: ignore[return-value]
 
     def _spoilt(self, request: Message) -> bytes:
-        """Return the request serialized, and now and then spoilt so that it is no message any
-        more.
-        """
+        """Return the request serialized, sometimes spoilt so that it is no message any more."""
         if self._random.random() < 0.2:
             request = mutated(request, self._random)
         data: bytes = request.SerializeToString()

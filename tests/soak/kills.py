@@ -25,8 +25,7 @@ from tests.echelon.service.operators import LONGEST_LIFE_S, Operator
 from tests.soak.deaths import Deaths, mortal, wait_links
 
 KILLED_EARLY = 0.25
-"""Part of the kills that come at any moment of the start, which takes about as long as
-`START_S`.
+"""Part of the kills that come at any moment of the start, which takes about as long as `START_S`.
 """
 START_S = 0.5
 

@@ -104,9 +104,7 @@ def _rounds(
 
 
 def _seconds(client: Client) -> Mapping[str, float]:
-    """Return the seconds that each phase has taken in all moves so far, by the service's
-    metrics.
-    """
+    """Return the seconds that each phase took in all moves so far, by the service's metrics."""
     lines = [
         line.split()
         for line in client.metrics().splitlines()

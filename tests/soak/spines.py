@@ -49,8 +49,7 @@ COMING = 8
 PAUSE_S = 0.1
 LONGEST_WAIT_S = 2.0
 KILLS_A_TERM = 3
-"""Kills after which the service begins anew, because it takes a switch that flaps back ever
-later.
+"""Kills after which the service begins anew, because it takes a switch that flaps back ever later.
 """
 
 

@@ -27,7 +27,7 @@ from research.tcp_ranks import SENDING_US, Pair, iterations_s
 ITERATIONS = 8
 TIMERS_S = 2.0
 WINDOWS = ("", "20 kB", "64 kB")
-"""What receivers announce at most; empty: what the kernel chooses."""
+"""The largest windows that receivers announce; empty: the kernel chooses."""
 PROGRAMS_TAKE_S = 2.0
 """The longest iteration of a program of `torch_programs.yaml` alone, and what the others send in
 one.

@@ -122,9 +122,7 @@ def _request(rng: random.Random, file: Mapping[str, Any]) -> tuple[str, str, byt
 def _ask(
     url: str, method: str, path: str, body: bytes | None, faults: list[str]
 ) -> tuple[int, float]:
-    """Send a request, and return the status of its answer (0: none) and the seconds that it
-    took.
-    """
+    """Send a request, and return its answer's status (0: none) and the seconds it took."""
     began_s = time.monotonic()
     connection = UnixConnection(url.removeprefix("unix:"))
     try:

@@ -39,9 +39,7 @@ def compiler(request: pytest.FixtureRequest) -> Compiler:
 
 
 def loaded(source: CSource, *given: Compiler) -> Loaded:
-    found = load(source, DECLARED, given)
-    assert found is not None
-    return found
+    return load(source, DECLARED, given)
 
 
 def test_what_a_library_does_and_which_compiler_built_it(compiler: Compiler) -> None:

@@ -1,4 +1,6 @@
-"""The command `echelon`. Bad input ends it with status 2 and one line that names file, key and reason.
+"""The command `echelon`.
+
+Bad input ends it with status 2 and one line that names file, key and reason.
 
 Modules are named after the commands that they hold. At their top they import only what is cheap; a
 command imports what it needs when it runs, so that `--help` and checks of files are quick. `doors`

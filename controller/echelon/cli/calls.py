@@ -1,5 +1,6 @@
-"""Commands that talk to a running service: its address, the caller's token, and how refusals are
-reported.
+"""The common part of commands that talk to a running service.
+
+It has the service's address, the caller's token, and the form in which refusals are reported.
 """
 
 from __future__ import annotations
@@ -77,15 +78,15 @@ Certificate = Annotated[
 
 P = ParamSpec("P")
 Answer = tuple[Any, Callable[[Any], None]]
-"""What the service answers, and the function that shows it to people."""
+"""The answer of the service, and the function that shows it to people."""
 
 
 def on_service(
     command: Callable[Concatenate[Client, P], None], timeout_s: float = 30.0
 ) -> Callable[..., None]:
-    """Return a command with options for the service's address instead of a client, its first argument.
+    """Return a command with options that say where the service is.
 
-    The client is of the service at that address.
+    They take the place of its first argument, the client of that service.
     """
 
     @wraps(command)

@@ -104,7 +104,5 @@ def _asked(
 
 
 def _before(text: str) -> str:
-    """Return a text that sorts before the names that begin with `text`, and after all names that
-    sort before them.
-    """
+    """Return a text that sorts just before all names that begin with `text`."""
     return f"{text[:-1]}{chr(ord(text[-1]) - 1)}~" if text else ""

@@ -27,9 +27,7 @@ COMPARE = "Compare"
 OPERATE = "Operate a service (ECHELON_URL, ECHELON_TOKEN_FILE)"
 LOOK = "Look at a running service"
 COMMANDS = "Commands"
-"""The part of the help of a group whose commands are in no other, such as `echelon traffic
---help`.
-"""
+"""The part of the help of a group, such as `echelon traffic`, for commands in no other part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +35,13 @@ class Command:
     """A command of another package."""
 
     panel: str
-    """The part of `echelon --help`: `DESCRIBE`, `RUN`, `COMPARE`, `OPERATE`, `LOOK`, or one of its
-    own.
-    """
+    """The part of `echelon --help`: `DESCRIBE`, `RUN`, `COMPARE`, `OPERATE`, `LOOK`, or its own."""
     about: str
     """The line in `echelon --help`: the first of the command's help."""
     path: str
     """The function, or the `typer.Typer` of several commands: ``package.module:name``."""
     interspersed: bool = True
-    """Whether options may stand behind arguments; not where these are the command of another
-    program.
-    """
+    """Whether options may stand behind arguments; not if these are another program's command."""
 
 
 class Door:
@@ -82,9 +76,7 @@ class GroupWithDoors(CommandGroup):
 
 
 def doors(group: str = "") -> dict[str, Any]:
-    """Return the commands of other packages in a group of commands, by name; "" is the whole
-    program.
-    """
+    """Return the commands of other packages in a group, by name; "" is the whole program."""
     doors = {}
     for entry in _entries():
         entry_group, _, name = entry.name.rpartition(".")

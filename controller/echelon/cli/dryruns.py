@@ -1,6 +1,4 @@
-"""What `--dry-run` prints: the entries and queues that a change would write, and the slowdowns of
-jobs.
-"""
+"""The output of `--dry-run`: what a change would write, and the slowdowns of jobs."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar
 
 T = TypeVar("T", int, float)
@@ -18,15 +19,14 @@ _AGE_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(seconds: float | None, digits: int = 4) -> str:
-    """Return a duration to `digits` significant digits, in the unit that keeps it short: ``12.5
-    ms``.
-    """
+    """Return a duration to `digits` significant digits, in a unit that keeps it short: ``1 ms``."""
     return _time(seconds, f".{digits}g")
 
 
 def measured(seconds: float | None) -> str:
-    """Return a duration to four significant digits, all of them shown, so that columns line up:
-    ``12.50 ms``.
+    """Return a duration to four significant digits: ``12.50 ms``.
+
+    All of them are shown, so that columns line up.
     """
     return _time(seconds, "#.4g")
 
@@ -80,6 +80,11 @@ def age(seconds: float) -> str:
     return f"{age_s // unit_s} {name}"
 
 
+def local_time(time_s: float, timespec: str = "seconds") -> str:
+    """Return seconds since the epoch as a date and time of day of this place."""
+    return datetime.fromtimestamp(time_s).astimezone().isoformat(" ", timespec)
+
+
 def sparkline(values: Sequence[float], width: int) -> str:
     """Return the last `width` values as bars between their smallest and largest."""
     last = values[-width:]
@@ -104,9 +109,7 @@ def clipped(name: str, most: int) -> str:
 
 
 def held(entries: int | None, wanted: int) -> str:
-    """Return ``12`` if everything wanted is there, else ``10/12``; ``?/12`` if that is not
-    known.
-    """
+    """Return ``12`` if all entries are held, else ``10/12``; ``?/12`` if that is not known."""
     if entries is None:
         return f"?/{wanted}"
     if entries == wanted:

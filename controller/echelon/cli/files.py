@@ -17,7 +17,7 @@ from echelon.cli import figures, tables
 from echelon.cli.pictures import draw_picture
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, Column, OutFile, number_column, show_json, write_text
-from echelon.cli.usage import BAD_INPUT, FAILED, fail
+from echelon.cli.usage import BAD_INPUT, FAILED, fail, load_plug_in
 from echelon.model.extras import plug_in, shipped
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def examples(
     out: CopyInto = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the scenarios, fabrics, files for `mn`, plug-ins and P4 sources that come with Echelon, or copy them.
+    """List the example files that come with Echelon, or copy them.
+
+    They are scenarios, fabrics, files for `mn`, plug-ins and P4 sources.
 
     Example: echelon examples scenarios/ -o examples
     """
@@ -284,24 +286,24 @@ ShapeName = Annotated[
         metavar="SHAPE",
     ),
 ]
-Servers = Annotated[int | None, typer.Option(help="How many servers. Default: 4.")]
+Servers = Annotated[int | None, typer.Option(help="Number of servers. Default: 4.")]
 Pairs = Annotated[int | None, typer.Option(help="Number of pairs of hosts. Default: 2.")]
 Switches = Annotated[
     int | None,
-    typer.Option(help="How many switches, of a dragonfly in each group. Default: 3, there 4."),
+    typer.Option(help="Number of switches, of a dragonfly in each group. Default: 3, there 4."),
 ]
-Pods = Annotated[int | None, typer.Option(help="How many pods of a Clos network. Default: 2.")]
+Pods = Annotated[int | None, typer.Option(help="Number of pods of a Clos network. Default: 2.")]
 Leaves = Annotated[
     int | None,
-    typer.Option(help="How many leaves, of a Clos network in each pod. Default: 4, there 2."),
+    typer.Option(help="Number of leaves, of a Clos network in each pod. Default: 4, there 2."),
 ]
-Spines = Annotated[int | None, typer.Option(help="How many spines. Default: 2.")]
+Spines = Annotated[int | None, typer.Option(help="Number of spines. Default: 2.")]
 HostsPerLeaf = Annotated[int | None, typer.Option(help="Number of hosts at each leaf. Default: 4.")]
 HostsPerSwitch = Annotated[
     int | None,
     typer.Option(help="Number of hosts at each switch of a dragonfly (default: 2) or torus (1)."),
 ]
-Groups = Annotated[int | None, typer.Option(help="How many groups of a dragonfly. Default: 5.")]
+Groups = Annotated[int | None, typer.Option(help="Number of groups of a dragonfly. Default: 5.")]
 Sides = Annotated[
     str | None,
     typer.Option(
@@ -312,7 +314,9 @@ Sides = Annotated[
 Hosts = Annotated[
     int | None,
     typer.Option(
-        help="How many hosts in all, instead of the number of leaves, pods, groups, rails or sides.",
+        help=(
+            "Number of hosts in all, instead of the number of leaves, pods, groups, rails or sides."
+        ),
         min=2,
     ),
 ]
@@ -328,15 +332,20 @@ Rails = Annotated[
 Oversubscription = Annotated[
     str | None,
     typer.Option(
-        help="Rate at which the hosts of a switch can send, divided by the rate of its uplinks. Default: 1.",
+        help=(
+            "Rate at which the hosts of a switch can send, divided by the rate of its uplinks."
+            " Default: 1."
+        ),
         metavar="RATIO",
     ),
 ]
 Rate = Annotated[
     str | None,
     typer.Option(
-        help="Rate of the links of hosts; of a dumbbell or line, between switches; of a fat tree, of every link. "
-        "Default: 10 Mbit/s, of the thesis 250 Mbit/s.",
+        help=(
+            "Rate of the links of hosts; of a dumbbell or line, between switches; of a fat tree, of"
+            " every link. Default: 10 Mbit/s, of the thesis 250 Mbit/s."
+        ),
         metavar="RATE",
     ),
 ]
@@ -393,7 +402,7 @@ def fabric(
     NIC of a server at the switch of its rank, as a host of its own; in a multi-rail fabric, servers
     are hosts of several links.
 
-    Example: echelon fabric leaf-spine --hosts 16 --oversubscription 2 --draw fabric.png -o fabric.yaml
+    Example: echelon fabric leaf-spine --hosts 16 --draw fabric.png -o fabric.yaml
     """
     from echelon.model.fabric.load import build_fabric, fabric_text
 
@@ -482,8 +491,9 @@ _COUNTED = {
     "rail-optimised": ("servers", "rails"),
     "multi-rail": ("servers",),
 }
-"""The options whose product is the number of hosts (of a dumbbell, half of it): the first follows
-from --hosts.
+"""The options whose product is the number of hosts; of a dumbbell, half of it.
+
+The first follows from --hosts.
 """
 
 
@@ -493,7 +503,7 @@ def _sized(
     options: Mapping[str, object],
     hosts: int,
 ) -> dict[str, object]:
-    """Return the settings that give the shape so many hosts. The user has set the `options`."""
+    """Return the settings that give the shape that many hosts. The user has set the `options`."""
     if name == "fat-tree":
         return _sized_fat_tree(hosts, has_ports="k" in options)
     if name not in _COUNTED:
@@ -574,13 +584,11 @@ class CheckedFile:
     """The kind and name of a good file."""
     mistakes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What switches can and cannot do for jobs that they recognise by bytes."""
+    """Notes on what switches can and cannot do for jobs that they recognise by bytes."""
 
 
 GROUP = "echelon.files"
-"""The entry-point group of the functions that load files of plug-ins, by the key or the name of the
-kind.
-"""
+"""The entry points of the functions that load files of plug-ins, by the key or name of the kind."""
 
 KINDS = {
     "job": "echelon.model.jobs:load_job",
@@ -592,9 +600,11 @@ KINDS = {
     "results": "",
     "rows": "",
 }
-"""The kinds of files, by a key that all files of a kind have, and the functions that load them;
-nothing: a plug-in has it. A file of a kind may also have the keys of the kinds before it: scenarios
-and configurations name a fabric."""
+"""The functions that load files, by a key that all files of a kind have; empty: a plug-in has it.
+
+A file of a kind may also have the keys of the kinds before it: scenarios and configurations name a
+fabric.
+"""
 
 TABLES = ("start_us", "started_s")
 """The kinds of tables with commas, by a column."""
@@ -606,7 +616,7 @@ _NAMES = {
     "coflows": "trace of coflows",
     "sizes": "distribution of sizes",
 }
-"""What people call a kind, where that is not its key."""
+"""The names of kinds for people, where these are not their keys."""
 
 
 CheckedFiles = Annotated[
@@ -685,7 +695,7 @@ def _notes(
 def _loader(file: Path, kind: str) -> Callable[[Path], Any]:
     """Return the function that loads a file of a kind.
 
-    Raise `DocumentError` if its plug-in is missing.
+    Raises `DocumentError` if its plug-in is missing.
     """
     from importlib.metadata import entry_points
 
@@ -694,14 +704,12 @@ def _loader(file: Path, kind: str) -> Callable[[Path], Any]:
     if place := KINDS.get(kind):
         return cast("Callable[[Path], Any]", resolve_name(place))
     for entry in entry_points(group=GROUP, name=kind):
-        return cast("Callable[[Path], Any]", entry.load())
+        return cast("Callable[[Path], Any]", load_plug_in(entry))
     raise DocumentError(str(file), "", f"{plug_in(GROUP, kind)}")
 
 
 def _kind_of(file: Path) -> str:
-    """Return the kind of a file: of JSON and YAML by its keys, of other text by its first line that
-    is no comment.
-    """
+    """Return the kind of a file: of JSON and YAML by its keys, of other text by its lines."""
     from echelon.model.documents import DocumentError, read_document
 
     if file.suffix in (".csv", ".txt"):

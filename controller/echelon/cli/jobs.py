@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -17,6 +16,7 @@ from echelon.cli.doors import GroupWithDoors
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import Column, number_column
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
+from echelon.controller.names import short_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,10 +75,6 @@ def _total_size(sizes_bytes: Mapping[str, int]) -> str:
     return figures.size(sum(sizes_bytes.values()))
 
 
-def _local_time(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s).astimezone().isoformat(" ", "milliseconds")
-
-
 _JOBS = (
     Column("job", "name", wraps=True),
     Column("state"),
@@ -105,7 +101,7 @@ _MEASUREMENTS = (
     Column("latest", "iteration_times_s", _sparkline, wraps=True),
 )
 _STORY = (
-    Column("time", "time_s", _local_time),
+    Column("time", "time_s", partial(figures.local_time, timespec="milliseconds")),
     number_column("times"),
     Column("kind"),
     Column("what happened", "text", wraps=True),
@@ -163,9 +159,9 @@ def submit(
 ) -> None:
     """Register jobs; each is on disk when the command says so.
 
-    Nothing is sent if a document is faulty. A job that the service refuses does not keep the
-    others; the status then is 2. Submitting the same job again changes nothing. With --wait, status
-    1 means that a job was not installed.
+    Nothing is sent if a document is faulty. A job that the service refuses does not hold up
+    the others; the status then is 2. Submitting the same job again changes nothing. With --wait,
+    status 1 means that a job was not installed.
 
     Example: echelon job submit job.yaml --wait
     """
@@ -207,7 +203,7 @@ OnHost = Annotated[
 JobLimit = Annotated[
     int | None,
     typer.Option(
-        help="List so many at most. Default: all.",
+        help="List at most this many jobs. Default: all.",
         min=1,
     ),
 ]
@@ -241,10 +237,7 @@ def _missing_switches(switches: Sequence[str]) -> str:
     """Return what a planned job waits for; empty: for nothing."""
     if not switches:
         return ""
-    names = ", ".join(switches[:_NAMED])
-    if len(switches) > _NAMED:
-        names += f" and {len(switches) - _NAMED} more"
-    return f"not on {names} yet (echelon switch list)"
+    return f"not on {short_list(switches, _NAMED)} yet (echelon switch list)"
 
 
 WithFlows = Annotated[
@@ -329,7 +322,9 @@ def remove(
     dry_run: dryruns.DryRun = False,
     as_json: tables.AsJson = False,
 ) -> None:
-    """Remove jobs. A name that cannot be removed does not keep the others; the status then is 2.
+    """Remove jobs.
+
+    A job that cannot be removed does not hold up the others; the status then is 2.
 
     Example: echelon job remove bert
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from echelon.cli.usage import fail
+from echelon.cli.usage import fail, load_plug_in
 
 GROUP = "echelon.pictures"
 
@@ -23,6 +23,7 @@ def draw_picture(
     from echelon.model.extras import plug_in
 
     for entry in entry_points(group=GROUP, name=subject):
-        entry.load()(file, *drawn)
+        draw = load_plug_in(entry)
+        draw(file, *drawn)
         return
     fail(f"--out: {file}: {plug_in(GROUP, subject)}")

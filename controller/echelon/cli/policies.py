@@ -8,7 +8,7 @@ from echelon.cli.tables import AsJson, Column, show, show_json
 
 
 def policies(as_json: AsJson = False) -> None:
-    """List the policies that are installed: what each does, needs and takes, and where it was published.
+    """List the installed policies: what each does and needs, and where it was published.
 
     Example: echelon policies
     """
@@ -28,6 +28,5 @@ def policies(as_json: AsJson = False) -> None:
     ]
     rows = []
     for policy in installed:
-        row = [policy.name, policy.about, policy.needs or "-", policy.source or "-"]
-        rows.append(row)
+        rows.append([policy.name, policy.about, policy.needs or "-", policy.source or "-"])
     show(columns, rows, "")

@@ -1,5 +1,6 @@
-"""The progress of a command on standard error: a bar on a terminal, elsewhere a line every ten
-seconds.
+"""The progress of a command on standard error.
+
+It is a bar on a terminal, and elsewhere a line every ten seconds.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleRenderable, RenderableType
 
 EVERY = "ECHELON_PROGRESS_S"
-"""The environment variable with another time than ten seconds between two lines. 0: there is a line
-for each change, at once; inf: there are none."""
+"""The environment variable with the time between two lines, instead of ten seconds.
+
+0: there is a line for each change, at once; inf: there are none.
+"""
 _SHOWN_AFTER_S = 1.0
 """The time after which a command shows its progress on a terminal."""
 _FRAME_S = 0.25
@@ -37,7 +40,7 @@ class ShownProgress(Account):
     def __init__(self, if_long: str | None = None, *, computes: bool = False) -> None:
         super().__init__(time.monotonic, if_long, time.process_time if computes else None)
         self.below: ConsoleRenderable | None = None
-        """What a terminal shows below the bar."""
+        """The picture that a terminal shows below the bar."""
         self._is_visible = False
         self._over = threading.Event()
         self._thread: threading.Thread | None = None

@@ -1,4 +1,6 @@
-"""What a running service answers, and what may be changed in it besides jobs: switches, plan, policy, links, events.
+"""The commands that look at a running service, and change what is not a job.
+
+That is switches, the plan, the policy, links and events.
 
 A command returns the answer, which `--json` prints, and the function that shows it to people.
 """
@@ -13,7 +15,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -150,7 +151,9 @@ def list_switches(client: Client) -> Answer:
 @switch.command("take")
 @answers
 def take_switch(client: Client, name: SwitchName) -> Answer:
-    """Take a switch back from another controller. Stop that one first, or it takes the switch again.
+    """Take a switch back from another controller.
+
+    Stop that one first, or it takes the switch again.
 
     Example: echelon switch take leaf1
     """
@@ -229,7 +232,7 @@ ThroughSwitch = Annotated[
 FlowLimit = Annotated[
     int | None,
     typer.Option(
-        help="Show so many flows at most. Default: all.",
+        help="Show at most this many flows. Default: all.",
         min=1,
     ),
 ]
@@ -656,6 +659,8 @@ def move(
         show_rehearsal = tables.show_json if as_json else dryruns.show
         show_rehearsal(rehearsal)
         return
+    if moved and dry_run:
+        fail("--moved takes no --dry-run (leave one of them out)")
     if moved and fabric is not None:
         fail("--moved takes no FILE (say first that links are to move, then that they have moved)")
     if fabric:
@@ -710,12 +715,8 @@ def _cable_end(node: str, cable: CableResource) -> str:
 # -- changes, and all at a glance ------------------------------------------------------------------
 
 
-def _local_time(time_s: float) -> str:
-    return datetime.fromtimestamp(time_s).astimezone().isoformat(" ", "seconds")
-
-
 _EVENTS = (
-    Column("time", "at", _local_time),
+    Column("time", "at", figures.local_time),
     Column("client", "client", _or_dash),
     Column("address", "address", _or_dash),
     Column("change", "action"),
@@ -731,7 +732,7 @@ Last = Annotated[
     int,
     typer.Option(
         "--last",
-        help="How many of the latest to list.",
+        help="Number of the latest changes to list.",
         min=1,
         max=1000,
     ),
@@ -780,7 +781,7 @@ def events(
 
 @on_service
 def status(client: Client, as_json: tables.AsJson = False) -> None:
-    """Show the service on one screen: leader, plan, switches, jobs, drained links, problems, latest changes.
+    """Show the service on one screen, with its problems and the latest changes.
 
     Status 0: no problems; 1: there are some.
 
@@ -892,10 +893,10 @@ def shell(
     switch: InspectedSwitch,
     config: ConfigFile = None,
 ) -> None:
-    """Inspect a switch with p4runtime-shell, as a backup controller: it can read and cannot take over.
+    """Inspect a switch with p4runtime-shell, as a backup controller.
 
-    The first use makes an environment for it in the cache directory of your user (about 25 s and
-    100 MB).
+    It can read and cannot take over. The first use makes an environment for it in the cache
+    directory of your user (about 25 s and 100 MB).
 
     Example: echelon shell leaf1 --config echelon.yaml
     """

@@ -1,5 +1,6 @@
-"""`echelon serve`: the controller as a service; and what its administrator needs: `backup`,
-`restore`, `token`.
+"""`echelon serve`: the controller as a service.
+
+Its administrator has `backup`, `restore` and `token`.
 """
 
 from __future__ import annotations

@@ -54,11 +54,9 @@ STYLES = {
 class Column:
     title: str
     value: Callable[[Any], object] | str = ""
-    """What a cell says of the thing in its row: a function, or the name of an attribute; empty: the
-    column's title is the name.
-    """
+    """The function or the attribute from the thing in a row to its cell; empty: as the title."""
     form: Callable[[Any], object] | None = None
-    """How the value is written."""
+    """The function that writes the value."""
     right: bool = False
     wraps: bool = False
     """Whether a cell may take several lines if the terminal is narrow."""
@@ -115,10 +113,11 @@ def show(
     nothing: str,
     problems: Mapping[str, str] | None = None,
 ) -> None:
-    """Print `rows` of text below `columns`; or, on a terminal, the line `nothing` if there are none.
+    """Print `rows` of text below `columns`.
 
-    `problems` are by the text in the first column. A terminal shows them in lines of their own
-    below the table, since they are long; a pipe shows them as a last column.
+    On a terminal, `nothing` is printed if there are none. `problems` are by the text in the first
+    column. A terminal shows them in lines of their own below the table, since they are long; a pipe
+    shows them as a last column.
     """
     from rich.console import Console
     from rich.text import Text
@@ -158,7 +157,7 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def plain(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
-    """Print a line of titles and one line per row, in columns."""
+    """Return a line of titles and one line per row, in columns."""
     titles = [column.title.upper() for column in columns]
     lines = [titles, *rows]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
@@ -214,8 +213,9 @@ def write_text(text: str, out: Path | None) -> None:
 
 
 def show_json(result: object) -> None:
-    """Print a result as one JSON document: an answer of the API, a dataclass, or mappings and lists
-    of such.
+    """Print a result as one JSON document.
+
+    It is an answer of the API, a dataclass, or mappings and lists of such.
     """
     typer.echo(
         json.dumps(

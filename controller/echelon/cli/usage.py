@@ -1,5 +1,4 @@
-"""Mistakes on the command line itself, in one line each; and the end of commands that cannot do
-what they were asked."""
+"""Mistakes on the command line, in one line each, and the end of commands that fail."""
 
 from __future__ import annotations
 
@@ -7,10 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 BAD_INPUT = 2
 FAILED = 1
@@ -21,8 +23,10 @@ _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
 
 class CommandGroup(TyperGroup):
-    """A group that reports a mistake in one line, not in a box of several, which does not fit a log
-    and says no more."""
+    """A group that reports a mistake in one line.
+
+    A box of several lines does not fit a log, and says no more.
+    """
 
     def main(
         self,
@@ -94,6 +98,18 @@ def fail(message: str, status: int = BAD_INPUT) -> NoReturn:
     """End the command with one line on standard error."""
     _say(message)
     raise typer.Exit(status) from None
+
+
+def load_plug_in(entry: EntryPoint) -> Any:
+    """Return the object of a plug-in, or end the command with one line if it is broken."""
+    from echelon.model.extras import how_to_install
+
+    try:
+        return entry.load()
+    except Exception as error:
+        remedy = how_to_install(error) if isinstance(error, ImportError) else None
+        reason = f"{entry.value} cannot be loaded: {type(error).__name__}: {error}"
+        fail(remedy or f"{reason} (update or remove that plug-in)")
 
 
 def fraction(option: str, text: str) -> Fraction:

@@ -1,5 +1,6 @@
-"""`echelon watch`: the service at a glance, again and again; also below the progress of a run on
-real hosts.
+"""`echelon watch`: the service at a glance, again and again.
+
+It is also shown below the progress of a run on real hosts.
 """
 
 from __future__ import annotations
@@ -59,11 +60,10 @@ Interval = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The service's last answers, at a time in seconds since the epoch, and why there is nothing
-    newer.
-    """
+    """The last answers of the service, and why there are no newer ones."""
 
     time_s: float
+    """The time of the answers, in seconds since the epoch."""
     status: StatusResource | None = None
     """The status; None: the service has not answered yet."""
     switches: Sequence[SwitchResource] = ()
@@ -216,9 +216,7 @@ def _busiest_first(port: PortUse) -> tuple[float, str, int]:
 
 
 def slowdown(job: JobSummary) -> float | None:
-    """Return the latest iteration's time over that of the job alone; None: one of them is not
-    known.
-    """
+    """Return the latest iteration's time over that of the job alone; None: one is not known."""
     if job.last_iteration_s and job.alone_iteration_s:
         return job.last_iteration_s / job.alone_iteration_s
     return None
@@ -264,8 +262,9 @@ def frame(
     width: int,
     height: int,
 ) -> Group:
-    """Return a picture of at most `height` lines, or as many as the minimum needs; what is not
-    ready comes first.
+    """Return a picture of at most `height` lines, or as many as the least rows need.
+
+    What is not ready comes first.
     """
     from rich.console import Group
 

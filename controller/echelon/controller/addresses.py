@@ -6,8 +6,10 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a listener at `host`. No name other than localhost
-    counts as loopback."""
+    """Return whether only this machine reaches a listener at `host`.
+
+    No name other than localhost counts as loopback.
+    """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -50,9 +50,7 @@ MAX_DOCUMENT_BYTES = 4 << 20
 MAX_DEPTH = 64
 """Greatest depth of nested lists and mappings."""
 MAX_CHOICES = 16
-"""Greatest number of known names that an error lists, and of unknown keys of a mapping that are
-explained.
-"""
+"""The most known names that an error lists, and unknown keys that are explained."""
 MAX_NAMED = 5
 """Number of unknown keys that are named where there are more."""
 
@@ -96,8 +94,9 @@ def problem(
     *path: Key,
     code: Code = "invalid-value",
 ) -> PydanticCustomError:
-    """Return an error for a validator to raise about the key `path`, relative to the model or value
-    it validates.
+    """Return an error about the key `path` for a validator to raise.
+
+    The path is relative to the model or value that it validates.
     """
     return PydanticCustomError(code, "{reason}", {"reason": reason, "at": path, "code": code})
 
@@ -140,12 +139,7 @@ def _nearest(word: str, words: Iterable[str]) -> str | None:
     # Nothing is similar to a word of that length, and the search would be slow.
     if len(word) > MAX_TEXT:
         return None
-    matches = difflib.get_close_matches(
-        word,
-        [*words],
-        n=1,
-        cutoff=0.6,
-    )
+    matches = difflib.get_close_matches(word, [*words], n=1)
     return matches[0] if matches else None
 
 
@@ -268,9 +262,8 @@ def _loaded(
         reason = f"{excerpt(chr(error.character))} does not belong in a text (remove it)"
         place = f"character {error.position}"
         raise DocumentError(file, place, reason, code="bad-syntax") from None
-    except (
-        ValueError
-    ) as error:  # a date that does not exist, an integer of more digits than Python reads
+    except ValueError as error:
+        # A date that does not exist, or an integer of more digits than Python reads.
         reason = f"holds a value that YAML cannot read: {error} (quote it)"
         raise DocumentError(file, "", reason, code="bad-syntax") from None
 
@@ -316,10 +309,9 @@ def _first(file: str, faults: Sequence[ErrorDetails]) -> DocumentError:
 def _document_error(file: str, error: ErrorDetails) -> DocumentError:
     path: tuple[Key, ...] = error.get("ctx", {}).get("at", ())
     # If a key itself is at fault, pydantic appends a step that is not a key.
-    if error["loc"][-1:] == ("[key]",):
-        place = error["loc"][:-1]
-    else:
-        place = error["loc"]
+    place = error["loc"]
+    if place[-1:] == ("[key]",):
+        place = place[:-1]
     full_path = path_text((*place, *path))
     return DocumentError(file, full_path, _reason(error), code=_code(error))
 
@@ -332,10 +324,8 @@ def path_text(path: Iterable[Key]) -> str:
             text += f"[{key}]"
         else:
             # A key may be any text, also control characters for the terminal, or pages.
-            if key.isprintable() and len(key) <= MAX_TEXT:
-                word = key
-            else:
-                word = excerpt(key)
+            is_plain = key.isprintable() and len(key) <= MAX_TEXT
+            word = key if is_plain else excerpt(key)
             text += f".{word}" if text else word
     return text
 
@@ -376,8 +366,9 @@ def _one_or_list(parse: Callable[[object], T]) -> Callable[[object], T | tuple[T
 
 
 def _written(text: Callable[[T], object]) -> PlainSerializer:
-    """Return a serializer of one value or a list, with which ``model_dump(mode="json")`` is a
-    document again.
+    """Return a serializer of one value or a list.
+
+    With it, ``model_dump(mode="json")`` returns a document that can be read again.
     """
 
     def write(value: T | tuple[T, ...]) -> object:
@@ -500,8 +491,9 @@ UpTo100000 = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 
 
 class _Loader(yaml.CSafeLoader):
-    """A loader that refuses what YAML allows: a key given twice (the last would win) and a key that
-    is not text.
+    """A loader that refuses two things that YAML allows.
+
+    These are a key given twice, of which the last would win, and a key that is not text.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -521,9 +513,7 @@ class _Loader(yaml.CSafeLoader):
 
 
 def _check_depth(text: str) -> None:
-    """Raise an error for nesting so deep that libyaml's recursive composer would run out of
-    stack.
-    """
+    """Raise an error for nesting too deep for the stack of libyaml's recursive composer."""
     reason = f"is nested more than {MAX_DEPTH} deep (flatten it)"
     depth = 0
     try:
@@ -603,12 +593,7 @@ def _as_raised(error: ErrorDetails) -> InitErrorDetails:
     kind: str | PydanticCustomError = error["type"]
     if "reason" in context:
         kind = PydanticCustomError(context["code"], "{reason}", context)
-    return InitErrorDetails(
-        type=kind,
-        loc=error["loc"],
-        input=error["input"],
-        ctx=context,
-    )
+    return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=context)
 
 
 _CODES: Mapping[str, Code] = {
@@ -654,11 +639,10 @@ def _reason(error: ErrorDetails) -> str:
             return f"{excerpt(value)} is not a whole number (write for example 3)"
         case "greater_than_equal":
             return f"{excerpt(value)} is too small (give {context['ge']} or more)"
-        case "less_than_equal" | "int_parsing_size":
-            return (
-                f"{excerpt(value)} is too large (give {context.get('le', 'a smaller number')} or"
-                " less)"
-            )
+        case "less_than_equal":
+            return f"{excerpt(value)} is too large (give {context['le']} or less)"
+        case "int_parsing_size":
+            return f"{excerpt(value)} is too large (give a smaller number)"
         case "string_type":
             return (
                 f"{excerpt(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)"

@@ -1,5 +1,4 @@
-"""The base of every error that a user can meet: a text for people, and beside it a code for
-programs.
+"""The base of every error that a user can meet: a text for people, a code for programs.
 
 The text may change from one version to the next; the code does not. `docs/errors.md` explains each
 code.

@@ -1,4 +1,4 @@
-"""What comes with the package or beside it.
+"""The parts that come with the package or beside it.
 
 An extra brings what a command imports, or a plug-in that the base does not have. `shipped` has the
 files beside the code: examples, topologies, P4 sources and the compiled programs.
@@ -7,6 +7,10 @@ files beside the code: examples, topologies, P4 sources and the compiled program
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 EXTRAS = {
     "matplotlib": "plot",
@@ -57,9 +61,7 @@ PLUG_INS = {
 
 
 def plug_in(group: str, name: str) -> str | None:
-    """Return the line that says how to install the plug-in `name` of an entry-point group; None:
-    there is none.
-    """
+    """Return how to install a plug-in of an entry-point group, in one line; None: unknown."""
     extra = PLUG_INS[group].get(name)
     if extra is None:
         return None
@@ -77,13 +79,17 @@ def how_to_install(error: ImportError) -> str | None:
     return f"{package} is not installed (run: pip install 'echelon-p4[{EXTRAS[package]}]')"
 
 
+def origin(entry: EntryPoint) -> str:
+    """Return the distribution and the object of a plug-in, as messages name them."""
+    name = entry.dist.name if entry.dist else "an unknown distribution"
+    return f"{name} ({entry.value})"
+
+
 _PACKAGE = Path(__file__).parents[1]
 
 
 def shipped() -> Path:
-    """Return the directory that has `examples`, `topologies` and `p4src`, in an installed package
-    or in a checkout.
-    """
+    """Return the directory of `examples`, `topologies` and `p4src`, also in a checkout."""
     installed = _PACKAGE / "_shipped"
     if installed.is_dir():
         return installed

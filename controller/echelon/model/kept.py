@@ -1,6 +1,4 @@
-"""Objects made for each job, kept for as long as the job is there, and copies of what keeps
-them.
-"""
+"""Objects that are made for each job and kept as long as it is there, and cheap copies."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ def altered(thing: T, **attributes: Any) -> T:
 
 
 class Kept(Generic[*Inputs, T]):
-    """A maker of one object for each job, which keeps it until the job goes or its inputs
-    change.
-    """
+    """A maker of an object for each job, which is kept until the job goes or its inputs change."""
 
     def __init__(self, make: Callable[[*Inputs], T]) -> None:
         self._make = make

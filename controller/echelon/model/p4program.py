@@ -19,7 +19,7 @@ from echelon.model.extras import shipped
 _DEFINE = re.compile(r"^#define\s+(\w+)\s+(0[xX][0-9a-fA-F]+|\d+)\s*$", re.MULTILINE)
 _SOURCE_SUFFIXES = (".p4", ".h")
 _BINARIES = {"v1model": ("echelon.json", "p4"), "tna": ("echelon.bfa", "p4-tofino")}
-"""What p4c makes for an architecture, and the target of the Makefile that makes it."""
+"""The output of p4c for an architecture, and the target of the Makefile that makes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ def program(architecture: str = "v1model", directory: Path | None = None) -> P4P
     """
     directory = directory or shipped() / "p4src" / "build" / architecture
     binary, target = _BINARIES.get(architecture, _BINARIES["v1model"])
-    program = P4Program("echelon", directory / "echelon.p4info.txtpb", directory / binary)
-    for path in (program.p4info, program.binary):
+    compiled = P4Program("echelon", directory / "echelon.p4info.txtpb", directory / binary)
+    for path in (compiled.p4info, compiled.binary):
         if not path.is_file():
             raise FileNotFoundError(
                 f"{path}: does not exist; compile the P4 program with `make {target}` (needs p4c)"
             )
-    return program
+    return compiled
 
 
 def parse_constants(text: str) -> dict[str, int]:
@@ -57,8 +57,7 @@ def parse_constants(text: str) -> dict[str, int]:
 
 @cache
 def constants(architecture: str = "v1model") -> Mapping[str, int]:
-    """Return the numbers of `p4src/shared/constants.h` by name, and the sizes that the program for
-    `architecture` has.
+    """Return the numbers of `p4src/shared/constants.h` and the sizes for `architecture`, by name.
 
     Raise FileNotFoundError if there is no such program.
     """

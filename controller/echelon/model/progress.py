@@ -1,5 +1,6 @@
-"""What a long command is doing, how much of that is done, and how long the rest will take. No I/O,
-no threads.
+"""The progress of a long command: its work, how much is done, and how long the rest takes.
+
+No I/O, no threads.
 
 Whatever may take long is given a `CommandProgress` and tells it what happens. A command line shows
 that (`echelon.cli.progress`) from an `Account`, which has one clock for all stages of the command.
@@ -18,9 +19,7 @@ LINE_EVERY_S = 10.0
 LONG_S = 60.0
 """The duration from which a command is a long one."""
 _TRUSTED_S = 2.0
-"""The duration of expected phases that have to be over before they say more about the machine than
-expectation does.
-"""
+"""The duration of expected phases from which they say more about the machine than expectation."""
 _SILENCE = 1 / 4
 """The least time left of a phase, as a part of the time since it was last heard of. A phase that
 takes longer than expected then seems to take ever longer, and one that takes as long as expected is
@@ -307,7 +306,7 @@ class Account(CommandProgress):
 
     @property
     def _slowness(self) -> float:
-        """How many times as long as expected this machine takes, with what else it does."""
+        """The time that this machine takes with all else it does, over the expected time."""
         slowness = 1.0
         if self._worked_s is not None:
             worked_s = self._worked_s() - self._worked_before_s

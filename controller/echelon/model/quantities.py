@@ -150,8 +150,9 @@ def rate_bps(value: object) -> int:
 
 
 def number(text: str) -> Fraction:
-    """Return a decimal number or a fraction, as in ``0.01``, ``1e-2``, ``1/100``. Raises
-    `QuantityError`.
+    """Return a decimal number or a fraction, as in ``0.01``, ``1e-2``, ``1/100``.
+
+    Raises `QuantityError`.
 
     The exponent has two digits at most, because a longer one could take for ever to evaluate.
     """
@@ -184,9 +185,7 @@ def _decimal(value: Fraction) -> str:
 
 
 def excerpt(value: object) -> str:
-    """Return `value` as a message shows it: on one line, short, and with YAML's words for null,
-    true and false.
-    """
+    """Return `value` as a message shows it: short, on one line, and in YAML's words."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -212,9 +211,7 @@ def _text(value: object, kind: _Kind) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return `text` on one line, with control characters escaped so that no terminal acts upon
-    them.
-    """
+    """Return `text` on one line, with control characters escaped for terminals."""
     text = " ".join(text.split())
     if text.isprintable():
         return text

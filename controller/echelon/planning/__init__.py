@@ -1,4 +1,6 @@
-"""Who goes first: policies, and what their plans do to jobs. Pure: no clock, no sockets, no tasks.
+"""Policies, which decide who goes first, and the effect of their plans on jobs.
+
+Pure: no clock, no sockets, no tasks.
 
 In come jobs and a fabric. Out comes a `Plan`, and the times that it takes without packets. Begin
 with `plan` and `policies`; `fluid` executes plans.

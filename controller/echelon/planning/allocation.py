@@ -40,8 +40,9 @@ class ActiveFlow:
     sequence: int
     """Counts flow starts in the whole run: breaks ties by arrival."""
     max_rate_Bps: Number | None = None  # noqa: N815
-    """Bytes per second at which the sender sends, whatever happens to its packets (background);
-    None: no limit.
+    """The constant rate of the sender, in bytes per second; None: no limit.
+
+    Background traffic is sent at it whatever happens to its packets.
     """
 
 
@@ -56,10 +57,12 @@ class Allocation:
     rates_Bps: Sequence[Number]  # noqa: N815
     valid_until_s: Number | None = None
     ranks: Sequence[int] | None = None
-    """The rank of each flow, from 0 for the most urgent, if the policy assigns priorities rather
-    than rates.
+    """The rank of each flow, if the policy assigns priorities rather than rates.
 
-    The flows of a coflow have the same rank."""
+    The most urgent has 0.
+
+    The flows of a coflow have the same rank.
+    """
 
 
 @runtime_checkable

@@ -324,8 +324,9 @@ class JobExecution(Generic[T]):
 
 
 Until: TypeAlias = Literal["all-done", "exactly"]
-"""The rule for a job that has finished its iterations before the others: it continues
-(``all-done``) or stops (``exactly``).
+"""The rule for a job that has finished before the others.
+
+It continues (``all-done``) or stops (``exactly``).
 """
 
 

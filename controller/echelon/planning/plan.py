@@ -20,8 +20,9 @@ from echelon.planning.rankings.base import Ranking
 LEVELS = 8
 """Strict-priority levels (and queues) of an egress port; 0 is the lowest."""
 CONTROL_QUEUE = LEVELS - 1
-"""The queue of acknowledgements: a policy that does not keep it free must serve it before what
-waits for them.
+"""The queue of acknowledgements.
+
+A policy that does not keep it free must serve it before what waits for them.
 """
 
 
@@ -90,9 +91,7 @@ class Plan:
     0.
     """
     rates_Bps: Mapping[FlowKey, Fraction] = field(default_factory=dict)  # noqa: N815
-    """Bytes per second, on the wire, at which the host agents send flows that are under way;
-    absent: no limit.
-    """
+    """The rates on the wire at which host agents send flows under way; absent: no limit."""
     hosts_rank: bool = False
     """Whether a host sends its flows by their rankings, and acknowledgements first.
 
@@ -101,15 +100,17 @@ class Plan:
     unranked_hosts: frozenset[str] = frozenset()
     """The hosts that send packets as they come although `hosts_rank`."""
     memory: Mapping[tuple[str, Path], object] = field(default_factory=dict)
-    """What trees of switches get of their memory, by job and path, in the terms of the plug-in that
-    carries trees (`echelon.switches.lowering.trees`); absent: what that gives by itself."""
+    """The memory of switches that trees get, by job and path; absent: what the plug-in gives.
+
+    It is in the terms of the plug-in that carries trees (`echelon.switches.lowering.trees`).
+    """
     allocated: bool = False
-    """Whether the policy's rates (`Allocator`) say more of it than queues do: the fluid engine has
-    them then.
+    """Whether the fluid engine takes the policy's rates (`Allocator`), which say more than queues.
     """
     reactive: bool = False
-    """Whether a central scheduler must hear of each flow's start and finish; the policy is then an
-    `Allocator`.
+    """Whether a central scheduler must hear of each flow's start and finish.
+
+    The policy is then an `Allocator`.
     """
 
     @classmethod

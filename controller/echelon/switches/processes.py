@@ -1,5 +1,4 @@
-"""What Linux gives processes: children that do not outlive their parent, options of sockets,
-network namespaces.
+"""Linux for processes: children that end with their parent, sockets, network namespaces.
 
 Options of sockets are those that the `socket` module does not name (from <asm-generic/socket.h>,
 <linux/in.h>, <linux/tcp.h>). A netlink socket belongs to the namespace of the thread that made it,
@@ -143,11 +142,8 @@ _CLONE_NEWNET = 0x40000000
 
 def enter(path: str | None) -> None:
     """Move the calling thread to the network namespace at `path`, or to a new one if it is None.
-    Raises OSError.
 
-    A netlink socket belongs to the namespace of the thread that made it, whoever uses it later. So
-    a thread of its own enters a namespace to make one, and everything else in this process stays
-    where it is.
+    Raises OSError.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if path is None:

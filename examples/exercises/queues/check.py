@@ -35,8 +35,9 @@ HEADERS_BYTES = 14 + 20 + 8
 BULK, PROBE, RECORD = 5000, 7777, struct.Struct("!BI6s")
 """UDP ports of bulk and of probes, and a record of the link monitor: port, bytes, microseconds."""
 STAMP = struct.Struct("!III")
-"""What packets carry: their number, how much bulk was sent before them, and how many packets waited
-somewhere.
+"""The content of packets.
+
+They carry their number, the bulk sent before them, and the number of packets that waited somewhere.
 """
 THRESHOLD = 10
 ELSEWHERE = {"softswitch": 50, "bmv2": None}
@@ -198,7 +199,7 @@ class Load:
     duration_s: float
     bulk: int = 0
     small: list[int] = field(default_factory=list)
-    """How many packets waited when each small one was sent."""
+    """The number of packets that waited when each small one was sent."""
 
     def run(self, period_s: float, tosses: Sequence[int]) -> None:
         """Send small packets of each TOS every `period_s`, to port 5001 and up."""

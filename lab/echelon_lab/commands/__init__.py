@@ -14,8 +14,8 @@ START = Command(
 )
 LAB = Command(
     RUN,
-    "Start the switches of a fabric and a service for them, and open a shell in which `echelon`"
-    " finds it.",
+    "Start the switches of a fabric and a service for them,"
+    " and open a shell in which `echelon` finds it.",
     "echelon_lab.commands.laboratories:lab",
 )
 TRAFFIC = Command(
@@ -36,14 +36,14 @@ ADVISE = Command(
 )
 EVALUATE = Command(
     COMPARE,
-    "Run every policy on random scenarios, and compare it with fair sharing and the physical"
-    " limit.",
+    "Run every policy on random scenarios,"
+    " and compare it with fair sharing and the physical limit.",
     "echelon_lab.commands.evaluations:evaluate",
 )
 SWEEP = Command(
     COMPARE,
-    "Run every variant of a scenario under every policy. The same command continues an interrupted"
-    " sweep.",
+    "Run every variant of a scenario under every policy."
+    " The same command continues an interrupted sweep.",
     "echelon_lab.commands.sweeps:sweep",
 )
 PLACE = Command(
@@ -63,7 +63,7 @@ RECEIVE = Command(
 )
 SEND = Command(
     COMMANDS,
-    "Send a schedule's flows over TCP, each when it is due, and report offered against achieved"
-    " load.",
+    "Send a schedule's flows over TCP, each when it is due,"
+    " and report offered against achieved load.",
     "echelon_lab.commands.sending:send",
 )

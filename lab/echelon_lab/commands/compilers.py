@@ -1,4 +1,4 @@
-"""What a command says about the compiler of the engines that it runs."""
+"""Advice about the compiler of the engines that a command runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from echelon.planning.engine import VARIABLE
 
 
 def slow_code() -> str | None:
-    """Return why what runs in C is slow on this machine and what to install; None: it is not, or
-    nothing runs in C.
+    """Return why what runs in C is slow on this machine, and what to install.
+
+    None means that it is not slow, or that nothing runs in C.
     """
     if os.environ.get(VARIABLE) == "python":
         return None

@@ -93,8 +93,8 @@ EfficiencyOption = Annotated[
     str | None,
     typer.Option(
         help=(
-            "Part of the GPU's peak that matrix multiplications reach. Default: as measured on"
-            " that GPU."
+            "Part of the GPU's peak that matrix multiplications reach."
+            " Default: as measured on that GPU."
         ),
         metavar="FRACTION",
     ),

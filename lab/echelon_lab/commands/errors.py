@@ -15,8 +15,10 @@ from echelon.model.errors import CodedError
 
 @contextmanager
 def one_line_errors(out: Path) -> Iterator[None]:
-    """Turn errors that are not faults of the program into one line on standard error and an exit
-    status, and end in order when the process is asked to."""
+    """Turn errors that are no faults of the program into one line and an exit status.
+
+    The line goes to standard error. End in order when the process is asked to.
+    """
     before = None
     if threading.current_thread() is threading.main_thread():
         before = signal.signal(signal.SIGTERM, _end)
@@ -26,8 +28,8 @@ def one_line_errors(out: Path) -> Iterator[None]:
         fail(str(error), BAD_INPUT)
     except OSError as error:
         fail(
-            f"--out: {error.filename or out}: {error.strerror or error} (name a directory to"
-            " write to)",
+            f"--out: {error.filename or out}: {error.strerror or error}"
+            " (name a directory to write to)",
             BAD_INPUT,
         )
     except CodedError as error:

@@ -25,8 +25,8 @@ OutOption = Annotated[
         "--out",
         "-o",
         help=(
-            "The directory for results and report. Existing results are kept and not measured"
-            " again."
+            "The directory for results and report."
+            " Existing results are kept and not measured again."
         ),
         metavar="DIRECTORY",
     ),
@@ -43,8 +43,8 @@ HalfOption = Annotated[
     str,
     typer.Option(
         help=(
-            "The half of the seeds: 'tune' to choose between variants, 'report' to report the"
-            " choice."
+            "The half of the seeds: 'tune' to choose between variants,"
+            " 'report' to report the choice."
         )
     ),
 ]

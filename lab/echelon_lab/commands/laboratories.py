@@ -1,4 +1,4 @@
-"""`echelon lab`: the switches of a fabric, a service, its page and a shell, while the shell runs."""
+"""`echelon lab`: the switches of a fabric and a service, for as long as a shell runs."""
 
 from __future__ import annotations
 
@@ -102,7 +102,6 @@ def lab(
                 )
             if run is None:
                 typer.echo(_welcome(loaded, started, hosts))
-            if run is None:
                 command = [os.environ.get("SHELL", "sh")]
             else:
                 command = ["sh", "-c", run]
@@ -123,8 +122,8 @@ def _welcome(
         ),
         "page": f"{started.page}/" if has_page else "not installed (pip install echelon-web)",
         "try": (
-            "echelon status; echelon job submit FILE --wait; echelon plan show; echelon switch show"
-            " NAME"
+            "echelon status; echelon job submit FILE --wait;"
+            " echelon plan show; echelon switch show NAME"
         ),
     }
     if has_hosts:
@@ -147,7 +146,7 @@ def _about_hosts(fabric: Fabric) -> str:
 
 
 def not_installed() -> str:
-    """Return which suggested commands are missing, and what to install; nothing if all are there."""
+    """Return which suggested commands are missing, and what to install."""
     missing = []
     for command, package in _SUGGESTED.items():
         if shutil.which(command) is None:

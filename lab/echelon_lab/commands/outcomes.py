@@ -1,4 +1,4 @@
-"""What `echelon run` prints: what iterations took under each policy, and what cross traffic got."""
+"""The results that `echelon run` prints: times of iterations by policy, and cross traffic."""
 
 from __future__ import annotations
 

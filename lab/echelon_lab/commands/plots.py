@@ -116,8 +116,8 @@ def plot(
         fail(str(error))
     except OSError as error:
         fail(
-            f"--out: {error.filename or out}: {error.strerror or error} (name a directory to"
-            " write to)"
+            f"--out: {error.filename or out}: {error.strerror or error}"
+            " (name a directory to write to)"
         )
     for note in notes:
         typer.echo(note, err=True)

@@ -52,8 +52,8 @@ RankingAtOption = Annotated[
     str | None,
     typer.Option(
         help=(
-            "switches: they rank packets. hosts: senders do, and switches serve queues by code"
-            " point."
+            "switches: they rank packets. hosts: senders do,"
+            " and switches serve queues by code point."
         ),
         metavar="WHERE",
         show_default="what the target does",
@@ -75,8 +75,8 @@ PolicyOption = Annotated[
     list[str] | None,
     typer.Option(
         help=(
-            "Run this policy, e.g. fair or 'echelon(order=setf)', instead of the scenario's;"
-            " repeatable."
+            "Run this policy, e.g. fair or 'echelon(order=setf)',"
+            " instead of the scenario's; repeatable."
         )
     ),
 ]
@@ -146,7 +146,7 @@ def run(
 
 @contextmanager
 def one_line_errors(file: str, interrupted: str) -> Iterator[None]:
-    """Turn errors that are not faults of the program into one line on standard error and an exit status.
+    """Turn errors that are no faults of the program into one line and an exit status.
 
     `interrupted` is what is said after Ctrl-C.
     """
@@ -331,8 +331,9 @@ def in_private(
     terminal: bool = False,
     program: Sequence[str] = ("-Pm", "echelon"),
 ) -> None:
-    """Return only inside private namespaces. Outside, run this command line again in namespaces of
-    its own, and end as that run does.
+    """Return only inside private namespaces.
+
+    Outside, run this command line again in namespaces of its own, and end as that run does.
 
     `workers` prepare for it; `terminal` is that of `run_inside`; `program` is Python's way to this
     one. Raise `RunError` if that is impossible.

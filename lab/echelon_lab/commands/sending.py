@@ -202,8 +202,8 @@ def send(
         schedule = read(file)
         if schedule.duration_us > _MOST_INTERVALS * length_s * 1e6:
             fail(
-                f"--interval: {interval} makes more than {_MOST_INTERVALS} lines (give a longer"
-                " one)"
+                f"--interval: {interval} makes more than {_MOST_INTERVALS} lines"
+                " (give a longer one)"
             )
         if out is not None:
             _check_writable(out)
@@ -257,8 +257,8 @@ def _teller(
     ) -> bool:
         nonlocal told_s
         if told_s is None:
-            # Not sooner: the processes have been forked by now, so a thread that shows it does no
-            # harm.
+            # Not sooner: the processes have been forked by now,
+            # so a thread that shows it does no harm.
             progress.stage("sending", duration_s, "seconds of the schedule")
             told_s = 0.0
         failures = ""
@@ -318,8 +318,8 @@ def _address(option: str, text: str) -> tuple[str, int]:
         return str(ipaddress.IPv4Address(address)), number
     except ValueError:
         fail(
-            f"{option}: {excerpt(text)} is not an address (write it as 10.0.0.1 or"
-            f" 10.0.0.1:{DEFAULT_PORT})"
+            f"{option}: {excerpt(text)} is not an address"
+            f" (write it as 10.0.0.1 or 10.0.0.1:{DEFAULT_PORT})"
         )
 
 

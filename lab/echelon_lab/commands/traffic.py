@@ -292,8 +292,8 @@ SizesOption = Annotated[
     str | None,
     typer.Option(
         help=(
-            "Distribution of sizes: a name (see echelon traffic sizes) or a file. Default:"
-            " web_search."
+            "Distribution of sizes: a name (see echelon traffic sizes)"
+            " or a file. Default: web_search."
         ),
         metavar="NAME",
     ),
@@ -400,11 +400,8 @@ def generate(
     if model not in MODELS:
         fail(f"echelon traffic generate: unknown model '{model}' ({suggestion(model, MODELS)})")
     _refuse_other_options(model, context.params)
-    kind: Any = generators.Long
-    if model == generators.Consistent.name:
-        kind = generators.Consistent
-    elif model == generators.Burst.name:
-        kind = generators.Burst
+    kinds: tuple[Any, ...] = (generators.Consistent, generators.Burst, generators.Long)
+    kind = {candidate.name: candidate for candidate in kinds}[model]
 
     with one_line_errors():
         arguments: dict[str, Any] = {}

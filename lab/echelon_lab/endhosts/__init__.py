@@ -1,3 +1,4 @@
-"""Emulated end hosts: transports, TCP and training workers, without I/O and without a clock of
-their own.
+"""Emulated end hosts: transports, TCP and training workers.
+
+They have no I/O and no clock of their own.
 """

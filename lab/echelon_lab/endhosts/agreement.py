@@ -1,5 +1,6 @@
-"""The agreement of hosts and switches, without a controller, on when an iteration began and what
-its job lost before.
+"""The agreement of hosts and switches on the beginning of an iteration, without a controller.
+
+They also agree on what its job lost before.
 
 Every packet with a shim carries what its sender knows: the time since the iteration's reference,
 and the job's memory (`p4src/shared/headers.p4`). A host keeps the earliest beginning and the
@@ -68,9 +69,7 @@ class Agreement:
         return begin_ns, newest.memory / MEMORY_UNIT
 
     def hear(self, key: bytes, stamp: bytes) -> None:
-        """Take the stamp of a packet of a flow (`echelon_lab.endhosts.shim.flow_key`) that has just
-        arrived.
-        """
+        """Take the stamp of a packet that has just arrived, of the flow with the key `key`."""
         age_us, memory, _ = _STAMP.unpack(stamp)
         # The sender had not heard of the iteration itself.
         if not age_us:

@@ -1,5 +1,6 @@
-"""The carriers of a job's flows from host to host: the shim's own transport, or connections that
-stay open.
+"""The carriers of a job's flows from host to host.
+
+They are the shim's own transport, or connections that stay open.
 """
 
 from __future__ import annotations
@@ -119,18 +120,18 @@ class HostStack:
         self.sent = SentBytes()
         """The bytes that those flows have sent."""
         self.ranks: HostRanks | None = None
-        """What marks those flows with their ranks; None: switches rank."""
+        """The ranks of the flows that the host sends; None: switches rank."""
         self.tcp = TcpStack(clock, nic)
         """Ends of the TCP connections."""
         self.roce = RoceStack(clock, nic)
         """The queue pairs."""
         self._background: dict[bytes, BackgroundStats] = {}
         self.of_trees: dict[bytes, Callable[[int, bytes], None]] = {}
-        """What takes the frames to a UDP port, which flows over trees use."""
+        """The receiver of the frames to each UDP port that flows over trees use."""
 
     @property
     def closed(self) -> bool:
-        """Whether the host is silent: it neither sends nor receives any more."""
+        """Return whether the host is silent: it neither sends nor receives any more."""
         return self.tcp.closed
 
     def close(self) -> None:
@@ -179,8 +180,9 @@ def initial_window(
     fabric: Fabric,
     path: Sequence[str] | None,
 ) -> int:
-    """Return how many packets a flow begins with; without a path in the plan one, unless the
-    transport says it.
+    """Return how many packets a flow begins with.
+
+    Without a path in the plan it is one, unless the transport says it.
     """
     if transport.initial_window_packets is not None:
         return transport.initial_window_packets
@@ -260,8 +262,7 @@ class HostNetwork:
 
 
 class ShimCarrier:
-    """Each flow with a sender and a receiver of its own (`endhosts.transport`), and the shim in
-    every packet.
+    """A carrier with a sender and a receiver for each flow, and the shim in every packet.
 
     If `ranking` tells the rankings of flows, a host sends acknowledgements first, and then its most
     urgent flows. Otherwise it sends packet by packet, as they come. `paths` are those of the flows
@@ -407,8 +408,9 @@ class ShimCarrier:
         source.flows.send(key, sender, transmit, description, paced=self._paced)
 
     def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
-        """Send a flow that is under way at this rate from now on, in bytes per second; None: no
-        limit.
+        """Send a flow that is under way at this rate from now on.
+
+        The rate is in bytes per second; None: no limit.
         """
         if self._native:
             self._native[flow].pace(rate_Bps)
@@ -450,8 +452,9 @@ class ShimCarrier:
 
 
 class ConnectionCarrier:
-    """One connection, over TCP or RoCE, from each worker to each that it sends to, open from the
-    beginning to the end.
+    """A carrier with a connection, over TCP or RoCE, from each worker to each that it sends to.
+
+    Connections are open from the beginning to the end.
 
     A connection carries its flows in the order of `echelon.model.jobs.analysis.connections`, the
     same in every iteration: that is how switches tell them apart. A flow that is ready before one
@@ -579,8 +582,10 @@ class _Line:
 
 
 TREE_HOSTS = "echelon.tree_hosts"
-"""The entry-point group of what sends flows over trees of switches: a class that is made of the
-network, the job's name and its trees, and is a `TreeCarrier`."""
+"""The entry-point group of carriers of flows over trees of switches.
+
+Each is a class that is made of the network, the job's name and its trees: a `TreeCarrier`.
+"""
 
 
 class TreeCarrier(Protocol):
@@ -610,9 +615,7 @@ def tree_carrier(
 
 
 class JobCarrier:
-    """The carrier of a job of which some flows go over trees of switches, and the others between
-    two hosts.
-    """
+    """The carrier of a job with flows over trees of switches, and others between two hosts."""
 
     def __init__(self, trees: TreeCarrier, between: ShimCarrier | ConnectionCarrier) -> None:
         self._trees = trees
@@ -644,8 +647,9 @@ class JobCarrier:
         (self._trees if flow.among else self._between).start_flow(flow, iteration, on_complete)
 
     def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
-        """Send a flow between two hosts at this rate from now on; flows over trees have what their
-        windows find.
+        """Send a flow between two hosts at this rate from now on.
+
+        Flows over trees have what their windows find.
         """
         self._between.pace(flow, rate_Bps)
 

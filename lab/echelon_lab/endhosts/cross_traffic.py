@@ -1,5 +1,7 @@
-"""Cross traffic of an emulation: flows that belong to no job, each over a TCP connection. They
-start on schedule, whatever became of the flows before them (open loop)."""
+"""Cross traffic of an emulation: flows that belong to no job, each over a TCP connection.
+
+They start on schedule, whatever became of the flows before them (open loop).
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,9 @@ class _Transfer:
 
 
 class CrossTraffic:
-    """Cross traffic of `sources` on the hosts of `network`, drawn from `seed`. `settings(ecn)`
-    returns the settings of its TCP.
+    """Cross traffic of `sources` on the hosts of `network`, drawn from `seed`.
+
+    `settings(ecn)` returns the settings of its TCP.
 
     Nobody sends before `start`, and no flow starts after `stop`. A flow whose host has no free port
     fails, and so does a flow whose connection is given up.
@@ -72,8 +75,9 @@ class CrossTraffic:
 
     @property
     def outcomes(self) -> Mapping[str, Sequence[FlowOutcome]]:
-        """Return the outcomes of the flows until now or the end, by source, in order of their
-        starts.
+        """Return the outcomes of the flows until now or the end, by source.
+
+        They are in order of their starts.
         """
         return {name: player.outcomes() for name, player in self._players.items()}
 
@@ -84,16 +88,19 @@ class CrossTraffic:
 
 
 class _Ports:
-    """Source ports for new connections. Each is in use by one connection at a time; the port that
-    was free for longest goes first."""
+    """Source ports for new connections.
+
+    Each is in use by one connection at a time; the port that was free for longest goes first.
+    """
 
     def __init__(self, network: HostNetwork) -> None:
         self._network = network
         self._free = {host: deque(_PORTS) for host in network.hosts}
 
     def take(self, src: str, dst: str) -> int | None:
-        """Return the source port of a new connection to the discard port; None if all are in
-        use.
+        """Return the source port of a new connection to the discard port.
+
+        None means that all are in use.
         """
         free = self._free[src]
         while free:
@@ -157,8 +164,9 @@ class _Player:
     def connect(
         self, flow: ScheduledFlow, on_lost: Callable[[], None]
     ) -> Connection | NativeConnection | None:
-        """Return a connection for `flow` that is not open yet; None if its host has no port for
-        it.
+        """Return a connection for `flow` that is not open yet.
+
+        None means that its host has no port for it.
         """
         port = self._ports.take(flow.src, flow.dst)
         if port is None:
@@ -283,8 +291,9 @@ class _LongFlow:
             self._write(connection)
 
     def _write(self, connection: Connection | NativeConnection) -> None:
-        """Write the segments whose time has come; schedule the next call for the time of the next
-        segment.
+        """Write the segments whose time has come.
+
+        Schedule the next call for the time of the next segment.
         """
         self._waits = False
         now_ns = self._clock.now_ns

@@ -1,5 +1,6 @@
-"""Training jobs as a network sees them: compute units are timed waits, flows are real packets, all
-in closed loop.
+"""Training jobs as a network sees them.
+
+Compute units are timed waits, flows are real packets, all in closed loop.
 
 The emulator does not know whether time and network are virtual or real. It is given a clock and one
 network interface for each host, and it is told of the frames that arrive.
@@ -140,8 +141,8 @@ class TrainingEmulator:
                 several[name] = nic
         self._ends: NativeEnds | None = None
         self._tcp: NativeTcp | None = None
-        # Python slows interfaces down, chooses between those of a host, and knows the orders of all
-        # rankings.
+        # Python slows interfaces down, chooses between those of a host,
+        # and knows the orders of all rankings.
         is_plain = not several and self._transport.host_rate_bps is None
         if native is not None and is_plain and _orders_are_in_c(ranking, jobs):
             self._ends = NativeEnds(native, fabric.hosts)
@@ -188,8 +189,9 @@ class TrainingEmulator:
         self.traffic.start()
 
     def pace(self, rates_Bps: Mapping[FlowKey, Fraction]) -> None:  # noqa: N803
-        """Send these flows, if they are under way, at these rates from now on, in bytes per second
-        on the wire, and others without a limit.
+        """Send these flows, if they are under way, at these rates from now on.
+
+        Rates are in bytes per second on the wire. Other flows have no limit.
 
         Nothing changes if the rates are those of the last call: most reports of switches lead to no
         decision.
@@ -212,7 +214,7 @@ class TrainingEmulator:
 
     @property
     def done(self) -> bool:
-        """Whether every job has done its iterations."""
+        """Return whether every job has done its iterations."""
         return self.completion.reached
 
     @property
@@ -348,8 +350,9 @@ class TrainingEmulator:
 
 
 class _ConstantRate:
-    """An open-loop sender: packet n leaves n packet times after the first, without rounding errors
-    adding up.
+    """An open-loop sender: packet n leaves n packet times after the first.
+
+    Rounding errors do not add up.
     """
 
     def __init__(

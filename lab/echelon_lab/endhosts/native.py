@@ -1,5 +1,7 @@
-"""The ends of flows with a shim in C (shim.c), for hosts whose network is in C: the same packets as
-those of `echelon_lab.endhosts.transport`, many times as fast."""
+"""The ends of flows with a shim in C (shim.c), for hosts whose network is in C.
+
+They send the same packets as `echelon_lab.endhosts.transport`, many times as fast.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,10 @@ def load_ends(
     numbers: Mapping[str, int],
     *more: str,
 ) -> Loaded:
-    """Return a library of ends of flows, from a C file, its header and others beside this file,
-    with these numbers defined."""
+    """Return a library of ends of flows, with these numbers defined.
+
+    It is made from a C file, its header and others beside this file.
+    """
     network = _read("network.h")
     header = source.with_suffix(".h").read_text(encoding="utf-8")
     text = "".join(f"#define {name} {number}\n" for name, number in numbers.items())
@@ -96,8 +100,9 @@ class NativeEnds:
         self._run = self.ffi.gc(not_null(run), self.library.shim_free)
         self._flows: dict[int, NativeFlow] = {}
         self._orders: dict[tuple[int, Ranking], tuple[Any, Any, Any]] = {}
-        """The order that a ranking gives to flows of a job, in C, with the arrays that it refers
-        to.
+        """Return the order that a ranking gives to flows of a job, in C.
+
+        The arrays that it refers to follow.
         """
         self._groups: dict[tuple[int, str], int] = {}
         self.hosts: dict[str, Any] = {}
@@ -128,8 +133,9 @@ class NativeEnds:
         receive: int,
         receiver: int,
     ) -> None:
-        """Give frames without a shim that arrive at a host to a function in C first
-        (`NetworkInC.receive_in_c`).
+        """Give frames without a shim that arrive at a host to a function in C first.
+
+        See `NetworkInC.receive_in_c`.
         """
         function = self.ffi.cast("int (*)(void *, int64_t, const uint8_t *, uint32_t)", receive)
         self.library.shim_pass_on(self.hosts[host], function, self.ffi.cast("void *", receiver))
@@ -263,8 +269,10 @@ class NativeFlow:
         *,
         is_ranked: bool = False,
     ) -> None:
-        """Receive the flow; call `on_complete` when its last byte has arrived. A host sends
-        acknowledgements of a ranked flow first."""
+        """Receive the flow; call `on_complete` when its last byte has arrived.
+
+        A host sends acknowledgements of a ranked flow first.
+        """
         # The shim counts iterations in eight bits.
         notice = self._ends.number_of(on_complete)
         if self._ends.library.shim_expect(self.in_c, iteration % 256, notice, is_ranked):
@@ -276,8 +284,9 @@ class NativeFlow:
         on_acknowledged: Callable[[], None] | None,
         ranking: Ranking | None = None,
     ) -> None:
-        """Send the flow now; call `on_acknowledged`, if given, when all of it is known to have
-        arrived.
+        """Send the flow now.
+
+        Call `on_acknowledged`, if given, when all of it is known to have arrived.
         """
         self._iteration = iteration
         ends = self._ends
@@ -292,8 +301,9 @@ class NativeFlow:
             raise MemoryError
 
     def pace(self, rate_Bps: float | None) -> None:  # noqa: N803
-        """Send at this rate from now on, in bytes per second, if the flow is still sent; None: no
-        limit.
+        """Send at this rate from now on, if the flow is still sent.
+
+        The rate is in bytes per second; None: no limit.
         """
         # For C a rate below 0 is no limit.
         rate = -1.0

@@ -1,5 +1,6 @@
-"""The rank of a packet at its sender, where switches do not rank: what the P4 program computes in a
-switch.
+"""The rank of a packet at its sender, where switches do not rank.
+
+It is what the P4 program computes in a switch.
 
 `ranks.h` is the same in C, for hosts in C and for the program in the kernel
 (`echelon_torch.agent`).
@@ -83,7 +84,7 @@ def _signed(number: int) -> int:
 
 @dataclass(slots=True)
 class _State:
-    """What a sender knows of an EchelonFlow."""
+    """A sender's knowledge of an EchelonFlow."""
 
     epoch: int | None = None
     reference_us: int = 0
@@ -101,7 +102,7 @@ class _Stream:
 
 @dataclass(slots=True)
 class RankPacket:
-    """What decides about a packet."""
+    """The properties of a packet that decide about its rank."""
 
     epoch: int
     left_bytes: int
@@ -111,7 +112,7 @@ class RankPacket:
     """All that was sent before has arrived."""
     resent: bool = False
     age_us: int = 0
-    """What the sender has been told of the iteration (`echelon_lab.endhosts.agreement`)."""
+    """The age of the iteration as the sender was told it (`echelon_lab.endhosts.agreement`)."""
     memory: int = 0
 
 
@@ -122,7 +123,7 @@ class Ranked(NamedTuple):
     waits: bool = False
     """Whether the flow should have a higher queue, and will when a packet is alone."""
     age_us: int = 0
-    """What the packet tells others of the iteration."""
+    """The age of the iteration that the packet tells others."""
     memory: int = 0
 
 
@@ -234,9 +235,11 @@ class HostRanks:
         segment: DataSegment,
         stamp: bytes,
     ) -> tuple[int, bytes]:
-        """Return the code point and the stamp of a segment of a flow
-        (`echelon_lab.endhosts.shim.flow_key`) that leaves now. It asks for draining where that lets
-        the flow have a higher queue."""
+        """Return the code point and the stamp of a segment that leaves now.
+
+        Its flow has the key `key` (`echelon_lab.endhosts.shim.flow_key`). It asks for draining
+        where that lets the flow have a higher queue.
+        """
         flow = self._flows.get(key[1:])
         if flow is None:
             return 0, stamp

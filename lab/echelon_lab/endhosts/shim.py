@@ -1,5 +1,6 @@
-"""Segments of a flow, and how they travel: the shim that tells a switch job, flow and position, and
-headers before it.
+"""Segments of a flow, the shim that they travel with, and the headers before it.
+
+The shim tells a switch job, flow and position.
 
 Segments are the messages between the two ends of a flow: parts of it, and how much of it has
 arrived. Lengths are counted as on the wire, with all headers. There is an object for every packet,
@@ -91,8 +92,9 @@ DISCARD_PORT = 9
 
 ETHERNET_BYTES = 14
 SHIM_AT = ETHERNET_BYTES + 20 + 8
-"""Position in a frame of the shim's first byte, whose low four bits are the flags: all headers
-before it.
+"""Position in a frame of the shim's first byte, after all headers.
+
+Its low four bits are the flags.
 """
 HEADER_BYTES = SHIM_AT + _CONSTANTS["SHIM_BYTES"]
 MIN_FRAME_BYTES = HEADER_BYTES + 1
@@ -110,8 +112,9 @@ _UDP = Struct("!HHHH")
 _SHIM = Struct("!B5sHI8s")
 """Version and flags, key, marks, remaining, stamp."""
 _HEADERS = Struct("!12xHBxH5xB12xH4xB5sHI8s")
-"""Fields of a whole frame: EtherType, IPv4's first byte and total length, protocol, destination
-port, the shim.
+"""Fields of a whole frame.
+
+EtherType, IPv4's first byte and total length, protocol, destination port, the shim.
 """
 
 _ETHERTYPE_IPV4 = 0x0800
@@ -220,8 +223,9 @@ def with_code_point(frame: bytes, dscp: int) -> bytes:
 
 
 class ShimPayloads:
-    """Segments of one flow in one iteration (`key`: `flow_key`) as UDP payloads: the shim and the
-    bytes behind it.
+    """Segments of one flow in one iteration as UDP payloads.
+
+    They are the shim and the bytes behind it. `key` is a `flow_key`.
     """
 
     __slots__ = ("_key",)
@@ -282,8 +286,8 @@ class ShimFrames:
         self._packet_bytes = packet_bytes
         self._payloads = ShimPayloads(flow_key(epoch, address.job, address.flow))
         self._ack_headers = headers(address.reversed(), ACK_BYTES)
-        # Most segments are full ones without marks but `prompt`: only `remaining` differs between
-        # them.
+        # Most segments are full ones without marks but `prompt`:
+        # only `remaining` differs between them.
         plain = self._any(DataSegment(0, packet_bytes), UNSTAMPED)
         prompt = self._any(DataSegment(0, packet_bytes, prompt=True), UNSTAMPED)
         end = HEADER_BYTES - 4 - len(UNSTAMPED)

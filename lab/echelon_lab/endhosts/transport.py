@@ -1,5 +1,6 @@
-"""Sender and receiver of one flow: every byte arrives once, with a bounded window of packets in
-flight.
+"""Sender and receiver of one flow.
+
+Every byte arrives once, with a bounded window of packets in flight.
 
 No I/O, no clock, and no packet format: both ends exchange segments (`echelon_lab.endhosts.shim`).
 
@@ -47,8 +48,9 @@ def last_packet_bytes(size_bytes: int, packet_bytes: int) -> int:
 
 
 class FlowSender:
-    """The source of one flow of `size_bytes`. Every method returns the segments to send now, in
-    order.
+    """The source of one flow of `size_bytes`.
+
+    Every method returns the segments to send now, in order.
 
     Raises `ValueError` for a window or a time-out below 1, and for packets too short to leave room
     for a last one.
@@ -111,7 +113,7 @@ class FlowSender:
 
     @property
     def finished(self) -> bool:
-        """Whether everything is acknowledged."""
+        """Return whether everything is acknowledged."""
         return self._acked == self._count
 
     @property
@@ -339,8 +341,9 @@ class SegmentPacer:
         self._rate_Bps: float | None = None
         self._waiting: deque[DataSegment] = deque()
         self._debt_bytes = 0.0
-        """Bytes that have to be paid for, at the rate, before the next segment may leave; negative:
-        a credit.
+        """Bytes that have to be paid for, at the rate, before the next segment may leave.
+
+        A negative number is a credit.
         """
         self._at_ns = 0
         """The time when the debt was last brought up to date."""
@@ -349,7 +352,7 @@ class SegmentPacer:
 
     @property
     def holds(self) -> bool:
-        """Whether segments wait for their time."""
+        """Return whether segments wait for their time."""
         return bool(self._waiting)
 
     def offer(self, segment: DataSegment) -> None:
@@ -432,8 +435,9 @@ class _Receiving:
 
 
 class FlowEnds:
-    """Senders and receivers of one host, by the key of flow and iteration
-    (`echelon_lab.endhosts.shim.flow_key`).
+    """Senders and receivers of one host, by the key of flow and iteration.
+
+    See `echelon_lab.endhosts.shim.flow_key`.
 
     `host` is its name, for errors. Once `closed`, nothing is sent again by itself.
     """
@@ -445,7 +449,7 @@ class FlowEnds:
         self._sending: dict[bytes, _Sending] = {}
         self._receiving: dict[bytes, _Receiving] = {}
         self._newest: dict[tuple[bool, bytes], bytes] = {}
-        """By direction and flow: the key of its last iteration."""
+        """The key of the last iteration, by direction and flow."""
 
     def send(
         self,
@@ -457,8 +461,9 @@ class FlowEnds:
         *,
         paced: bool = False,
     ) -> None:
-        """Send a flow with `transmit`. `description` names it in an error; `on_sent` is called when
-        all is acknowledged.
+        """Send a flow with `transmit`.
+
+        `description` names it in an error; `on_sent` is called when all is acknowledged.
 
         A flow that is `paced` can be told a rate by `pace`.
 
@@ -477,8 +482,9 @@ class FlowEnds:
         self._clock.call_at(sender.deadline_ns, self._on_deadline, key, sending)
 
     def pace(self, key: bytes, rate_Bps: float | None) -> None:  # noqa: N803
-        """Send a paced flow at this rate from now on, in bytes per second (None: no limit), if it
-        is still sent.
+        """Send a paced flow at this rate from now on, if it is still sent.
+
+        The rate is in bytes per second; None: no limit.
         """
         sending = self._sending.get(key)
         if sending is not None and sending.pacer is not None:
@@ -491,8 +497,9 @@ class FlowEnds:
         transmit: Callable[[AckSegment], None],
         on_complete: Callable[[], None],
     ) -> None:
-        """Expect a flow and acknowledge it with `transmit`; call `on_complete` when everything has
-        arrived.
+        """Expect a flow and acknowledge it with `transmit`.
+
+        Call `on_complete` when everything has arrived.
 
         The receiver answers repetitions until the same flow is expected in another iteration.
         """
@@ -509,8 +516,9 @@ class FlowEnds:
         key: bytes,
         segment: DataSegment | AckSegment,
     ) -> bool:
-        """Take a segment that has arrived; return False if it is data that no receiver here
-        expects.
+        """Take a segment that has arrived.
+
+        Return False if it is data that no receiver here expects.
         """
         if isinstance(segment, AckSegment):
             self._deliver_ack(now_ns, key, segment)

@@ -1,3 +1,1 @@
-"""The evaluation: every policy on random scenarios, compared with `fair` and with the physical
-limit.
-"""
+"""The evaluation of policies on random scenarios, against `fair` and the physical limit."""

@@ -20,9 +20,7 @@ class Demand:
     alone_s: Fraction
     """Seconds of an iteration on the empty fabric."""
     use: Mapping[Link, Fraction]
-    """The bytes that an iteration sends over a link, as a part of what the link carries in
-    `alone_s`.
-    """
+    """The bytes of an iteration over a link, as a part of what it carries in `alone_s`."""
 
 
 def demands(jobs: Sequence[Job], fabric: Fabric) -> dict[str, Demand]:

@@ -33,9 +33,11 @@ from echelon_lab.evaluation.shapes import SHAPES, JobShape
 LEAST_LOAD, GREATEST_LOAD = 0.6, 1.4
 """The range of loads of the busiest link that jobs share."""
 WINDOW_PACKETS = 16
-"""The window of senders: what six links hold, each with a packet on it, and the half window that
-waits for its acknowledgement. Flows have only tens of packets, and would spend much of their time
-in slow start."""
+"""The window of senders.
+
+It is what six links hold, each with a packet on it, and the half window that waits for its
+acknowledgement. Flows have only tens of packets, and would spend much of their time in slow start.
+"""
 MIXED = "mixed"
 """The kind of a scenario whose jobs have different shapes."""
 PERIODS = ("identical", "harmonic", "free")
@@ -128,7 +130,7 @@ class _Unscaled:
         scale: float,
         start_s: float = 0.0,
     ) -> dict[str, Any]:
-        """Return the job with `seconds` of computing, sending `scale` times what it does by itself."""
+        """Return the job with `seconds` of computing, which sends `scale` times as much."""
         sent_bytes = seconds * scale * self.intensity * LINK_BPS / 8
         shape = self.shape
         return shape.document(self.name, Fraction(seconds), Fraction(sent_bytes), Fraction(start_s))

@@ -49,7 +49,7 @@ class Prepared:
     scenario: Scenario
     demands: Mapping[str, Demand]
     least_s: Mapping[str, Fraction]
-    """What an iteration of each job takes at least, under any policy.
+    """The least time of an iteration of each job, under any policy.
 
     Slowdowns are multiples of it.
     """
@@ -173,8 +173,8 @@ def slowdowns(
     except (RunError, PlanError, LoweringError) as error:
         return {"error": str(error)}
     except Exception as error:
-        # A policy may come from anywhere, and one of its faults must not end the runs of all
-        # others.
+        # A policy may come from anywhere,
+        # and one of its faults must not end the runs of all others.
         return {"error": f"{type(error).__name__}: {error}"}
 
     means = {}

@@ -25,7 +25,7 @@ WORST = "worst"
 _ERRORS_SHOWN = 10
 _PICTURES, _CASES = "pictures", "cases"
 _PICTURES_S, _CASE_S = 3.0, 0.1
-"""What tables with pictures, and a scenario file, take a processor.
+"""The processor time of the tables with pictures, and of a scenario file.
 
 It draws the scenario of the file again.
 """

@@ -187,8 +187,8 @@ def kinds(
                 row.append(_counted(Tally.count_ratios(ratios)))
             rows.append(tuple(row))
     title = (
-        f"{MEASURE_TITLES[measure]}, slowdown / {compared.baseline} (won, lost) by kind:"
-        f" {MODE_TITLES[mode]}"
+        f"{MEASURE_TITLES[measure]}, slowdown / {compared.baseline}"
+        f" (won, lost) by kind: {MODE_TITLES[mode]}"
     )
     columns = ("kind", "scenarios", *compared.challengers)
     return Table(f"kinds-{mode}-{measure}", title, columns, rows)

@@ -1,3 +1,4 @@
-"""Runs of a scenario on real hosts: namespaces or Mininet, real sockets, switches as processes, the
-real daemon.
+"""Runs of a scenario on real hosts.
+
+Hosts are namespaces or Mininet, sockets are real, switches are processes, and so is the daemon.
 """

@@ -1,5 +1,6 @@
-"""A laboratory: the switches of a fabric and a service for them, for as long as a shell or a
-command runs.
+"""A laboratory: the switches of a fabric and a service for them.
+
+It lasts as long as a shell or a command runs.
 
 Without hosts, it needs no root: links between switches are Unix datagram sockets. In the
 laboratory's directory, the port of switch `a` towards `b` takes the frames that are sent to the
@@ -47,7 +48,7 @@ _PAGE = "ECHELON_LAB_PAGE"
 _ANYWHERE = ("127.0.0.1", 0)
 _PIECE = 1 << 16
 _GRACE_S = 2.0
-"""How long a shell or command may take to end after SIGHUP."""
+"""The time that a shell or command has to end after SIGHUP."""
 _BY_SIGNAL = 128
 
 
@@ -66,8 +67,10 @@ class Laboratory:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment of programs in the laboratory: `echelon` is found there, and finds the
-        service, and `host` is, if there are hosts."""
+        """The environment of programs in the laboratory.
+
+        They find `echelon`, which finds the service, and `host` if there are hosts.
+        """
         commands = (
             str(self.directory),
             str(Path(sys.executable).parent),
@@ -117,16 +120,17 @@ def laboratory(
     progress: CommandProgress,
     hosts: HostFabric | None = None,
 ) -> Iterator[Laboratory]:
-    """Yield a laboratory when all its switches are ready. With `hosts`, call it in a sandbox,
-    inside of `outside`.
+    """Yield a laboratory when all its switches are ready.
+
+    With `hosts`, call it in a sandbox, inside of `outside`.
 
     Raises `RunError`. SIGTERM, SIGHUP and SIGINT end it, and then this process, with status 128 +
     N. Call it in the main thread.
     """
     if hosts is None and not launcher.unix_ports:
         raise RunError(
-            "this target's ports need network interfaces (take softswitch, or give --hosts, as"
-            " root)"
+            "this target's ports need network interfaces (take softswitch,"
+            " or give --hosts, as root)"
         )
     with ExitStack() as stack:
         stack.enter_context(_ended_by_signals())
@@ -207,8 +211,11 @@ def _write_command(
 
 @contextmanager
 def outside() -> Iterator[None]:
-    """Prepare the environment of a laboratory that runs in a sandbox: its directory, and a port of
-    this machine at which browsers reach its API, which is a Unix socket."""
+    """Prepare the environment of a laboratory that runs in a sandbox.
+
+    It has a directory, and a port of this machine at which browsers reach its API, which is a Unix
+    socket.
+    """
     with (
         TemporaryDirectory(prefix=_PREFIX) as directory,
         socketserver.ThreadingTCPServer(_ANYWHERE, _Relay) as door,
@@ -230,9 +237,7 @@ def outside() -> Iterator[None]:
 
 
 class _Relay(socketserver.BaseRequestHandler):
-    """What hands on the bytes between a TCP connection and the Unix socket at `path`, until either
-    side ends.
-    """
+    """A relay between a TCP connection and the Unix socket at `path`, until either side ends."""
 
     path: ClassVar[str]
 
@@ -275,8 +280,9 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _hang_up(process: subprocess.Popen[bytes], whole_group: bool) -> None:
-    """End what is left of a command: as a terminal that is closed does, and what stays
-    nevertheless, by SIGKILL.
+    """End what is left of a command as a terminal that is closed does.
+
+    What stays nevertheless is killed.
     """
     send = os.kill
     if whole_group:

@@ -1,5 +1,6 @@
-"""A real-time loop with the interface of the emulator's clock: calls at a time, and callbacks of
-ready sockets.
+"""A real-time loop with the interface of the emulator's clock.
+
+It makes calls at a time, and calls back for ready sockets.
 
 It waits with ``select``, whose time-outs are in microseconds; those of ``epoll`` and of asyncio are
 in milliseconds.
@@ -21,8 +22,9 @@ _TURN_S = 1e-3
 
 
 class RealTimeLoop:
-    """Calls in order of time, then of scheduling, and callbacks of file descriptors, all in the
-    thread that runs the loop.
+    """Calls in order of time, then of scheduling, and callbacks of file descriptors.
+
+    All are in the thread that runs the loop.
 
     Time is CLOCK_MONOTONIC, the same for all processes of a machine, in every namespace.
     """
@@ -61,9 +63,11 @@ class RealTimeLoop:
         _register(self._writers, fd, callback)
 
     def wait_with(self, wait: Callable[[int, Collection[int], Collection[int]], object]) -> None:
-        """Wait by calling `wait(until_ns, readable, writable)`, which returns at that time, or as
-        soon as one of the file descriptors may be ready. Whoever has more to do meanwhile than this
-        loop does it there. Several take turns of a millisecond."""
+        """Wait by calling `wait(until_ns, readable, writable)`.
+
+        It returns at that time, or as soon as one of the file descriptors may be ready. Whoever has
+        more to do meanwhile than this loop does it there. Several take turns of a millisecond.
+        """
         self._waits.append(wait)
 
     def stop(self) -> None:

@@ -181,8 +181,8 @@ def _check_settings(scenario: Scenario) -> None:
         )
     if scenario.ecn_threshold_packets is not None:
         raise RunError(
-            "ecn_threshold: cannot be set on real switches, which have their target's own (remove"
-            " the key)"
+            "ecn_threshold: cannot be set on real switches,"
+            " which have their target's own (remove the key)"
         )
 
 
@@ -300,7 +300,7 @@ class _Run:
         )
         self._coordination = Coordination(emulated(scenario), self._completion, self._on_iteration)
         self._awaited = {"workers"}
-        """What is not ready to begin yet."""
+        """The parts that are not ready to begin yet."""
         if scenario.commands:
             self._awaited.add("programs")
         self._holdings: Mapping[str, tuple[int, int]] | None = None
@@ -440,8 +440,7 @@ class _Run:
             self._service.kill()
 
     def _packets(self) -> Mapping[str, tuple[int, int]]:
-        """Return the packets that went in and out, by switch, as its interfaces have counted
-        them."""
+        """Return the packets in and out, by switch, as its interfaces have counted them."""
         counts = _interface_packets()
         packets = {}
         for name in self._switches:

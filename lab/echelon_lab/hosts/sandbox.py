@@ -1,5 +1,6 @@
-"""A command in namespaces of its own (processes, mounts, network, IPC), all of which ends when it
-or its caller does.
+"""A command in namespaces of its own: processes, mounts, network, IPC.
+
+All of it ends when it or its caller does.
 
     caller -> unshare -> first process of the new namespace (this file, run as a script) -> command
 
@@ -69,13 +70,16 @@ _MEMORY = Path("/dev/shm")
 _BIND = 4096 | 16384  # MS_BIND, MS_REC
 _SETTINGS = Path("/proc/sys")
 _SESSION = Path("/proc/self/autogroup")
-"""The niceness of this session. Where the kernel groups processes by session
-(sched_autogroup_enabled), that of a process counts only within its own, and the sandbox is one."""
+"""The niceness of this session.
+
+Where the kernel groups processes by session (sched_autogroup_enabled), that of a process counts
+only within its own, and the sandbox is one.
+"""
 _NICENESS = -10
 """The same number as in echelon.switches.processes, which this script does not import."""
 _SYSCTLS = {
-    # The kernel's router solicitations and multicast reports would be counted with the packets of a
-    # run.
+    # The kernel's router solicitations and multicast reports would
+    # be counted with the packets of a run.
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv6/conf/default/disable_ipv6": "1",
     # A bridge would hand frames to the firewall, which drops those that it does not like.
@@ -98,8 +102,9 @@ def inside() -> bool:
 
 
 def scratch() -> Path:
-    """Return a directory with a short path in the memory of this sandbox. It is empty at first and
-    gone with the sandbox.
+    """Return a directory with a short path in the memory of this sandbox.
+
+    It is empty at first and gone with the sandbox.
 
     Raises `RunError` outside a sandbox.
     """
@@ -111,16 +116,17 @@ def scratch() -> Path:
 
 
 def missing() -> str | None:
-    """Return in one line why this machine cannot make a sandbox with interfaces, and what to do;
-    None if it can.
+    """Return why this machine cannot make a sandbox with interfaces, and what to do.
+
+    None means that it can.
     """
     import shutil
     import subprocess
 
     if sys.platform != "linux":
         return (
-            "it needs Linux's namespaces (take --target fluid or softswitch without --on, which run"
-            " anywhere)"
+            "it needs Linux's namespaces (take --target fluid or softswitch without --on,"
+            " which run anywhere)"
         )
     for command, package in _NEEDED.items():
         if shutil.which(command) is None:
@@ -137,8 +143,8 @@ def missing() -> str | None:
     if done.returncode:
         words = " ".join(done.stderr.split()) or f"status {done.returncode}"
         return (
-            f"this machine allows no namespaces with veth interfaces: {words} (a container may need"
-            " --privileged)"
+            f"this machine allows no namespaces with veth interfaces: {words}"
+            " (a container may need --privileged)"
         )
     return None
 
@@ -221,8 +227,10 @@ def _forward_to(pipe: int) -> Callable[[int, object], None]:
 
 
 def _die_with(parent: int) -> Callable[[], None]:
-    """Return a function for a child to call between fork and exec. SIGKILL then ends the child when
-    the thread that made it ends."""
+    """Return a function for a child to call between fork and exec.
+
+    SIGKILL then ends the child when the thread that made it ends.
+    """
     import ctypes
 
     prctl = ctypes.CDLL(
@@ -245,8 +253,9 @@ def _first(
     private: Sequence[str],
     argv: Sequence[str],
 ) -> int:
-    """Prepare the sandbox, run the command, and wait for its end, for signals, and for the caller's
-    death.
+    """Prepare the sandbox, and run the command in it.
+
+    Wait for its end, for signals, and for the caller's death.
     """
     try:
         _furnish(private)
@@ -354,8 +363,9 @@ def _furnish(private: Sequence[str]) -> None:
 
 
 def _replicate(directory: Path, mount: Mount) -> None:
-    """Replace `directory` by a new one with the same entries, so that nothing added there is
-    visible outside.
+    """Replace `directory` by a new one with the same entries.
+
+    What is added there is then not visible outside.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -1,5 +1,6 @@
-"""The service of a run on real hosts: the daemon as operators start it, in a process of its own,
-and its jobs.
+"""The service of a run on real hosts, and its jobs.
+
+It is the daemon as operators start it, in a process of its own.
 """
 
 from __future__ import annotations
@@ -56,11 +57,9 @@ class Controller:
     policy: PolicyChoice
     switches: Mapping[str, Mapping[str, object]]
     socket: Path | None = None
-    """The Unix socket of the API, which processes in all network namespaces reach; None: a port of
-    loopback.
-    """
-    # It computes a lot at its start, which must not delay switches that share the processors with
-    # it.
+    """The Unix socket of the API, which all network namespaces reach; None: a port of loopback."""
+    # It computes a lot at its start, which must not delay switches
+    # that share the processors with it.
     before: Sequence[str] = (*DIES_WITH_CALLER, *preferred(NICENESS // 2))
     """Words to put before the command of the service."""
     service: str = "run"
@@ -168,8 +167,8 @@ class ServiceProcess:
                         problem = self._what_is_missing(client, status)
                 time.sleep(_POLL_S)
         raise RunError(
-            f"the controller is not ready after {READY_S:g} s: {problem}; it says:"
-            f" {last_words(self._log)}"
+            f"the controller is not ready after {READY_S:g} s: {problem};"
+            f" it says: {last_words(self._log)}"
         )
 
     def register(self, specs: Sequence[JobSpec]) -> list[JobResource]:
@@ -206,9 +205,7 @@ class ServiceProcess:
         return registered
 
     def _wait_searched(self) -> None:
-        """Wait until the service does not search for a better plan any more, however long that
-        takes.
-        """
+        """Wait without a limit until the service searches for a better plan no more."""
         while True:
             status = self.wait_settled()
             if not status.searching:
@@ -291,8 +288,10 @@ def start_switches(
     before: Sequence[str],
     queue_bytes: int | None = None,
 ) -> Mapping[str, SwitchProcess]:
-    """Start all switches of a fabric, which `stack` ends, without waiting for them. `interfaces`
-    are those of a switch, by port; the rest is that of `SwitchLauncher` and `Place`."""
+    """Start all switches of a fabric, which `stack` ends, without waiting for them.
+
+    `interfaces` are those of a switch, by port; the rest is that of `SwitchLauncher` and `Place`.
+    """
     switches: dict[str, SwitchProcess] = {}
     for name, switch in fabric.switches.items():
         rates = {}
@@ -310,8 +309,9 @@ def document(spec: JobSpec) -> dict[str, Any]:
 
 
 def fabric_document(fabric: Fabric) -> dict[str, object]:
-    """Return a fabric file with everything fixed, so that every reader finds the same names,
-    addresses and ports.
+    """Return a fabric file with everything fixed.
+
+    Every reader finds the same names, addresses and ports.
     """
     hosts = {}
     for host in fabric.hosts.values():

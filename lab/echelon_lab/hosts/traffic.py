@@ -1,5 +1,6 @@
-"""Cross traffic of a run on real hosts: `echelon traffic` in the namespaces of the hosts that send
-and receive.
+"""Cross traffic of a run on real hosts.
+
+It is `echelon traffic` in the namespaces of the hosts that send and receive.
 
 The length of a run is not known in advance. Schedules are made for ten times what the jobs would
 take alone. A run that outlasts them fails, because its last iterations would have seen no traffic.
@@ -47,8 +48,9 @@ class _Sender:
 
 
 class HostTraffic:
-    """The cross traffic of `scenario` on the hosts of `hosts`, whose addresses are in
-    `fabric_file`.
+    """The cross traffic of `scenario` on the hosts of `hosts`.
+
+    Their addresses are in `fabric_file`.
 
     A context manager: its processes do not outlive it. Raises `RunError` for traffic that cannot be
     sent.
@@ -100,9 +102,7 @@ class HostTraffic:
 
     @property
     def lead_s(self) -> float:
-        """Seconds from the start of the senders to the run's time 0, which they need to get
-        ready.
-        """
+        """Return the seconds that senders need before the run's time 0."""
         if self._scenario.traffic:
             return _SENDER_START_S + self._flows * _READ_S_PER_FLOW
         return 0.0
@@ -125,8 +125,9 @@ class HostTraffic:
                 self._start_sender(source, host, origin_ns)
 
     def stop(self, end_s: float) -> Mapping[str, Sequence[FlowOutcome]]:
-        """End the traffic of a run of `end_s` seconds; return the outcomes of the flows, by source,
-        in order of their starts.
+        """End the traffic of a run of `end_s` seconds.
+
+        Return the outcomes of the flows, by source, in order of their starts.
 
         Raises `RunError` for a sender that broke, and for a run that took longer than there was
         traffic.
@@ -180,8 +181,9 @@ class HostTraffic:
         return start([*self._hosts.in_host(host), *DIES_WITH_CALLER, *command], log)
 
     def _ask_for_ecn(self, host: str) -> None:
-        """Make all TCP connections of the host ask for ECN. The ends that accept them agree by
-        default.
+        """Make all TCP connections of the host ask for ECN.
+
+        The ends that accept them agree by default.
         """
         setting = "echo 1 > /proc/sys/net/ipv4/tcp_ecn"
         done = subprocess.run(

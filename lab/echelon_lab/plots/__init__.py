@@ -1,5 +1,4 @@
-"""Pictures: of finished runs (`echelon plot`), of jobs, of traffic, and of experiments, all in one
-style.
+"""Pictures of finished runs (`echelon plot`), jobs, traffic and experiments, in one style.
 
 A kind of picture of finished runs is one module, registered in the entry-point group
 `echelon.plots`. It has `ABOUT`, one line for people, and ``draw(run, selection, style)``, which

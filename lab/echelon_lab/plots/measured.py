@@ -1,4 +1,4 @@
-"""What pictures show: a `results.json`, its `network.json`, and the part of them that is drawn."""
+"""The data of pictures: a `results.json`, its `network.json`, and the part that is drawn."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def change(before: float, after: float) -> str:
 
 
 EVENLY = "a flow's bytes are spread evenly over its time"
-"""What pictures say of `loads_bps`: several flows may seem to send more than a link carries."""
+"""The remark about `loads_bps`: several flows may seem to send more than a link carries."""
 
 
 def within(uses: Sequence[float]) -> list[float]:
@@ -195,7 +195,7 @@ class Excerpt:
     jobs: tuple[str, ...] = ()
     most_pages: int | None = None
     notes: list[str] = field(default_factory=list)
-    """What the pictures leave out, for the person who made them."""
+    """The notes about what the pictures leave out, for the person who made them."""
 
     def note(self, text: str) -> None:
         """Add a note, once."""
@@ -210,7 +210,7 @@ class Excerpt:
 
     @property
     def part(self) -> str:
-        """What a title adds where not all iterations count."""
+        """Return the words that a title adds where not all iterations count."""
         if self.first is None and self.last is None:
             return ""
         return f" (iterations {self.first or 1} to {self.last or 'the last'})"

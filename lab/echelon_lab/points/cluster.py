@@ -14,7 +14,7 @@ from echelon_lab.points.tasks import Keep, MeasuredTask, SweepError, Task, measu
 _ADDRESS = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<place>\S+:\d+)")
 _SCHEMES = {None: "tcp", "dask": "tcp", "tcp": "tcp", "tls": "tls"}
 _PATIENCE = "20s"
-"""How long to wait for the scheduler to answer."""
+"""The time that the scheduler has to answer."""
 
 
 class DaskCluster:
@@ -25,8 +25,9 @@ class DaskCluster:
     """
 
     def __init__(self, address: str) -> None:
-        """Refer to the cluster whose scheduler is at ``tcp://host:port``, ``tls://host:port`` or
-        ``dask://host:port``.
+        """Refer to the cluster whose scheduler is at an address.
+
+        It is ``tcp://host:port``, ``tls://host:port`` or ``dask://host:port``.
 
         Raises `DocumentError` for any other address, or if Dask is not installed.
         """
@@ -44,8 +45,10 @@ class DaskCluster:
             raise DocumentError("--cluster", "", how_to_install(error) or str(error)) from None
 
     def measure(self, tasks: Sequence[Task], keep: Keep) -> None:
-        """Measure `tasks` on the workers and call `keep` with each outcome. Raises `SweepError` if
-        no scheduler answers."""
+        """Measure `tasks` on the workers and call `keep` with each outcome.
+
+        Raises `SweepError` if no scheduler answers.
+        """
         from distributed import Client, KilledWorker, as_completed
 
         try:
@@ -56,8 +59,8 @@ class DaskCluster:
             )  # type: ignore[no-untyped-call]
         except (OSError, TimeoutError) as error:
             reason = (
-                f"no Dask scheduler answers at {self.address}: {error} (start one there: dask"
-                " scheduler)"
+                f"no Dask scheduler answers at {self.address}: {error}"
+                " (start one there: dask scheduler)"
             )
             raise SweepError(reason) from None
         digest = code_digest(packets=True)

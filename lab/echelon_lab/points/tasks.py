@@ -49,8 +49,10 @@ class Task:
     identity: Mapping[str, Any]
     """Everything that determines the result, as JSON."""
     measure: Callable[[], Mapping[str, Any]]
-    """The function that makes it, at the top of a module (it goes to another process). It raises
-    `RunError` and the like."""
+    """The function that makes it, at the top of a module (it goes to another process).
+
+    It raises `RunError` and the like.
+    """
     cost: float = 0.0
     """Expected duration in any unit: the longest begin first, so that none remains for the end."""
     kind: str = ""
@@ -88,7 +90,9 @@ class Cluster(Protocol):
 
     def measure(self, tasks: Sequence[Task], keep: Keep) -> None:
         """Measure `tasks` and call `keep` with each outcome, whatever becomes of single computers.
-        Raise `SweepError` if the cluster cannot be used."""
+
+        Raise `SweepError` if the cluster cannot be used.
+        """
 
 
 def sweep(
@@ -163,7 +167,7 @@ def sweep(
 
 
 class _Times:
-    """What tasks take, by their kinds.
+    """The times that tasks take, by their kinds.
 
     `processes` is how many measure at a time; None: nobody knows.
     """

@@ -5,13 +5,14 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import metadata
 from statistics import fmean
 from typing import Any, TypeAlias
 
+from echelon_lab.machine import version
 from echelon_lab.scenarios.results import PolicyRun, Results
 from echelon_lab.scenarios.scenario import Scenario
 from echelon_lab.scenarios.traffic_spec import TrafficSource
+from echelon_lab.tables import markdown_table
 from echelon_lab.traffic.schedule import Schedule
 
 Row: TypeAlias = tuple[str, str]
@@ -88,7 +89,7 @@ def _what_ran(
         rows.append(("queues", f"{scenario.queue_bytes} B each"))
     if scenario.ecn_threshold_packets is not None:
         rows.append(("ECN marks", f"from {scenario.ecn_threshold_packets} packets in a queue"))
-    return _table(("", ""), rows)
+    return markdown_table(("", ""), rows)
 
 
 def _main_settings(
@@ -113,7 +114,7 @@ def _main_settings(
         ("transport", f"packets of {transport.packet_bytes} B, window {transport.window_packets}"),
         ("retransmission", f"after {retransmit_after} s without acknowledgement"),
         ("seed", str(scenario.seed)),
-        ("version", f"echelon-p4 {_version()}, Python {platform.python_version()}"),
+        ("version", f"echelon-p4 {version()}, Python {platform.python_version()}"),
     ]
 
 
@@ -213,7 +214,7 @@ def _policies(
     )
     if len(scenario.jobs) > 1:
         explanation = f"Times are means over the jobs, each job counting once. {explanation}"
-    return f"{_table(header, rows)}\n\n{explanation}"
+    return f"{markdown_table(header, rows)}\n\n{explanation}"
 
 
 def _policy_row(
@@ -270,7 +271,7 @@ def _jobs(
             row += [_measured(after_s), _change(percent)]
         rows.append(row)
 
-    text = f"{_table(header, rows)}\n\nMean time of an iteration.\n"
+    text = f"{markdown_table(header, rows)}\n\nMean time of an iteration.\n"
     for label in compared:
         text += f"\n- {_verdict(label, first, changes[label])}"
     return text.rstrip()
@@ -329,7 +330,7 @@ def _tardiness(
                 row += [_mean(values), _measured(max(values))]
             rows.append(row)
     if rows:
-        return _table(header, rows)
+        return markdown_table(header, rows)
     return "No job has an EchelonFlow whose flows were measured."
 
 
@@ -345,7 +346,7 @@ def _packets(
             reordered = run.reordered.get(job.name, 0)
             retransmitted = run.retransmitted.get(job.name, 0)
             rows.append((label, job.name, str(reordered), str(retransmitted)))
-    table = _table(("policy", "job", "reordered", "retransmitted"), rows)
+    table = markdown_table(("policy", "job", "reordered", "retransmitted"), rows)
     return (
         f"{table}\n\nReordered: arrived after a packet of the same flow that was sent later,"
         " retransmissions apart."
@@ -389,7 +390,7 @@ def _cross_traffic(
             if summary is not None:
                 rows.append([source.name, label, *_traffic_cells(summary)])
     return (
-        _table(header, rows)
+        markdown_table(header, rows)
         + f"\n\nAll policies are compared over the same time: {_window(by_policy)}. Loads are of"
         " payload. Completion times are those of flows that finished in it, from their scheduled"
         " start to their last byte's arrival; they say little if many are unfinished."
@@ -422,7 +423,7 @@ def _switches(by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
         for switch, stats in sorted(by_policy[label]["switches"].items()):
             rows.append([label, switch, *(str(stats[column]) for column in columns)])
     titles = [column.replace("_", " ") for column in columns]
-    return _table(["policy", "switch", *titles], rows)
+    return markdown_table(["policy", "switch", *titles], rows)
 
 
 def _reading(
@@ -508,21 +509,3 @@ def _change(percent: float) -> str:
     if abs(percent) > _UNCHANGED_PERCENT:
         return f"{percent:+.1f} %"
     return "0.0 %"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [_table_line(header), "|" + " --- |" * len(header)]
-    lines += [_table_line(row) for row in rows]
-    return "\n".join(lines)
-
-
-def _table_line(cells: Sequence[str]) -> str:
-    escaped = [cell.replace("|", "\\|") for cell in cells]
-    return f"| {' | '.join(escaped)} |"
-
-
-def _version() -> str:
-    try:
-        return metadata.version("echelon-p4")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"

@@ -15,8 +15,9 @@
    "switches": {SWITCH: {"packets_in", "packets_out", "packets_dropped", "entries", "digests"}},
    "plans": [{"jobs": [JOB], "plan": NAME,          what a policy that simulates plans has chosen for some jobs
               "slowdowns": {JOB: RATIO}}],          mean iteration time / alone, as simulated; empty: it was not
-   "traffic": {SOURCE: {...}}}}}     of cross traffic: the fields of `lab.traffic.outcome.TrafficSummary`, and the
-                                     time that they are about: "from_s", "to_s"
+   "traffic": {SOURCE: {...}}}}}     of cross traffic: the fields of `TrafficSummary`
+                                     (`echelon_lab.traffic.outcome`), and the time that they are
+                                     about: "from_s", "to_s"
 ```
 
 Of a job whose workers are programs, flows are the operations that its ranks have observed, as each
@@ -73,7 +74,7 @@ class SwitchStats:
 
 @dataclass(frozen=True, slots=True)
 class ChosenPlan:
-    """What a policy that simulates plans has chosen for jobs that share links."""
+    """The plan that a policy which simulates plans has chosen for jobs that share links."""
 
     jobs: tuple[str, ...]
     plan: str
@@ -113,15 +114,17 @@ class PolicyRun:
     paths: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """Nodes of each flow's path by job and flow. Empty: they are not known."""
     traffic_flows: Mapping[str, Sequence[FlowOutcome]] = field(default_factory=dict)
-    """Cross traffic flow by flow, by source, in order of their starts. Flows that had not started
-    when the run ended are missing."""
+    """Cross traffic flow by flow, by source, in order of their starts.
+
+    Flows that had not started when the run ended are missing.
+    """
     observed: Mapping[str, Observed] = field(default_factory=dict)
-    """What ranks have told, of jobs whose workers are programs.
+    """The reports of ranks, by job, where workers are programs.
 
     Their records have no flows and compute units.
     """
     plans: Sequence[ChosenPlan] = ()
-    """What a policy that simulates plans has chosen; on real hosts, before jobs began."""
+    """The plans that a policy which simulates them has chosen; on real hosts, before jobs began."""
 
 
 def assemble(
@@ -411,8 +414,9 @@ class ObservedOperation:
     """
 
     name: str
-    """The kind of the operation, its number in the iteration and the worker, such as
-    `all-reduce-2-h1`.
+    """The name of the operation, such as `all-reduce-2-h1`.
+
+    It has the kind, the number in the iteration, and the worker.
     """
     iteration: int
     """Counted from 1."""
@@ -439,7 +443,7 @@ class ObservedComputing:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the ranks of one job told."""
+    """The reports of the ranks of one job."""
 
     operations: tuple[ObservedOperation, ...] = ()
     computing: tuple[ObservedComputing, ...] = ()

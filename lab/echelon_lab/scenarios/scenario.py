@@ -98,8 +98,9 @@ from echelon_lab.traffic.sizes import builtin_sizes, load_sizes
 
 Compute = Literal["timed", "cpu"]
 Congestion = Literal["newreno", "mltcp"]
-"""The congestion control of our TCP; `mltcp` is NewReno with the additive increase of MLTCP
-(HotNets '24).
+"""The congestion control of our TCP.
+
+`mltcp` is NewReno with the additive increase of MLTCP (HotNets '24).
 """
 
 MIN_PACKET_BYTES = 128
@@ -158,13 +159,18 @@ class Transport:
     host_rate_bps: int | None = None
     """Maximum rate of a sender; None for the rate of its link."""
     min_rto_s: Fraction = Fraction(1, 5)
-    """TCP's minimum retransmission time-out. The default is Linux's, whatever the links' rates: it
-    stays where links are scaled down and time is not. RFC 6298 says 1 s."""
+    """TCP's minimum retransmission time-out.
+
+    The default is Linux's, whatever the links' rates: it stays where links are scaled down and time
+    is not. RFC 6298 says 1 s.
+    """
     receive_window_bytes: int = 1_000_000
     """Maximum of TCP's bytes in flight on a connection."""
     initial_window_packets: int | None = None
-    """Packets that a flow begins with, over the shim's transport; None: as many as its path in the
-    plan holds. Above `window_packets` it has no effect."""
+    """Packets that a flow begins with, over the shim's transport.
+
+    None: as many as its path in the plan holds. Above `window_packets` it has no effect.
+    """
     ecn: bool = False
     """Whether the jobs' TCP negotiates explicit congestion notification (RFC 3168)."""
     congestion: Congestion = "newreno"
@@ -299,7 +305,8 @@ def _window(value: object) -> int:
     size = size_bytes(value)
     if not 2 * MAX_PACKET_BYTES <= size < 1 << 30:
         raise QuantityError(
-            f"{excerpt(value)} is not a TCP window (use {2 * MAX_PACKET_BYTES} B to less than 1 GiB)",
+            f"{excerpt(value)} is not a TCP window"
+            f" (use {2 * MAX_PACKET_BYTES} B to less than 1 GiB)",
             code="out-of-range",
         )
     return size
@@ -309,8 +316,8 @@ def _message(value: object) -> int:
     size = size_bytes(value)
     if not size or size % MTUS[-1] or size >= 1 << 31:
         raise QuantityError(
-            f"{excerpt(value)} is not the size of a message (use a multiple of {MTUS[-1]} B below 2"
-            " GiB)",
+            f"{excerpt(value)} is not the size of a message"
+            f" (use a multiple of {MTUS[-1]} B below 2 GiB)",
             code="out-of-range",
         )
     return size
@@ -326,12 +333,14 @@ class TransportSpec(Section):
     packet: Packet = 1250
     """The length of a packet on the wire."""
     window: Annotated[int, Field(strict=True, ge=1, le=65535)] = 8
-    """The most packets of a flow, or of a queue pair, that are not yet acknowledged; not for
-    TCP.
+    """The most packets of a flow, or of a queue pair, that are not yet acknowledged.
+
+    It is not for TCP.
     """
     initial_window: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
-    """The number of packets with which a flow begins; not for TCP. Default: as many as its path in
-    the plan holds.
+    """The number of packets with which a flow begins; not for TCP.
+
+    Default: as many as its path in the plan holds.
     """
     retransmit_after: PositiveDuration = Fraction(2)
     """The time without acknowledgement after which a packet is sent again; not for TCP."""
@@ -443,17 +452,16 @@ class ScenarioSpec(Section):
     iterations: Count = 1
     """The number of iterations of each job."""
     until: Until = "all-done"
-    """all-done: every job iterates until the slowest has done that many. exactly: each job stops
-    then.
+    """The end of the run.
+
+    all-done: every job iterates until the slowest has done that many. exactly: each job stops then.
     """
     seed: Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)] = 0
     """The seed of all random choices: cross traffic."""
     transport: TransportSpec = TransportSpec()
     """The way in which hosts send."""
     control_latency: Duration = Fraction(0)
-    """The time from an event on a switch until the controller hears of it; for reactive
-    policies.
-    """
+    """The time until the controller hears of an event on a switch, for reactive policies."""
     stop_controller_after_iteration: Count | None = None
     """The controller stops after this iteration. Default: never."""
     profile_error: Real = Fraction(0)
@@ -465,7 +473,7 @@ class ScenarioSpec(Section):
     traffic: tuple[TrafficSpec, ...] = ()
     """Cross traffic: flows with an end that belong to no job."""
     compute: Compute = "timed"
-    """On real hosts. timed: compute units wait. cpu: they keep a processor busy."""
+    """The way to compute on real hosts: timed (units wait) or cpu (they keep a processor busy)."""
     queue: Size | None = None
     """The bytes that each queue of a switch's port holds. Default: as the switch comes."""
     ecn_threshold: Count | None = None
@@ -518,8 +526,8 @@ class ScenarioSpec(Section):
         for index, job in enumerate(self.jobs):
             if job.job in names:
                 yield problem(
-                    f"the name '{job.job}' is also the name of jobs[{names[job.job]}] (give"
-                    " another)",
+                    f"the name '{job.job}' is also the name of"
+                    f" jobs[{names[job.job]}] (give another)",
                     "jobs",
                     index,
                     "job",

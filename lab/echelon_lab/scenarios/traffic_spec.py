@@ -35,8 +35,10 @@ class TrafficSource:
     """Whether the senders negotiate explicit congestion notification (RFC 3168)."""
 
     def stream(self, seed: int) -> Iterator[ScheduledFlow]:
-        """Return the flows by start time. A model's flows are endless, and the same for the same
-        `seed` (of the scenario)."""
+        """Return the flows by start time.
+
+        A model's flows are endless, and the same for the same `seed` (of the scenario).
+        """
         if isinstance(self.flows, Schedule):
             return iter(self.flows.flows)
         return stream(self.flows, f"{seed}/{self.name}")
@@ -87,7 +89,8 @@ def _sizes(value: object) -> SizeDistribution:
     if not isinstance(value, str) or value not in builtin_sizes():
         builtin = ", ".join(builtin_sizes())
         raise problem(
-            f"{excerpt(value)} is not a distribution of sizes (use {builtin}, or the path of a file)",
+            f"{excerpt(value)} is not a distribution of sizes"
+            f" (use {builtin}, or the path of a file)",
             code="not-allowed",
         )
     return load_sizes(value)
@@ -166,7 +169,7 @@ class TrafficSpec(Section):
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A kind of traffic model: how a section becomes one, and the keys that the section may have."""
+    """A kind of traffic model: its builder from a section, and the keys of the section."""
 
     build: Callable[[TrafficSpec], TrafficModel]
     optional: tuple[str, ...]

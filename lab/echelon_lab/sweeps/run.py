@@ -62,8 +62,8 @@ def sweep_into(
             tasks[number, task.identity["policy"]] = task
     out.mkdir(parents=True, exist_ok=True)
     store = LineStore(out / RESULTS)
-    # First what an earlier command has left: whatever ends this one, the tables say what is
-    # missing.
+    # First what an earlier command has left:
+    # whatever ends this one, the tables say what is missing.
     _write(out, spec, _stored(tasks, store))
     try:
         sweep([*tasks.values()], store, workers, progress, "running", "runs")

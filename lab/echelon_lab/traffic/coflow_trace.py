@@ -1,5 +1,6 @@
-"""Coflow traces in the format of coflow-benchmark, such as the public hour of a Facebook cluster,
-FB2010-1Hr-150-0.txt.
+"""Coflow traces in the format of coflow-benchmark.
+
+One is the public hour of a Facebook cluster, FB2010-1Hr-150-0.txt.
 
 The first line has the number of ports and of coflows. Each further line is a coflow: its name, its
 arrival in milliseconds, the number of mappers and the port of each, the number of reducers and
@@ -144,8 +145,8 @@ class _Line:
         word = next(self._words, None)
         if word is not None:
             raise self._error(
-                f"{excerpt(word)} is too much (remove it, or correct the numbers of mappers and"
-                " reducers)"
+                f"{excerpt(word)} is too much (remove it,"
+                " or correct the numbers of mappers and reducers)"
             )
 
     def _parsed(

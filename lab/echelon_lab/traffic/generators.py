@@ -368,8 +368,10 @@ BURST_FLOWS = 2
 MIN_FLOWS_BETWEEN = 8
 """Minimum number of flows in the rest of a period; with fewer, sizes are scaled down."""
 SPLIT_DEVIATION = 0.15
-"""Standard deviation of the first flow's share of a burst, around a half. The thesis says that the
-split is normal, but not how wide."""
+"""Standard deviation of the first flow's share of a burst, around a half.
+
+The thesis says that the split is normal, but not how wide.
+"""
 SPLIT_LIMITS = (0.05, 0.95)
 
 
@@ -476,8 +478,9 @@ class Burst(_Drawn):
 
 
 _SCALES = {"matched": lambda scale: scale, "printed": lambda scale: min(scale, 1.0)}
-"""Factor of the sizes between bursts, by draw, from the factor that makes `flows` of them carry
-what they should.
+"""Factor of the sizes between bursts, by draw.
+
+It is made from the factor that makes `flows` of them carry what they should.
 """
 
 
@@ -520,8 +523,8 @@ class Long(TrafficModel):
         end = self.load_bps * end_us // (8 * 10**6)
         for number in range(self.parallel):
             src, dst = self.pairs[number % len(self.pairs)]
-            # Bytes go round, so that all of them together are exact and none ever gets less than
-            # before.
+            # Bytes go round, so that all of them together are exact
+            # and none ever gets less than before.
             rest = self.parallel - 1 - number
             size_bytes = (end + rest) // self.parallel - (begin + rest) // self.parallel
             if size_bytes > 0:
@@ -539,8 +542,10 @@ def pairs_of(sources: Sequence[str], destinations: Sequence[str]) -> tuple[Pair,
 
 
 MAX_FLOWS = 10**7
-"""Maximum number of flows in a schedule, or in a window of endless traffic. More are a mistake of
-units and would fill the memory."""
+"""Maximum number of flows in a schedule, or in a window of endless traffic.
+
+More are a mistake of units and would fill the memory.
+"""
 _HOST = re.compile(r'[^\s,"#]+')
 """Names that the line of a schedule can hold unquoted."""
 

@@ -22,12 +22,14 @@ class FlowOutcome:
 
     flow: ScheduledFlow
     started_s: float
-    """Time at which its connection was begun, or for a `PacedFlow` at which its first byte was
-    handed over.
+    """Time at which its connection was begun.
+
+    Of a `PacedFlow`, it is the time at which its first byte was handed over.
     """
     finished_s: float | None
-    """Time at which its last byte had been received; None if it failed or had not when the run
-    ended.
+    """Time at which its last byte had been received.
+
+    None: it failed, or had not when the run ended.
     """
     received: tuple[float, int] | None = None
     """Bytes received of an unfinished flow, where that is known: (until when, how many).
@@ -64,8 +66,9 @@ class TrafficSummary:
     p50_completion_s: float | None
     p99_completion_s: float | None
     mean_slowdown: float | None
-    """Completion time relative to that at the full capacity (or at the flow's own rate), without
-    headers.
+    """Completion time relative to that at the full capacity, without headers.
+
+    A flow with a rate of its own is compared with that.
     """
 
 
@@ -75,8 +78,9 @@ def summary(
     to_s: float,
     capacity_bps: float | None = None,
 ) -> TrafficSummary:
-    """Return what happened between `from_s` and `to_s` (seconds since time 0). `capacity_bps` is
-    that of the flows' bottleneck.
+    """Return what happened between `from_s` and `to_s` (seconds since time 0).
+
+    `capacity_bps` is that of the flows' bottleneck.
 
     A flow's bytes count as received evenly between its beginning and its end: a flow that is under
     way at a border of the interval counts with its part inside. Percentiles are the smallest times
@@ -120,8 +124,9 @@ def summary(
 
 
 def until(outcomes: Iterable[FlowOutcome], end_s: float) -> Iterator[FlowOutcome]:
-    """Yield the outcomes as they were at `end_s`: flows that ended later are unfinished, and later
-    ones are missing.
+    """Yield the outcomes as they were at `end_s`.
+
+    Flows that ended later are unfinished, and later ones are missing.
 
     A flow's bytes count as received evenly between its beginning and its end.
     """
@@ -144,8 +149,10 @@ def until(outcomes: Iterable[FlowOutcome], end_s: float) -> Iterator[FlowOutcome
 
 
 def percentile(ordered: Sequence[float], per_cent: int) -> float | None:
-    """Return the smallest of the `ordered` values that at least so many per cent of them do not
-    exceed; None if there are none."""
+    """Return the smallest `ordered` value that so many per cent do not exceed.
+
+    None means that there are no values.
+    """
     if not ordered:
         return None
     return ordered[max(math.ceil(len(ordered) * per_cent / 100) - 1, 0)]

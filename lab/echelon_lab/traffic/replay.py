@@ -64,8 +64,10 @@ class Replay:
 
     @property
     def lateness_s(self) -> list[float]:
-        """Return how much later than scheduled each flow began, ascending. Pieces of long flows
-        wait for each other, so they are left out."""
+        """Return how much later than scheduled each flow began, ascending.
+
+        Pieces of long flows wait for each other, so they are left out.
+        """
         late_s = []
         for outcome in self.outcomes:
             flow = outcome.flow
@@ -92,8 +94,8 @@ class Replay:
         count = max(math.ceil(self.until_s / length_s - 1e-6), 1)
         parts: list[list[FlowOutcome]] = [[] for _ in range(count)]
         for outcome in self.outcomes:
-            # Each flow is looked at only where it matters: where it was to start and while it was
-            # received.
+            # Each flow is looked at only where it matters:
+            # where it was to start and while it was received.
             due = outcome.flow.start_us / 1e6
             end_s = outcome.finished_s or (outcome.received or (outcome.started_s, 0))[0]
             first = max(int(due / length_s), 0)
@@ -119,12 +121,14 @@ class SendOptions:
     begin_ns: int | None = None
     """Time 0 by `CLOCK_MONOTONIC`, nanoseconds; None for as soon as the processes run."""
     wait_s: float = 10.0
-    """How long flows under way may take to finish after the schedule's end."""
+    """The time that flows under way have to finish after the schedule's end."""
 
 
 Progress = Callable[[float, int, int], bool]
 """Function of (seconds since time 0, flows finished, flows failed) that returns whether to go on.
-It is called several times a second."""
+
+It is called several times a second.
+"""
 
 
 def send(
@@ -220,8 +224,8 @@ def _check_sockets(options: SocketOptions, sources: Mapping[str, str]) -> None:
     except OSError as error:
         settings = f"congestion control {options.congestion}, DSCP {options.dscp}"
         raise ReplayError(
-            f"no socket with {settings}: {error.strerror} (see"
-            " /proc/sys/net/ipv4/tcp_available_congestion_control)"
+            f"no socket with {settings}: {error.strerror}"
+            " (see /proc/sys/net/ipv4/tcp_available_congestion_control)"
         ) from None
     for host, address in sources.items():
         try:
@@ -270,8 +274,9 @@ def receive(
     ready: Callable[[int], None] = lambda port: None,
     go_on: Callable[[], bool] = lambda: True,
 ) -> Received:
-    """Receive flows at `address` until `go_on`, which is called several times a second, returns
-    False or raises.
+    """Receive flows at `address` until `go_on` returns False or raises.
+
+    It is called several times a second.
 
     `ready` is called with the port, which the system chooses if `port` is 0, once connections are
     accepted. Raises `ReplayError`.
@@ -412,8 +417,10 @@ class TrafficReceiver:
             self._close(fd, broken=not reception.idle)
 
     def _read(self, connection: socket.socket, reception: Reception) -> bool:
-        """Read once; return whether the connection goes on. Raises `BlockingIOError` when there is
-        nothing more for now."""
+        """Read once; return whether the connection goes on.
+
+        Raises `BlockingIOError` when there is nothing more for now.
+        """
         wanted = reception.header_wants
         if wanted:
             data = connection.recv(wanted)
@@ -450,11 +457,14 @@ class TrafficReceiver:
 
 
 Work = Callable[[int, Callable[[Any], None]], None]
-"""Work for a process of its own: a function of a descriptor, which can be read at its end once it
-is time to stop, and of a function that hands a value to the parent. Values must be picklable."""
+"""Work for a process of its own.
+
+It is a function of a descriptor, which can be read at its end once it is time to stop, and of a
+function that hands a value to the parent. Values must be picklable.
+"""
 
 _STOP_WITHIN_S = 10.0
-"""How long processes may take to end after being told to stop."""
+"""The time that processes have to end after being told to stop."""
 
 
 class WorkFailedError(CodedError, RuntimeError):
@@ -464,9 +474,7 @@ class WorkFailedError(CodedError, RuntimeError):
 
 
 class Workforce:
-    """A context manager that forks a process for each of `works` at its beginning and stops them at
-    its end.
-    """
+    """A context manager that forks a process for each of `works`, and stops them at its end."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         self._works = works
@@ -491,8 +499,8 @@ class Workforce:
                 )
                 with warnings.catch_warnings():
                     # Newer Pythons warn of forking beside threads: of locks that these hold at that
-                    # moment. The children use none but the interpreter's own, which it sets free in
-                    # them.
+                    # moment. The children use none but the interpreter's own,
+                    # which it sets free in them.
                     warnings.filterwarnings(
                         "ignore", "This process .* is multi-threaded", DeprecationWarning
                     )
@@ -526,7 +534,9 @@ class Workforce:
 
     def results(self, timeout_s: float) -> Iterator[Any]:
         """Return what the processes hand over within that time; end early when all have ended.
-        Raises `WorkFailedError`."""
+
+        Raises `WorkFailedError`.
+        """
         until = time.monotonic() + timeout_s
         while self._results:
             ready = wait(list(self._results), max(until - time.monotonic(), 0))
@@ -547,9 +557,7 @@ class Workforce:
 
     @property
     def working(self) -> bool:
-        """Whether some process has not ended yet, or some value that it handed over was not
-        taken.
-        """
+        """Return whether a process has not ended, or a value that it handed over was not taken."""
         return bool(self._results)
 
     def _ended(self, reader: Connection) -> None:
@@ -558,8 +566,8 @@ class Workforce:
         process.join()
         if process.exitcode:
             raise WorkFailedError(
-                f"a process of the replay ended with status {process.exitcode} (check what"
-                " killed it)"
+                f"a process of the replay ended with status {process.exitcode}"
+                " (check what killed it)"
             )
 
 
@@ -600,8 +608,9 @@ HOW = "run: sysctl -w net.ipv4.tcp_ecn=1 (in the sender's network namespace)"
 
 
 def asks_for_ecn() -> bool:
-    """Return whether new connections from this network namespace ask for ECN by its setting. Routes
-    can ask as well.
+    """Return whether new connections from this network namespace ask for ECN by its setting.
+
+    Routes can ask as well.
 
     No socket option asks for ECN: of IP_TOS, Linux leaves the two bits alone on TCP sockets, and
     sets ECT by itself on connections whose ends agreed on ECN when they were opened. An end accepts

@@ -40,8 +40,9 @@ class ScheduledFlow:
     """One transfer over a TCP connection of its own, with an end."""
 
     start_us: int
-    """Microseconds since the schedule's beginning at which its connection is opened, whatever
-    happens to earlier flows.
+    """Microseconds from the schedule's beginning to the opening of its connection.
+
+    They do not depend on earlier flows.
     """
     src: str
     """The host that sends."""
@@ -101,9 +102,11 @@ MAX_RATE_BPS = 10**13
 
 
 def write_schedule(schedule: Schedule, path: str | Path) -> None:
-    """Write `schedule` to `path`; a file that was there is replaced once the new one is whole. What
-    is there and is no file of its own (a link, a pipe, a device as /dev/stdout) is written into.
-    Raises `DocumentError`."""
+    """Write `schedule` to `path`; a file that was there is replaced once the new one is whole.
+
+    What is there and is no file of its own (a link, a pipe, a device as /dev/stdout) is written
+    into. Raises `DocumentError`.
+    """
     target = Path(path)
     try:
         if target.is_symlink() or (target.exists() and not target.is_file()):
@@ -164,8 +167,8 @@ def read_schedule(path: str | Path) -> Schedule:
             columns = tuple(name.strip() for name in text.split(","))
             if columns not in (HEADER, PACED_HEADER):
                 reason = (
-                    f"{excerpt(text.strip())} are not the columns of a schedule (write"
-                    f" {','.join(HEADER)})"
+                    f"{excerpt(text.strip())} are not the columns of a schedule"
+                    f" (write {','.join(HEADER)})"
                 )
                 raise DocumentError(file, f"line {line}", reason)
             with _collector_paused():
@@ -222,8 +225,8 @@ def _flows(
             connection = int(row[5])
             if not 1 <= rate_bps <= MAX_RATE_BPS or connection < 0:
                 raise ValueError(
-                    f"rate_bps {rate_bps}, connection {connection}: give a rate from 1, a number"
-                    " from 0"
+                    f"rate_bps {rate_bps}, connection {connection}:"
+                    " give a rate from 1, a number from 0"
                 )
             yield PacedFlow(start_us, src, dst, size_bytes, rate_bps, connection)
     except csv.Error as error:
@@ -243,8 +246,10 @@ def _flows(
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Pause the collector while millions of flows are made. They refer to nothing, and looking
-    through them takes longer."""
+    """Pause the collector while millions of flows are made.
+
+    They refer to nothing, and looking through them takes longer.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -348,8 +353,9 @@ def burst_us(schedule: Schedule) -> int | None:
 
 
 def burst_share(schedule: Schedule, length_us: int) -> float:
-    """Return the part of all bytes whose flows start in the first `length_us` of each period of ten
-    times that.
+    """Return the part of all bytes whose flows start in bursts.
+
+    Those are the first `length_us` of each period of ten times that.
     """
     period_us = BURST_PERIOD * length_us
     inside = sum(

@@ -1,5 +1,8 @@
-"""One sending process: it opens each flow's connection when it is due, whatever happens to earlier
-flows, and sends its bytes."""
+"""One sending process.
+
+It opens each flow's connection when it is due, whatever happens to earlier flows, and sends its
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,7 @@ MIN_TICK_NS, MAX_TICK_NS = 1_000_000, 50_000_000
 
 
 class Pacer:
-    """The pace of one long flow, which began at `begin_ns` and is sent at a mean of `rate_bps` from
-    then on.
-    """
+    """The pace of one long flow, sent at a mean of `rate_bps` from `begin_ns` on."""
 
     __slots__ = ("_begin_ns", "_rate_bps", "due_bytes", "tick_ns")
 
@@ -49,11 +50,12 @@ class Pacer:
         self.due_bytes = 0
         """Bytes of all pieces that have begun. More is never allowed."""
         self.tick_ns = min(max(BURST_BYTES * 8 * 10**9 // rate_bps, MIN_TICK_NS), MAX_TICK_NS)
-        """How long to wait between two portions."""
+        """The time between two portions."""
 
     def allowed(self, now_ns: int) -> int:
-        """Return how many bytes may have been sent by then: a portion ahead, so that the rate is
-        met.
+        """Return how many bytes may have been sent by then.
+
+        That is a portion ahead, so that the rate is met.
         """
         ahead_ns = now_ns - self._begin_ns + self.tick_ns
         return min(ahead_ns * self._rate_bps // (8 * 10**9), self.due_bytes)
@@ -65,12 +67,14 @@ _SENDS_AT_ONCE = 4
 _REPORT_EVERY_NS = 200_000_000
 
 _IP_BIND_ADDRESS_NO_PORT = 24
-"""Option from <linux/in.h>: the port is chosen when the destination is known, so that many
-connections can share it.
+"""Option from <linux/in.h>: the port is chosen when the destination is known.
+
+Many connections can then share it.
 """
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
-"""Linger for 0 seconds: no state remains that would keep the connection's port from being used
-again.
+"""Linger for 0 seconds.
+
+No state remains that would keep the connection's port from being used again.
 """
 _TCPI_OPTIONS_OFFSET, _TCPI_OPT_ECN = 5, 8
 """Position in struct tcp_info of <linux/tcp.h>."""
@@ -84,8 +88,10 @@ class Result(NamedTuple):
     started_ns: int
     finished_ns: int | None
     received: tuple[int, int] | None
-    """Progress of a flow that was under way at the end: (when, bytes that the other end's system
-    had acknowledged by then)."""
+    """Progress of a flow that was under way at the end.
+
+    It is (when, bytes that the other end's system had acknowledged by then).
+    """
     failed: str | None
     ecn: bool
     """Whether the two ends had agreed on ECN."""
@@ -164,8 +170,9 @@ class _Connection:
         """Bytes of all transfers so far."""
         self.answer = b""
         self.writing = True
-        """Whether the system is asked to tell when there is room for more, or first that the
-        connection stands.
+        """Whether the system is asked to tell when there is room for more.
+
+        First it tells that the connection stands.
         """
         self.ticking = False
         self.failed: str | None = None
@@ -195,8 +202,9 @@ class _Connection:
 
 
 class TrafficSender:
-    """A sender of `flows`, (number, flow) sorted by start, from the monotonic time `begin_ns` on,
-    to `addresses` by host.
+    """A sender of `flows`, (number, flow) sorted by start.
+
+    It sends from the monotonic time `begin_ns` on, to `addresses` by host.
 
     Ends when all have finished, at `end_ns`, or when `stop_fd` can be read or is closed at its
     other end. Where the address of a source is known, too, its flows come from it. `report` is
@@ -326,8 +334,9 @@ class TrafficSender:
         return self._end_ns
 
     def _handle(self, wake_ns: int) -> bool:
-        """Wait for the sockets until `wake_ns` and serve them; return whether it is time to
-        stop.
+        """Wait for the sockets until `wake_ns` and serve them.
+
+        Return whether it is time to stop.
         """
         # epoll counts in milliseconds, select in microseconds; and epoll's own descriptor can be
         # waited for.

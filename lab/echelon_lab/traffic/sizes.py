@@ -75,8 +75,10 @@ class _Linear:
 
 
 READINGS: Mapping[str, _Points | _Linear] = {"points": _Points(), "linear": _Linear()}
-"""The rules for reading a table between its points, by their names in files and on the command
-line. `sizes` and `shares` are its columns, ascending."""
+"""The rules for reading a table between its points, by name.
+
+Files and the command line use the names. `sizes` and `shares` are its columns, ascending.
+"""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,10 @@ class SizeDistribution:
 
     name: str
     points: tuple[tuple[int, Fraction], ...]
-    """Points of (bytes, share of flows that are not larger), both ascending, up to the share 1. Two
-    points of one size are a step."""
+    """Points of (bytes, share of flows that are not larger), both ascending, up to the share 1.
+
+    Two points of one size are a step.
+    """
     draw: str = "points"
     """Key of `READINGS`."""
     about: str = field(default="", compare=False)
@@ -104,8 +108,9 @@ class SizeDistribution:
 
     @cached_property
     def mean_bytes(self) -> Fraction:
-        """The exact mean. (Sizes that are drawn between points are rounded to whole bytes, at least
-        1.)
+        """The exact mean.
+
+        (Sizes that are drawn between points are rounded to whole bytes, at least 1.)
         """
         return READINGS[self.draw].mean(*self._columns)
 
@@ -215,7 +220,7 @@ def _points(lines: Iterable[str], file: str) -> Iterable[tuple[int, Fraction]]:
             yield int(size), number(share)
         except ValueError:
             reason = (
-                f"{excerpt(line.strip())} is not a point (write bytes and the share up to it: 10000"
-                " 0.15)"
+                f"{excerpt(line.strip())} is not a point"
+                " (write bytes and the share up to it: 10000 0.15)"
             )
             raise DocumentError(file, f"line {line_number}", reason) from None

@@ -24,16 +24,19 @@ NO_CLOCK = 0
 
 
 def now_ns() -> int:
-    """Return CLOCK_MONOTONIC, which all processes of a machine have in common (except across time
-    namespaces).
+    """Return CLOCK_MONOTONIC, which all processes of a machine have in common.
+
+    Other time namespaces have their own.
     """
     return time.monotonic_ns()
 
 
 @cache
 def own_clock() -> int:
-    """Return a number that identifies this machine's monotonic clock since its start; 0 where the
-    system does not tell."""
+    """Return a number that identifies this machine's monotonic clock since its start.
+
+    It is 0 where the system does not tell.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -77,8 +80,9 @@ class Receipt:
         return _RECEIPT.pack(_MAGIC, self.clock, self.at_ns)
 
     def read_by(self, clock: int, now_ns: int) -> int:
-        """Return when the last byte had arrived by the clock of the reader, who received this at
-        `now_ns`.
+        """Return when the last byte had arrived by the clock of the reader.
+
+        The reader received this at `now_ns`.
         """
         if self.clock == NO_CLOCK or self.clock != clock:
             return now_ns
@@ -112,12 +116,13 @@ class Reception:
 
     @property
     def idle(self) -> bool:
-        """Whether the connection is between two transfers."""
+        """Return whether the connection is between two transfers."""
         return not self.left and not self._partial
 
     def read_header(self, data: bytes) -> bool:
-        """Read `data`, at most `header_wants` bytes; return whether that completes a transfer no
-        longer than its header.
+        """Read `data`, at most `header_wants` bytes.
+
+        Return whether that completes a transfer no longer than its header.
 
         Raises `WireError`.
         """

@@ -1,3 +1,4 @@
-"""Runs of a scenario in virtual time: packet by packet through embedded switches, or on the fluid
-model.
+"""Runs of a scenario in virtual time.
+
+They go packet by packet through embedded switches, or on the fluid model.
 """

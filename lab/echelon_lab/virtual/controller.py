@@ -1,5 +1,6 @@
-"""The machine of `echelon.controller.machine` in virtual time: the same controller as the
-service's, with a store in memory.
+"""The machine of `echelon.controller.machine` in virtual time.
+
+It is the same controller as the service's, with a store in memory.
 
 It runs on an event loop of its own, beside a testbed that runs in the calling thread. Work that the
 service does in threads is done at once, and the reports of switches say how late it is.
@@ -50,7 +51,7 @@ T = TypeVar("T")
 _COALESCE_S = 0.001
 """All jobs of a run are accepted within this time, so that one plan has them all."""
 _LAST_STATUS_S = 1.0
-"""How long to wait for the last status of closed channels, in real seconds."""
+"""The wait for the last status of closed channels, in real seconds."""
 
 
 class MemoryStore:
@@ -74,8 +75,7 @@ class MemoryStore:
 
 
 class VirtualController(MachineLoop):
-    """A controller that connects to every switch, accepts the jobs, writes their plan and follows
-    digests.
+    """A controller of every switch that accepts jobs, writes their plan and follows digests.
 
     A context manager: connected and written inside. `stop` closes all sessions, as if the
     controller had died. Entering it raises `PlanError` where there is no plan for all jobs, and
@@ -120,8 +120,10 @@ class VirtualController(MachineLoop):
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
         """Number of flow events received, by switch."""
         self.failure: BaseException | None = None
-        """The error that keeps the controller from continuing; None: nothing. Its sessions are
-        closed then, so that no switch waits for it."""
+        """The error that keeps the controller from continuing; None: nothing.
+
+        Its sessions are closed then, so that no switch waits for it.
+        """
         self._jobs = jobs
         self._ranks = capabilities.ranks
         self._sessions = sessions

@@ -212,7 +212,7 @@ class Testbed(ABC, Generic[S]):
 
     @property
     def connect(self) -> Connect | None:
-        """What opens a connection to one of these addresses inside the process.
+        """Return the function that connects to one of these addresses inside the process.
 
         None: they are reached over sockets.
         """
@@ -257,8 +257,8 @@ class Testbed(ABC, Generic[S]):
 
         def deliver() -> None:
             report()
-            # The lock is released meanwhile, so that a reactive controller can read counters and
-            # write.
+            # The lock is released meanwhile, so that a reactive
+            # controller can read counters and write.
             self._await_controller(switch)
             if self._decided is not None:
                 self._decided()
@@ -275,8 +275,8 @@ class Testbed(ABC, Generic[S]):
             with self._lock:
                 self.clock.run(max_events=_BATCH_EVENTS)
                 self._tick()
-            # A thread that releases a lock and takes it again at once would keep all other threads
-            # out.
+            # A thread that releases a lock and takes it again at once
+            # would keep all other threads out.
             time.sleep(0)
         self._network.check()
 

@@ -78,6 +78,12 @@ class _VirtualRun:
         self._target = target
         self._end_s = end_s
         self._identities = scenario.identities
+        build = target.virtual_fabric()
+        if build is None:
+            raise RunError(
+                f"target {target.name} does not run in virtual time (choose another one)"
+            )
+        self._build = build
         self._options = options_for(target, scenario.jobs)
         self._capabilities = _as_set(target.capabilities(self._options), scenario)
 
@@ -90,15 +96,10 @@ class _VirtualRun:
     ) -> PolicyRun:
         scenario = self._scenario
         fabric = scenario.fabric
-        build = self._target.virtual_fabric()
-        if build is None:
-            raise RunError(
-                f"target {self._target.name} does not run in virtual time (choose another one)"
-            )
         switches = counted(len(fabric.switches), "switch", "switches")
         listener.doing(f"{self._label}: planning, and starting {switches}")
         with (
-            build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
+            self._build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
             self._controller(make(), testbed, listener) as controller,
         ):
 

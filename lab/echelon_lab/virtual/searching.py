@@ -1,4 +1,4 @@
-"""What the progress of a run says while a policy searches for its plan."""
+"""The progress of a run while a policy searches for its plan."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from echelon.model.fabric.routing import route_jobs
 from echelon.planning.fluid import alone_iteration_s
 from echelon_lab.evaluation.demand import demands, shared_load
 from echelon_lab.evaluation.draw import GREATEST_LOAD, LEAST_LOAD, PERIODS, Drawn, draw
 from echelon_lab.scenarios.scenario import Scenario, load_scenario, scenario_of
+from tests.reference.routes import route_jobs
 
 SEEDS = range(10)
 ROUNDED = 1e-3

@@ -1,6 +1,4 @@
-"""The hosts of a job's trees in a run: workers with numbers whose sums are checked, and the
-fallback of each tree.
-"""
+"""The hosts of a job's trees in a run: workers, whose sums are checked, and fallbacks."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ network.
 
 
 class HostsOfJob:
-    """The workers and fallbacks of a job's trees (an
-    `echelon_lab.endhosts.carriers.TreeCarrier`).
-    """
+    """Workers and fallbacks of a job's trees (an `echelon_lab.endhosts.carriers.TreeCarrier`)."""
 
     def __init__(
         self,
@@ -244,11 +240,12 @@ class _HostsOfTree:
         if arrived is None:
             return
         self._hosts[rank].agreement.hear(frame[SHIM_KEY], frame[SHIM_STAMP])
-        undone = [flow for flow in self._under_way if not flow.collectives[rank].done]
+        undone = (flow for flow in self._under_way if not flow.collectives[rank].done)
+        present = next(undone, None)
         packets = self._cores[rank].receive(arrived.packet, now_ns / _NS)
         # Flows of a worker end in their order, and a packet ends at most one.
-        if undone and undone[0].collectives[rank].done:
-            undone[0].left -= 1
+        if present is not None and present.collectives[rank].done:
+            present.left -= 1
         self._go_on(rank, packets)
         while self._under_way and not self._under_way[0].left:
             self._finish(self._under_way.popleft())

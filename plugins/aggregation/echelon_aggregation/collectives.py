@@ -28,9 +28,7 @@ OTHER_HEADER_BYTES = 14 + 20 + 8 + 20
 
 
 def wire_bytes(size_bytes: int, values: int = VALUES) -> int:
-    """Return what so many bytes of values take on a link, in packets of so many values, with all
-    headers.
-    """
+    """Return the bytes that values take on a link, in packets of so many, with all headers."""
     packets = -(-size_bytes // (4 * values))
     return size_bytes + packets * (OTHER_HEADER_BYTES + HEADER_BYTES)
 

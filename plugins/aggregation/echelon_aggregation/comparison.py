@@ -1,5 +1,4 @@
-"""Jobs with aggregation in the network beside the same jobs with a ring, a tree and a parameter
-server, as fluids.
+"""Jobs with aggregation in the network beside rings, trees and parameter servers, as fluids.
 
 All ways pay for headers: frames of 1,500 bytes carry 1,438 of a ring's data, and frames of 206
 bytes carry 32 values, which are 128. All cut their data into so many chunks that hosts send and
@@ -70,9 +69,7 @@ class Training:
         return self._with(all_reduce.pair_block("allreduce", self._sent_by_hosts))
 
     def by_server(self, server: str) -> Job:
-        """Return the job with a parameter server, which sends on what it has added up while it
-        receives the rest.
-        """
+        """Return the job with a parameter server, which sends sums while it receives the rest."""
         sent = self._sent_by_hosts
 
         def push(number: int, worker: str) -> Block:
@@ -112,9 +109,7 @@ _ALMOST_NOTHING_S = Fraction(1, 10**9)
 
 
 def rates(counts: Sequence[int] = (2, 4, 8, 16)) -> list[Table]:
-    """Return the aggregated data per worker and second, in percent of a link, by number of
-    workers.
-    """
+    """Return the aggregated data per worker and second, in % of a link, by number of workers."""
 
     def switch(workers: int) -> Fabric:
         return build_fabric(one_tor(workers + 1, RATE_BPS))
@@ -176,7 +171,7 @@ FABRICS: Mapping[str, Fabric] = {
     "rails": build_fabric(rail_optimised(8, 4, 2, 2, RATE_BPS)),
 }
 ROUNDS = 10
-"""How often the slowest job would iterate alone."""
+"""The number of iterations that the slowest job would complete alone."""
 
 
 def draw(
@@ -185,9 +180,7 @@ def draw(
     workers: int,
     seed: int,
 ) -> list[Training]:
-    """Return jobs on random hosts, whose gradients take half to twice as long as their
-    computing.
-    """
+    """Return jobs on random hosts whose gradients take half to twice as long as their computing."""
     rng = random.Random(seed)
     place = list(fabric.hosts).index
     sample = rng.sample(sorted(fabric.hosts), jobs * workers)
@@ -229,9 +222,7 @@ def run(
     fabric: Fabric,
     way: Way,
 ) -> list[float]:
-    """Return the slowdown of each job against itself in the network, alone, with memory for half of
-    the jobs.
-    """
+    """Return the slowdown of each job against itself alone, with memory for half of the jobs."""
     alone_s = [alone_iteration_s(job.in_network(), fabric) for job in drawn]
     half = len(drawn) // 2
     served_by_way = {"ring": 0, "tree": 0, "share": half}
@@ -266,9 +257,7 @@ def run(
 
 
 def memory(draws: int, progress: Callable[[str], None] = lambda _: None) -> list[Table]:
-    """Return the mean and the worst slowdown of two and of eight jobs with memory for half of them,
-    by fabric.
-    """
+    """Return mean and worst slowdown of two and of eight jobs by fabric, with memory for half."""
     tables = []
     for count, workers in ((2, 16), (8, 4)):
         rows = []
@@ -301,9 +290,7 @@ END_S = Fraction(1, 2)
 
 
 def short_flows(fabric: Fabric, seed: int) -> Job:
-    """Return flows between random hosts, with exponential gaps, until `END_S`: a job whose
-    iteration they are.
-    """
+    """Return a job of flows between random hosts, with exponential gaps, until `END_S`."""
     rng = random.Random(seed)
     hosts = sorted(fabric.hosts)
     offered_bps = float(LOAD) * RATE_BPS * len(hosts)

@@ -1,6 +1,4 @@
-"""Trees of running jobs: what switches hold for them, and what hosts are told
-(`echelon.switches.lowering.trees`).
-"""
+"""Trees of running jobs, in switches and for hosts (`echelon.switches.lowering.trees`)."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ def port_of(tree: JobTree) -> int:
 
 
 def shim_of_answers(tree: JobTree, worker: int) -> int:
-    """Return the flow in the shim of what the fallback sends to one worker: from the last number
-    downwards.
-    """
+    """Return the shim's flow from the fallback to a worker: from the last number downwards."""
     return SHIM_NUMBERS - 1 - MAX_WORKERS * tree.index - worker
 
 
@@ -138,9 +134,7 @@ class AggregationTrees:
         return by_switch
 
     def host_document(self, tree: JobTree, fabric: Fabric) -> Mapping[str, Any]:
-        """Return the group, as the file of `echelon_aggregation.membership` has it but for
-        wires.
-        """
+        """Return the group as the file of `echelon_aggregation.membership` has it, less wires."""
         memory = memory_of(tree)
         workers = []
         for name in tree_of(tree.path).hosts:

@@ -1,5 +1,4 @@
-"""Real numbers as whole numbers with one exponent in common, as `docs/aggregation-protocol.md` has
-it.
+"""Real numbers as integers with a common exponent (`docs/aggregation-protocol.md`).
 
 All functions are exact but for the one rounding of `quantise`, half a unit, and the one of
 `dequantise` to 24 bits.
@@ -18,7 +17,7 @@ NOT_FINITE = 255
 """The exponent of a block with an infinity or a not-a-number."""
 LARGEST = 254
 STEP = 8
-"""What an exponent that was too small grows by."""
+"""The step by which an exponent that was too small grows."""
 
 
 def headroom(workers: int) -> int:
@@ -78,9 +77,7 @@ def dequantise(
     exponent: int,
     workers: int,
 ) -> Floats:
-    """Return the numbers that sums in units stand for, rounded to 24 bits; beyond the range,
-    infinities.
-    """
+    """Return the numbers that sums in units stand for, rounded to 24 bits, or infinities."""
     units = np.frombuffer(data, ">i4").astype(np.float64)
     with np.errstate(over="ignore", under="ignore"):
         numbers = np.ldexp(units, unit_power(exponent, workers))
@@ -88,9 +85,7 @@ def dequantise(
 
 
 def bound(exponent: int, workers: int) -> float:
-    """Return by how much a sum may be off, before it is rounded to 24 bits: half a unit for each
-    worker.
-    """
+    """Return the largest error of a sum before rounding to 24 bits: half a unit for each worker."""
     if exponent == ZERO:
         return 0.0
     half_unit = unit_power(exponent, workers) - 1

@@ -1,6 +1,4 @@
-"""The fallback of the aggregation protocol (`docs/aggregation-protocol.md`): it adds up what no
-switch has added up.
-"""
+"""The fallback of the aggregation protocol, which adds up what no switch has added up."""
 
 from __future__ import annotations
 
@@ -35,13 +33,11 @@ class _Block:
 
 @dataclass(slots=True)
 class FallbackTally:
-    """What a fallback counts."""
+    """The counts of a fallback."""
 
     added: int = 0
     ignored: int = 0
-    """Contributions of workers that were in the sum, old ones, and packets that belong to nothing
-    here.
-    """
+    """Repeated contributions of workers, old ones, and packets that belong to nothing here."""
     asked: int = 0
     results: int = 0
     answered: int = 0
@@ -164,9 +160,7 @@ class Fallback:
         return self._to_each(result, everyone)
 
     def _to_each(self, result: Packet, workers: int) -> list[Sending]:
-        """Return the result as an answer to each of these workers, which switches forward as it
-        is.
-        """
+        """Return the result as an answer to each of these workers, which switches pass on."""
         answer = replace(
             result,
             kind=Kind.ANSWER,

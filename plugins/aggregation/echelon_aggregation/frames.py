@@ -1,6 +1,4 @@
-"""Aggregation packets as Ethernet frames, and the wires that carry them: an interface, or a Unix
-datagram socket.
-"""
+"""Aggregation packets as Ethernet frames, over an interface or a Unix datagram socket."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ _ENDS = struct.Struct("!12xH B B 4x H x B 2x 4s 4s H H H")
 _CONGESTED = 0b11
 _IN_PARTS = 0x3FFF
 SHIM_KEY, SHIM_STAMP = slice(43, 48), slice(54, 62)
-"""The places in a frame of its flow and iteration, and of what its sender knows of that
-iteration.
+"""The places in a frame of its flow and iteration, and of what its sender knows of that iteration.
 """
 _LARGEST_FRAME = 1 << 16
 _BUFFER_BYTES = 4 << 20
@@ -108,7 +105,10 @@ def read(frame: bytes) -> Arrived | None:
 
 
 class Wire(Protocol):
-    """What carries frames. Nothing waits: a frame that finds no room is lost, as on any network."""
+    """A carrier of frames.
+
+    Nothing waits: a frame that finds no room is lost, as on any network.
+    """
 
     def fileno(self) -> int: ...
 
@@ -122,7 +122,7 @@ class Wire(Protocol):
 
 
 class _SocketWire:
-    """What both kinds have in common."""
+    """The common part of both kinds of wires."""
 
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened

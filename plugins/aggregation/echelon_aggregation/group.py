@@ -1,4 +1,4 @@
-"""What all workers of a group and its fallback know alike."""
+"""The settings that all workers of a group and its fallback share."""
 
 from __future__ import annotations
 

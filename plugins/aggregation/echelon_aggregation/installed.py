@@ -1,4 +1,4 @@
-"""What each switch of a tree holds for it: table entries and a multicast group."""
+"""The state of a tree at each of its switches: table entries and a multicast group."""
 
 from __future__ import annotations
 

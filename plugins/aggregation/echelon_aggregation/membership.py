@@ -1,6 +1,4 @@
-"""The file in which a process finds its group, the same for all workers
-(docs/aggregation.md#with-pytorch).
-"""
+"""The file in which a process finds its group (docs/aggregation.md#with-pytorch)."""
 
 from __future__ import annotations
 
@@ -55,16 +53,16 @@ class Membership(Section):
     job: Number = 0
     flow: Number = 0
     answers: Number = 0
-    """The flow of what the fallback sends to worker 0; that to others is counted down from it. 0:
-    `flow`.
+    """The flow of what the fallback sends to worker 0; that to others is counted down from it.
+
+    0: `flow`.
     """
     fallback: Annotated[int, Field(ge=0)] = 0
     spread: bool = True
     """Switches of the tree spread results of the fallback."""
     least_timeout_s: Annotated[float, Field(gt=0, le=1)] = 0.01
     silence_s: Annotated[float, Field(gt=0)] = 5.0
-    """The time without a word of another worker, or without any result, after which the group
-    ends.
+    """The time without a word of another worker, or without any result, after which the group ends.
     """
 
     @model_validator(mode="after")

@@ -1,5 +1,4 @@
-"""The memory of switches for several jobs: what each tree asks for, what it gets, and what part of
-it is added up.
+"""The memory of switches for several jobs: requests of trees, shares, and parts added up.
 
 A tree asks each of its switches for two places for each block under way
 (`docs/aggregation-protocol.md`). `parts` and `together` say what is written into switches, `SERVED`
@@ -35,8 +34,7 @@ class Claim:
     job: str
     tree: Tree
     places: int
-    """The number at each of its switches, a power of two: two for each block of a worker's
-    window.
+    """The number at each of its switches, a power of two: two for each block of a worker's window.
     """
     due_s: Number = 0
     """The time at which its blocks are due (`first` and `share` do not ask)."""
@@ -49,15 +47,16 @@ class Grant:
     first: int
     mask: int
     start: int
-    """What is added to a block's number, so that trees that share places begin at different ones
-    (`bit_reversed`).
+    """The offset that is added to a block's number.
+
+    Trees that share places so begin at different ones (`bit_reversed`).
     """
     take: int
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a policy gives a tree (`echelon.planning.plan.Plan.memory`)."""
+    """The memory that a policy gives a tree (`echelon.planning.plan.Plan.memory`)."""
 
     grant: Grant | None
     """None: no places, so that the fallback adds up everything."""
@@ -66,9 +65,7 @@ class Memory:
 
 
 def bit_reversed(number: int, mask: int) -> int:
-    """Return the number's lowest bits in reverse: consecutive numbers are far apart (van der
-    Corput's sequence).
-    """
+    """Return the number's lowest bits in reverse (van der Corput's sequence)."""
     bits = f"{number & mask:0{mask.bit_length()}b}"
     return int(bits[::-1], 2)
 
@@ -158,8 +155,7 @@ def together(
 
 
 def due_first(claims: Sequence[Claim], room: Room) -> list[float]:
-    """Return the part of each tree that is added up if those that are due first have what they ask
-    for.
+    """Return the part of each tree that is added up if those due first get all they ask for.
 
     ESA (Wang et al., Efficient Data-Plane Memory Scheduling for In-Network Aggregation,
     arXiv:2201.06398) lets jobs of higher priority take over aggregators; here the priority is the

@@ -28,7 +28,7 @@ class TreesByLoad:
 
     def __init__(self, *, always_first: bool = False) -> None:
         self.connections: PathChooser = Router()
-        """What chooses the paths of connections."""
+        """The chooser of the paths of connections."""
         self._always_first = always_first
         self._last: tuple[Fabric | None, tuple[Job, ...], dict[str, Routes]] = (None, (), {})
         self._last_by: PathChooser = self.connections

@@ -1,6 +1,4 @@
-"""What each job of a scenario gains by aggregation in the network, against the same jobs with
-rings.
-"""
+"""The gain of each job by aggregation in the network, over the same jobs with rings."""
 
 from __future__ import annotations
 
@@ -24,12 +22,12 @@ from echelon_aggregation.policy import Aggregation
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a job with trees gets and gains."""
+    """The places that a job with trees gets, and its gain."""
 
     job: str
     roots: tuple[str, ...]
     grants: tuple[Grant | None, ...]
-    """What each tree gets; None: no places."""
+    """The places of each tree; None: none."""
     alone_s: float
     """An iteration, alone, with memory for all of it."""
     ring_alone_s: float

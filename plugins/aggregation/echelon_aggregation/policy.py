@@ -62,8 +62,7 @@ class Aggregation:
         places: Annotated[int, Field(ge=0, le=1 << 24)] = 4096
         """The places of a switch, each for a block."""
         window: Annotated[int, Field(ge=1, le=1 << 20)] = 256
-        """The blocks of a job that are under way at a time, a power of two; each needs two
-        places.
+        """The blocks of a job that are under way at a time, a power of two; each needs two places.
         """
         rates: Literal["fair", "deadline"] = "fair"
         """fair: max-min. deadline: flows that are due first go first on every link (in the fluid
@@ -94,18 +93,16 @@ class Aggregation:
         self._enough = True
         """Whether all trees of the plan find places at the same time."""
         self._parts: Mapping[TreeKey, float] = {}
-        """What each tree has added up, where that does not depend on which are under way."""
+        """The part of each tree, where it does not depend on which trees are under way."""
         self._capacities: Mapping[Link, float] = {}
 
     @property
     def carried(self) -> Self:
-        """What goes from plan to plan: the queues, the trees, and the parts of their own that trees
-        have.
-        """
+        """Return the state that goes from plan to plan: queues, trees, and trees' own parts."""
         return self
 
     def to_document(self) -> dict[str, Any]:
-        """Return that as JSON."""
+        """Return the state that goes from plan to plan as JSON."""
         if isinstance(self._chooser, TreesByLoad):
             trees = self._chooser.trees
         else:
@@ -224,9 +221,7 @@ class Aggregation:
         return dict.fromkeys(self._fabric.switches, self.parameters.places)
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return the rates of flows, where those over trees load links more the less memory they
-        have.
-        """
+        """Return the rates of flows, where trees load links more the less memory they have."""
         served = self._served(flows)
         loads = []
         for flow in flows:
@@ -245,9 +240,7 @@ class Aggregation:
         return Allocation(tuple(rates))
 
     def neighbourhood(self, flow: ActiveFlow) -> str | None:
-        """Return what couples flows beside links: memory, if there is not enough for all; it also
-        decides on loads.
-        """
+        """Return the coupling of flows by memory that is short, which also decides on loads."""
         return None if self._enough else "memory"
 
     def _served(self, flows: Sequence[ActiveFlow]) -> Mapping[TreeKey, float]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a worker has said last."""
+    """The last message of a worker."""
 
     beat: int
     begun: int
@@ -30,14 +30,14 @@ class Word:
 
 
 class Presence:
-    """What a worker knows about the others while it waits."""
+    """The knowledge of a worker about the others while it waits."""
 
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s
         self._heard: dict[int, tuple[Word, float]] = {}
         """The last word of each, and when it was new."""
         self._all_since: float | None = None
-        """Since when all have begun what this worker waits for."""
+        """The time since which all have begun what this worker waits for."""
 
     def stop(self) -> None:
         """Forget what was heard: nothing is waited for."""

@@ -1,6 +1,4 @@
-"""The thread that carries a worker's packets, and those of the fallback where it is in the same
-process.
-"""
+"""The thread that carries a worker's packets, and those of a fallback in the same process."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from echelon_aggregation.wire import Kind, Packet
 from echelon_aggregation.worker import Collective, Worker
 
 OnDone = Callable[[Exception | None], None]
-"""What is called, by the station's thread, when a collective has ended: with an error, or None."""
+"""The callback of the station's thread when a collective has ended: with an error, or None."""
 
 
 class Station:

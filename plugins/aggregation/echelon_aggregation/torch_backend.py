@@ -1,5 +1,4 @@
-"""PyTorch's collectives through the network: the backend `echelon`, and a hook for
-DistributedDataParallel.
+"""PyTorch's collectives through the network: the backend `echelon`, and a hook for DDP.
 
     import echelon_aggregation.torch_backend
     torch.distributed.init_process_group(backend="cpu:echelon")
@@ -35,7 +34,7 @@ from echelon_aggregation.worker import Collective, all_reduce, broadcast, reduce
 
 _log = logging.getLogger("echelon.aggregation")
 _BEATS = 10
-"""How often a worker says that it lives, in the time after which silence means that it does not."""
+"""The number of signs of life that a worker gives in the time after which silence means its end."""
 _NUMBERS = (torch.float32, torch.int32)
 _Future = torch.futures.Future
 
@@ -59,8 +58,9 @@ class _Ended(Work):  # type: ignore[misc]
 
 
 class AggregationGroup(ProcessGroup):  # type: ignore[misc]
-    """A process group whose sums the network makes. Raises `RunError` and `DocumentError` where the
-    file is wrong.
+    """A process group whose sums the network makes.
+
+    Raises `RunError` and `DocumentError` where the file is wrong.
 
     A group of another size than that of the file, a part of the ranks for example, goes through
     Gloo altogether.

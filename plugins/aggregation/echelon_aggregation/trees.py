@@ -1,6 +1,4 @@
-"""Trees of switches: how a path among several hosts divides into children and parents, and what its
-links carry.
-"""
+"""Trees of switches: the children and parents in a path, and the loads of its links."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ class Tree:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """Return both directions of each link: what a block crosses once if every switch adds it
-        up.
-        """
+        """Return both directions of each link, crossed once by a block that all switches sum."""
         up = self.parents.items()
         return (*up, *_reversed(up))
 
@@ -79,9 +75,7 @@ class Tree:
         return (*before, *after)
 
     def load(self, added_up: float) -> dict[Link, float]:
-        """Return how many bytes each link carries for each byte of the flow, if switches add up
-        this part of it.
-        """
+        """Return the bytes on each link for each byte of the flow, if switches add up this part."""
         crossed = self.without_memory
         return {link: added_up + (1 - added_up) * crossed[link] for link in self.links}
 

@@ -1,5 +1,4 @@
-"""Sums of all workers' values in virtual time: in the network, at a parameter server, and around a
-ring.
+"""Sums of all workers' values in virtual time: in the network, at a server, around a ring.
 
 The switch runs the P4 program. Hosts are on one switch, whose links all have the same rate. A
 packet has as many values in all three ways, so that they differ by nothing but their ways.
@@ -48,16 +47,16 @@ _WORKER_PORT = 5000
 _SEGMENT_BYTES = 62 + HEADER_BYTES + 4 * VALUES
 """Length of a frame in the ring: that of a packet of the protocol with all its values."""
 _RING = Struct("!II")
-"""What a frame in the ring has before its values: the step, and the index of the first value."""
+"""The head of a frame in the ring: the step, and the index of the first value."""
 _RING_START = 14 + 20 + 8
 
 Install = Callable[[VirtualSwitches, Fabric, TreeRun], None]
-"""What makes the switch of a fabric aggregate a tree."""
+"""A function that makes the switches of a fabric aggregate a tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one sum went."""
+    """The outcome of one sum."""
 
     way: str
     workers: int
@@ -77,8 +76,7 @@ class Outcome:
 
 
 class Installer:
-    """A controller that loads the P4 program into the only switch of a fabric, and writes the
-    entries of a tree.
+    """A controller that loads the P4 program into a single switch, and writes the entries.
 
     A context manager. gRPC holds on to the event loop that it has seen first, so all installations
     share one. Raises `RunError` if the program was not compiled.
@@ -130,8 +128,7 @@ def in_network(
     loss: float = 0.0,
     memory: bool = True,
 ) -> Outcome:
-    """Return how the workers' sum went, where links to hosts lose each packet with the chance
-    `loss`.
+    """Return the outcome of the workers' sum; host links lose packets with the chance `loss`.
 
     Without `memory` the switch adds up nothing, and the fallback is a parameter server on the host
     of worker 0.
@@ -237,9 +234,7 @@ def around_ring(
     workers: int,
     values: int,
 ) -> Outcome:
-    """Return how the sum went around a ring: each packet goes on as soon as it is in, 2 (workers -
-    1) times.
-    """
+    """Return the outcome of the sum around a ring, where packets go on 2 (workers - 1) times."""
     fabric = build_fabric(one_tor(workers, RATE_BPS, DELAY_S))
     hosts = list(fabric.hosts.values())
     arrays = _drawn(workers, values)

@@ -1,6 +1,4 @@
-"""Packets of the aggregation protocol (`docs/aggregation-protocol.md`): what UDP carries behind
-Echelon's shim.
-"""
+"""Packets of the aggregation protocol, in UDP behind the shim (docs/aggregation-protocol.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ HEADER_BYTES = _HEADER.size
 
 
 class Kind(IntEnum):
-    """What a packet is."""
+    """The kind of a packet."""
 
     CONTRIBUTION = 1
     RESULT = 2
@@ -28,8 +26,10 @@ class Kind(IntEnum):
 
 
 class Flag:
-    """What holds for a packet's values or for the packet: bits of its flags. Plain numbers, since
-    `enum.IntFlag` takes twenty times as long for each operation."""
+    """The bits of a packet's flags.
+
+    They are plain numbers, since `enum.IntFlag` takes twenty times as long for each operation.
+    """
 
     OVERFLOW = 1
     """An addition left the range of 32 bits."""

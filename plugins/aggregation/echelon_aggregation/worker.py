@@ -1,5 +1,4 @@
-"""The worker of the aggregation protocol (`docs/aggregation-protocol.md`): packets and times in,
-packets out.
+"""The worker of the aggregation protocol: packets and times in, packets out.
 
 A worker is given collectives, in the same order at all workers of its group. It cuts them into
 chunks, sends these in its slots, and writes what comes back into the collectives.
@@ -29,13 +28,9 @@ from echelon_aggregation.group import Group
 from echelon_aggregation.wire import Flag, Kind, Packet
 
 FROM_HERE_AGAIN = 3
-"""The transmission from which on a packet that is sent again has AGAIN, where the memory is the
-tree's own.
-"""
+"""The transmission from which on a packet has AGAIN, where the memory is the tree's own."""
 OVERTAKEN_BY = 3
-"""A packet is lost if one that was sent so many packets later has its result (RFC 9002, section
-6.1.1).
-"""
+"""Number of later packets after whose result a packet is lost (RFC 9002, section 6.1.1)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -46,7 +41,7 @@ class Collective:
     """
 
     values: NDArray[Any] | None
-    """What this worker adds; None is zero everywhere."""
+    """The values that this worker adds; None is zero everywhere."""
     result: NDArray[Any]
     """The part of the sum that this worker keeps, once `done`."""
     size: int
@@ -88,9 +83,7 @@ def reduce_scatter(
 
 
 def broadcast(values: NDArray[np.int32], root: bool) -> Collective:
-    """Return the root's array, exactly as it is: a sum of whole numbers, to which the others add
-    nothing.
-    """
+    """Return the root's array unchanged: a sum of integers to which the others add nothing."""
     return Collective(values if root else None, np.zeros_like(values), len(values))
 
 
@@ -102,18 +95,17 @@ class _Slot:
     """The number of the present block, or of the next."""
     tasks: deque[Collective] = field(default_factory=deque)
     chunk: int = -1
-    """The number of the chunk in the first task; negative for the block that agrees on an
-    exponent.
+    """The number of the chunk in the first task; negative for the block that agrees on an exponent.
     """
     exponent: int = ZERO
     """The exponent that the chunk's values have in common."""
     packet: Packet | None = None
     """The present contribution."""
     sent: int = 0
-    """How often it was sent."""
+    """The number of times that it was sent."""
     sent_at: float = 0.0
     number: int = 0
-    """How many packets had been sent, with its last one."""
+    """The number of packets that had been sent, up to and with its last one."""
     due: float = 0.0
     """The time at which it is sent again."""
     results: deque[Packet] = field(default_factory=lambda: deque(maxlen=2))
@@ -121,7 +113,7 @@ class _Slot:
 
 @dataclass(slots=True)
 class Tally:
-    """What a worker counts."""
+    """The counts of a worker."""
 
     sent: int = 0
     """Contributions, with those that were sent again."""
@@ -162,9 +154,7 @@ class Worker:
 
     @property
     def next_wake(self) -> float | None:
-        """Return when `wake` has something to do, if nothing arrives before; None while nothing is
-        under way.
-        """
+        """Return the time of the next `wake` if nothing arrives, None with nothing under way."""
         while self._timers:
             time_s, number = self._timers[0]
             slot = self._slots[number]
@@ -369,8 +359,7 @@ class Worker:
         return self._ready[0] < min(slot.block for slot in self._slots if slot.sent)
 
     def _send_overtaken(self, newest: int, now: float) -> list[Packet]:
-        """Send again what was sent so long before packet `newest`, which has its result, that it
-        must be lost.
+        """Send again what went so long before `newest`, which has its result, that it must be lost.
 
         Where memory is shared, results overtake each other without any loss.
         """
@@ -429,9 +418,7 @@ class Worker:
         return []
 
     def _restart_timers(self, now: float) -> None:
-        """Let what is under way wait no longer than from now on for a timeout, the first that was
-        measured.
-        """
+        """Limit the wait for what is under way to one timeout from now on."""
         for number, slot in enumerate(self._slots):
             if slot.sent and slot.due > now + self._timeout_s:
                 slot.due = now + self._timeout_s
@@ -439,9 +426,7 @@ class Worker:
 
     @property
     def _timeout_s(self) -> float:
-        """Return the time after which a packet is sent again for the first time (RFC 6298, section
-        2).
-        """
+        """Return the time before a packet is first sent again (RFC 6298, section 2)."""
         if self.smoothed_s is None:
             return min(1.0, self.group.most_timeout_s)
         return max(self.smoothed_s + 4 * self._variation_s, self.group.least_timeout_s)
@@ -452,9 +437,7 @@ class Worker:
         packet: Packet,
         now: float,
     ) -> None:
-        """Take a result for the time of a round trip (RFC 6298, Karn's rule), and for the width of
-        the window.
-        """
+        """Take a result for the round trip (RFC 6298, Karn's rule) and the width of the window."""
         if slot.sent == 1:
             took_s = now - slot.sent_at
             if self.smoothed_s is None:

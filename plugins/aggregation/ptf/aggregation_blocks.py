@@ -104,9 +104,7 @@ def packet(
     job: int = 0,
     flow: int = 0,
 ) -> Packet:
-    """Return the packet that a worker sends to the fallback, which is on the host of worker
-    `fallback`.
-    """
+    """Return the packet from a worker to the fallback, on the host of worker `fallback`."""
     ip = frames.ipv4(worker + 1, fallback + 1, ecn=ecn)
     udp = UDP(
         sport=WORKER_PORT + worker,
@@ -126,9 +124,7 @@ def from_above(block: Block) -> Packet:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree at the switch: `workers` are at their ports, the parent, unless it is the root, at
-    port 4.
-    """
+    """A tree at the switch: `workers` at their ports, and the parent, if any, at port 4."""
 
     number: int
     workers: Sequence[int]

@@ -21,9 +21,7 @@ SHIM_AT, PACKET_AT = 42, 62
 
 
 def membership(directory: Path, workers: int, **settings: object) -> Membership:
-    """Return a group whose worker i is at port i + 1 of a switch with its sockets in a
-    directory.
-    """
+    """Return a group whose worker i is at port i + 1 of a switch with sockets in a directory."""
     members = tuple(
         Member(
             wire=f"unix:{directory}/port{rank + 1}",

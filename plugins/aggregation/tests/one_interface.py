@@ -1,6 +1,4 @@
-"""What `test_station` runs in a network namespace of its own: two processes' wires on one
-interface.
-"""
+"""The program of `test_station` in a network namespace: two processes' wires on one interface."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Runs(Protocol):
     burst: int
     """The number of packets that it is given at once."""
     installed: dict[Key, Item]
-    """What the last of them left in its tables."""
+    """The items that the last of them left in its tables."""
 
     def write(self, kind: int, items: Iterable[Item]) -> None:
         """Insert, modify or delete entries and groups."""
@@ -238,7 +238,7 @@ class ProgramSwitch(Switch):
         self._runs = runs
         self._hosts: dict[str, int] = {}
         self._tables: list[object] = []
-        """What the program's tables were filled from."""
+        """The sources from which the program's tables were filled."""
         self._given: list[tuple[int, Datagram, Sent]] = []
         """Datagrams that the program has not had yet, with their ports and what must leave."""
         self._had_places = True

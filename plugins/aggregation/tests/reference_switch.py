@@ -48,7 +48,7 @@ class Datagram(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """What a switch holds for a tree in a session."""
+    """The state of a tree in a session at a switch."""
 
     first: int
     mask: int
@@ -79,7 +79,7 @@ class Place:
 
 
 class Reason(Enum):
-    """What became of a contribution or a result."""
+    """The fate of a contribution or a result."""
 
     KEPT = "kept"
     COMPLETE = "complete"
@@ -111,8 +111,7 @@ class Switch:
         self.trees: dict[tuple[int, int], Entry | None] = {}
         """The entry of each tree in a session; None for a switch without memory for it."""
         self.holders: dict[tuple[int, int], tuple[Address, Address]] = {}
-        """Addresses of a worker and of the fallback, for a sum that a tree hands over in a
-        session.
+        """Addresses of a worker and of the fallback, for a sum that a tree hands over in a session.
         """
         self.routes: dict[str, int] = {}
         """Ports by host."""

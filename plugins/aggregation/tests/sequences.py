@@ -46,7 +46,7 @@ MOST_EVENTS = 300_000
 
 @dataclass
 class Plan:
-    """What the workers of a job are to add up, and where they are."""
+    """The values that the workers of a job are to add up, and their places."""
 
     number: int
     workers: int
@@ -66,7 +66,7 @@ class Plan:
 
 @dataclass
 class Weather:
-    """What the network does to packets."""
+    """The behaviour of the network towards packets."""
 
     loss: float
     copies: float
@@ -145,7 +145,7 @@ class Sequence:
         self.root = leaves if leaves > 1 else 0
         self.places = rng.choice([1, 2, 4, 8])
         self.ends: dict[tuple[int, int], tuple[int, int] | list[str]] = {}
-        """What is behind a port: another switch and the port there, or a host's name."""
+        """The other end of each port: a switch and its port, or a host's name."""
         self.events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self.now = 0.0
         self.number = 0

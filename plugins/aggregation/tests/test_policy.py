@@ -1,6 +1,4 @@
-"""Rates with memory: the definition of max-min fairness, the core's own filling, and times by
-hand.
-"""
+"""Rates with memory: the definition of max-min fairness, the core's filling, and times by hand."""
 
 from __future__ import annotations
 
@@ -95,9 +93,7 @@ BYTES = 125_000
 
 
 def jobs(gradient_bytes: int = BYTES) -> list[Job]:
-    """Return two jobs that compute for a second; a job's data takes `share_s()` of one on a
-    link.
-    """
+    """Return two jobs that compute for a second; its data takes `share_s()` of one on a link."""
     hosts = tuple(TOR.hosts)
     return [
         Training(name, workers, Fraction(1), gradient_bytes).in_network()

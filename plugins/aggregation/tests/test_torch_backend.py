@@ -26,7 +26,7 @@ WORKERS = 4
 
 @dataclass
 class Rank:
-    """How a process ended."""
+    """The end of a process."""
 
     status: int
     said: str

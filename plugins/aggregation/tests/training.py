@@ -54,7 +54,7 @@ WAYS = {
 
 @dataclass
 class Rank:
-    """How a worker ended."""
+    """The end of a worker."""
 
     status: int
     said: str

@@ -144,8 +144,10 @@ class Layout:
         ]
 
     def read(self, entries: Iterable[tuple[bytes, bytes]]) -> Contents:
-        """Read `entries`: all of the prefix, in order of keys. Raise `StoreError` for what no store
-        can have written."""
+        """Read `entries`: all of the prefix, in order of keys.
+
+        Raise `StoreError` for what no store can have written.
+        """
         single: dict[bytes, bytes] = {}
         chunks: dict[bytes, list[bytes]] = {}
         parts: dict[Key, list[bytes]] = {}
@@ -214,9 +216,7 @@ def transactions(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
 
 
 def _text(changes: EncodedChanges) -> bytes:
-    """Return a line of JSON that says what follows, then the documents without anything between
-    them.
-    """
+    """Return a line of JSON that describes what follows, then the documents end to end."""
     index = {
         "puts": [
             (collection, name, len(body)) for (collection, name), body in changes.puts.items()

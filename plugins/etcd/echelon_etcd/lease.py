@@ -12,22 +12,16 @@ from echelon_etcd.rpc import Etcd, LeaseGoneError, pauses
 RENEWALS = 3
 """Renewals within the time to live."""
 SAFE = 0.9
-"""Part of the time to live that the holder relies on: the rest allows for clocks that run at
-different speeds.
-"""
+"""Part of the time to live on which the holder relies, since clocks differ in speed."""
 
 
 def now_s() -> float:
-    """Return the time of a clock that, unlike the event loop's, advances while the machine
-    sleeps.
-    """
+    """Return the time of a clock that, unlike the event loop's, advances while a machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Lease:
-    """A lease that counts from before it was requested, so that it ends here before it ends in
-    etcd.
-    """
+    """A lease that counts from before its request, so that it ends here before it does in etcd."""
 
     def __init__(
         self,

@@ -66,8 +66,10 @@ class Page:
 
 @dataclass(slots=True)
 class _Member:
-    """A channel to one member. Closing it would cancel the tasks that wait for an answer on it, so
-    the last one closes it."""
+    """A channel to one member.
+
+    Closing it would cancel the tasks that wait for an answer on it, so the last one closes it.
+    """
 
     channel: grpc.aio.Channel
     auth: Any
@@ -89,8 +91,10 @@ class _Member:
 
 
 class Etcd:
-    """The calls to etcd. Every call raises `StoreUnavailableError` if another attempt may succeed,
-    else `StoreError`."""
+    """The calls to etcd.
+
+    Every call raises `StoreUnavailableError` if another attempt may succeed, else `StoreError`.
+    """
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -184,9 +188,7 @@ class Etcd:
         after: int,
         timeout_s: float,
     ) -> None:
-        """Return when `key` has been deleted after the revision `after`, and in any case after
-        `timeout_s`.
-        """
+        """Return once `key` is deleted after the revision `after`, or `timeout_s` is over."""
         request = messages.WatchRequest(
             create_request=messages.WatchCreateRequest(
                 key=key,
@@ -341,8 +343,7 @@ class Etcd:
 
 
 async def until_answered(call: Callable[[], Awaitable[Result]], deadline_s: float) -> Result:
-    """Return the result of `call`, repeated if need be within `deadline_s`; afterwards raise what
-    the last one raised."""
+    """Return the result of `call`, repeated within `deadline_s`; else raise its last error."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + deadline_s
     for pause_s in pauses():

@@ -33,13 +33,11 @@ from echelon_etcd.rpc import ATTEMPT_S, CompactedError, Etcd, LeaseGoneError, pa
 from echelon_etcd.transaction import Equal, Operation, Put
 
 ANSWER_S = 5.0
-"""How long a call of a controller that does not lead tries to reach etcd."""
+"""The time in which a call of a controller that does not lead tries to reach etcd."""
 LIMITS = GroupLimits(count=50, size_bytes=512 << 10)
 """Bytes within one transaction of etcd, with room for keys and parts."""
 PAGE = 128
-"""Number of keys in the first answer of a load; later answers hold more as long as they are below
-`PAGE_BYTES`.
-"""
+"""Number of keys in the first answer of a load; `PAGE_BYTES` limits the later ones."""
 PAGE_BYTES = 1 << 20
 
 
@@ -325,8 +323,7 @@ class EtcdStore:
             held.parts[key] = self._layout.count(body)
 
     async def _transact(self, held: _Held, operations: Sequence[Operation]) -> None:
-        """Carry out a transaction under `held.lock`, trying until etcd has answered or leadership
-        is lost.
+        """Carry out a transaction under `held.lock`, until etcd answers or leadership is lost.
 
         An attempt without an answer can still take effect, even after the next one: so each
         transaction names itself in the key `commit` and compares it with the one before. It takes

@@ -305,9 +305,7 @@ def _neighbour(
 
 
 def _flops(shapes: str) -> int | None:
-    """Return the operations of multiplying matrices of these shapes, as ``((2048, 1, 5120), (5120,
-    640))``.
-    """
+    """Return the operations of a product of these shapes, as ``((2048, 1, 5120), (5120, 640))``."""
     match = re.fullmatch(r"\(\(([0-9, ]{1,60})\), ?\(([0-9, ]{1,40})\)\)", shapes)
     if not match:
         return None

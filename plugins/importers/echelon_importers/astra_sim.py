@@ -136,9 +136,7 @@ class AstraSimOptions(importer.ImportOptions):
     layers: Span | None = None
     """The layers to take, counted from 1. None: all."""
     model: Annotated[int, Field(ge=1, le=10**6)] | None = None
-    """Consecutive ranks of a group of model parallelism (with HYBRID_MODEL_DATA: of data
-    parallelism).
-    """
+    """Consecutive ranks of a group of model parallelism (HYBRID_MODEL_DATA: data parallelism)."""
 
 
 class AstraSim(Importer[AstraSimOptions]):

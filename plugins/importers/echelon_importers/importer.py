@@ -119,8 +119,9 @@ class ImportOptions(Section):
     local_bandwidth: Rate | None = None
     """Bits per second between two ranks of a host. None: such transfers take no time."""
     computing: Duration | None = None
-    """The seconds that each rank computes, of a file that does not say it. 0: communication alone
-    is meant.
+    """The seconds that each rank computes, of a file that does not say it.
+
+    0: communication alone is meant.
     """
 
 

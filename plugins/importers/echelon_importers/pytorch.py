@@ -491,9 +491,7 @@ def _process_groups(
     index: int,
     values: Sequence[Any],
 ) -> dict[str, Ranks]:
-    """Return the ranks of process groups that list them; those with an empty list have all
-    ranks.
-    """
+    """Return the ranks of process groups that list them; an empty list stands for all ranks."""
     try:
         described = json.loads(values[0]) if values else []
         groups = {}
@@ -512,9 +510,7 @@ def _recorded(
     index: int,
     values: Sequence[Any],
 ) -> _Collective | None:
-    """Return what a `record_param_comms` did: tensors, sequence number, process group, a number,
-    name, ..., size.
-    """
+    """Return the inputs of a `record_param_comms`: tensors, sequence number, group and more."""
     place = _name_place(values)
     if place is None:
         raise _fault(source, index, "does not name a collective", "record the trace anew")

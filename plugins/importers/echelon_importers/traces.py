@@ -24,15 +24,11 @@ from echelon_importers.workload import (
 
 K = TypeVar("K")
 _MOST_REDUCED = 20_000
-"""The number of nodes up to which redundant dependencies are looked for; the memory grows with the
-square.
-"""
+"""The most nodes for a search of redundant dependencies, whose memory grows with the square."""
 
 _LONGEST_LABEL = 40
 _MOST_IN_ROUNDS = 16
-"""The most ranks of which a collective of Gloo is described message by message: their number grows
-with the square.
-"""
+"""The most ranks of a Gloo collective told by message: messages grow with the square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +37,7 @@ class Work:
 
     duration_s: Fraction
     label: str = ""
-    """What computes, such as a module of the model; empty: the trace does not say."""
+    """The part that computes, such as a module of the model; empty: the trace does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,7 @@ class TraceNode:
 
 
 Transfers = Literal["eager", "rendezvous", "buffered"]
-"""What a transfer waits for, and who for it.
+"""The conditions under which a transfer starts and its sender goes on.
 
 * `eager`: it starts when its sender is ready, and what the sender waits for is its end.
 * `rendezvous`: it starts when both are ready. NCCL's are so.
@@ -383,9 +379,7 @@ def _check_ends(
 
 
 def _in_order(source: Source, trace: Sequence[TraceNode]) -> list[TraceNode]:
-    """Return the nodes of a trace behind those that they wait for, without waits that follow from
-    others.
-    """
+    """Return the nodes of a trace behind those that they wait for, without redundant waits."""
     nodes = {node.number: node for node in trace}
     for node in trace:
         for number in node.after:

@@ -1,6 +1,4 @@
-"""The workload that an importer has read: computing and communication on numbered ranks, and notes
-about the file.
-"""
+"""The workload that an importer has read: computing, communication, and notes on the file."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ Ranks = tuple[int, ...]
 """The ranks of a group, in its order."""
 
 SPREAD = "parts of --computing, one after each row of a list"
-"""What is said of times of computing that the file does not have."""
+"""The origin, in messages, of times of computing that the file does not have."""
 
 
 @dataclass(slots=True)

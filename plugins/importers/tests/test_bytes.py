@@ -32,7 +32,7 @@ UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 def imported(
     format_name: str, sources: Sequence[Source], *, merge: bool = False, **options: object
 ) -> Sent:
-    """What the nodes of the job file send."""
+    """Return the bytes that the nodes of the job file send."""
     text = convert(format_name, sources, "job", merge=merge, options=options).text
     graph = yaml.load(text, yaml.CSafeLoader)["graph"]
     sent: Sent = Counter()

@@ -1,6 +1,4 @@
-"""Damaged files: every importer refuses in one line, or reads exactly what the damaged file
-says.
-"""
+"""Damaged files: every importer refuses in one line, or reads what the damaged file says."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from softswitch.virtual.fabric import SwitchNode
 from softswitch.virtual.switch import Pipelines
 
 _LOOK_S = 0.05
-"""How often to look whether a controller that is awaited is still there, in real seconds."""
+"""The real seconds between looks whether a controller that is awaited is still there."""
 
 
 class TofinoTestbed(Testbed[BfRuntimeServer]):

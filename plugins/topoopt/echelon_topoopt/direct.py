@@ -23,7 +23,7 @@ from echelon_topoopt.topology_finder import Topology
 NIC = "-nic"
 DELAY_S = Fraction(1, 10**6)
 _BETWEEN = 100
-"""How much slower the link between parts is than a cable."""
+"""The factor by which the link between parts is slower than a cable."""
 
 
 def direct_fabric(

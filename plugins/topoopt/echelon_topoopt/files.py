@@ -1,6 +1,4 @@
-"""The files of a result: the fabric, a job of parallelism `graph` whose rings are those of the
-fabric, a scenario.
-"""
+"""The files of a result: its fabric, a job of parallelism `graph`, and a scenario."""
 
 from __future__ import annotations
 

@@ -60,9 +60,7 @@ def maximum_matching(sent: Mapping[Pair, float]) -> Iterator[Pair]:
 
 
 def _largest(sent: Mapping[Pair, float]) -> Iterator[Pair]:
-    """Yield the pairs that are among those with most traffic of either host; of equal ones, near
-    hosts first.
-    """
+    """Yield the pairs with the most traffic of either host; of equal ones, near hosts first."""
     seen: Counter[int] = Counter()
     for pair in sorted(sent, key=lambda pair: (-sent[pair], pair[1] - pair[0])):
         if any(seen[host] < MOST_PARTNERS for host in pair):

@@ -28,7 +28,7 @@ from echelon_topoopt.topology_finder import Topology
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a panel is, and how to search."""
+    """The settings of the panel and of the search."""
 
     degree: int
     rate_bps: int
@@ -40,7 +40,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class NetworkRow:
-    """How a job does on a network."""
+    """The iteration time of a job on a network."""
 
     job: str
     network: str
@@ -48,12 +48,12 @@ class NetworkRow:
     parallelisation: str
     iteration_s: float
     relative: float
-    """To the topology found."""
+    """The iteration time over that on the topology of the search."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRow:
-    """What a search has done."""
+    """The record of a search."""
 
     job: str
     judged: int

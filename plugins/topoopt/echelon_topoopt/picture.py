@@ -1,6 +1,4 @@
-"""The picture of a topology and its job: the cables between hosts, and what hosts send each
-other.
-"""
+"""The picture of a topology and its job: the cables between hosts, and what hosts send."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ def draw(
     title: str,
     style: Style,
 ) -> list[Figure]:
-    """Return a page for each part of the panel: its cables, and beside them the bytes of an
-    iteration.
-    """
+    """Return a page for each part of the panel: its cables, and the bytes of an iteration."""
     return [_page(topology, job, title, style) for topology, job in parts]
 
 

@@ -24,9 +24,7 @@ from echelon_topoopt.direct import NIC, forwards, strides_of
 
 
 class Forwarded:
-    """A chooser of routes over hosts that forward (an
-    `echelon.model.fabric.routing.PathChooser`).
-    """
+    """Routes over hosts that forward (an `echelon.model.fabric.routing.PathChooser`)."""
 
     def __init__(self) -> None:
         self._others = LeastCongested()

@@ -17,9 +17,7 @@ from echelon_topoopt.traffic import Group, passes
 
 
 def over_rings(steps: Sequence[Step], topology: Topology) -> tuple[Step, ...]:
-    """Return the steps with each ring cut into as many as the topology has for its group: NAME-r1,
-    NAME-r2...
-    """
+    """Return the steps with each ring cut into those of the topology: NAME-r1, NAME-r2..."""
     rings: dict[Group, tuple[tuple[Group, int], ...]] = {}
     parts: dict[str, tuple[Step, ...]] = {}
     for step in steps:

@@ -35,7 +35,7 @@ class Rival:
     name: str
     fabric: Fabric
     host_bps: int
-    """What a host can send."""
+    """The rate at which a host can send."""
     topology: Topology | None = None
     """The cables, if its hosts forward."""
 
@@ -77,9 +77,7 @@ def expander(
     degree: int,
     seed: int = 0,
 ) -> Topology:
-    """Return cables drawn at random, as many at each host (A. Singla et al., Jellyfish, NSDI
-    '12).
-    """
+    """Return random cables, as many at each host (A. Singla et al., Jellyfish, NSDI '12)."""
     import networkx
 
     if degree >= hosts:

@@ -56,19 +56,15 @@ class Found:
 
     best: Candidate
     as_published: Candidate
-    """The given parallelisation on the topology with the paper's share of ports: where the search
-    begins.
-    """
+    """The given parallelisation with the paper's share of ports: the search begins there."""
     judged: int
     """The number of iterations run."""
     turns: int
-    """How often the topology was changed, over all starts."""
+    """The number of changes of the topology, over all starts."""
 
 
 class _Planner:
-    """The judge's planner: fair sharing, and the least congested paths also where hosts do not
-    forward.
-    """
+    """The judge's planner: fair sharing, and the least congested paths on every fabric."""
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         return TopoOpt().plan(jobs, fabric, Forwarded())
@@ -80,9 +76,7 @@ def run_on(
     fabric: Fabric,
     topology: Topology | None = None,
 ) -> tuple[IterationRecord[float], Job]:
-    """Return a run of an iteration, and its job, on the first hosts of a fabric; rings are those of
-    the topology.
-    """
+    """Return a run of one iteration on a fabric's first hosts, with the topology's rings."""
     if topology is None:
         steps = parallelisation.steps
     else:
@@ -144,9 +138,7 @@ def topologies(
     degree: int,
     weights: Mapping[str, float] | None = None,
 ) -> list[Topology]:
-    """Return the topologies for its traffic: with the paper's share of ports for all-reduces, and
-    with each other.
-    """
+    """Return the topologies for its traffic: with the paper's share of ports, then with others."""
     traffic = traffic_of(parallelisation.steps, parallelisation.hosts, weights)
     different = {}
     for ports in (None, *range(0, degree + 1, 2)):
@@ -221,9 +213,7 @@ def _alternate(
     degree: int,
     host_Bps: float,  # noqa: N803
 ) -> tuple[Candidate, int]:
-    """Return the fixed point from a parallelisation, and after how many topologies it was
-    reached.
-    """
+    """Return the fixed point from a parallelisation, and how many topologies it took."""
     chosen = begin
     turns = 0
     best: Candidate | None = None

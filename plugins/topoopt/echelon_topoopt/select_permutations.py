@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _DIGITS = 6
-"""To so many digits, roots that are whole are: of two strides that are as near, the smaller is
-taken.
+"""The digits to which a root is rounded, so that a whole one is whole.
+
+Of two strides that are equally near, the smaller is taken.
 """
 
 

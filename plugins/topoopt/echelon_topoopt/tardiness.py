@@ -26,8 +26,7 @@ ROUNDS = 8
 
 
 def due_s(job: Job) -> dict[str, float]:
-    """Return when each flow must have finished, in seconds from the iteration's beginning, so that
-    the iteration lasts no longer than on an infinitely fast network."""
+    """Return the latest finish of each flow, in seconds, for the shortest possible iteration."""
     lasts = {unit.name: float(unit.duration_s) for unit in job.computes}
     lasts |= {flow.name: 0.0 for flow in job.flows}
     after = {unit.name: unit.after for unit in job.computes}
@@ -45,9 +44,7 @@ def due_s(job: Job) -> dict[str, float]:
 
 
 def tardiness_of(job: Job, record: IterationRecord[float]) -> dict[str, float]:
-    """Return the seconds by which each flow finished after it was due, at most those for which it
-    was under way.
-    """
+    """Return the seconds by which each flow was late, at most its own duration."""
     late: dict[str, float] = {}
     for name, due in due_s(job).items():
         span = record.flows[name]
@@ -76,9 +73,7 @@ def weights_of(steps: Sequence[Step], late: Mapping[str, float]) -> dict[str, fl
 
 
 def by_tardiness(judge: Judge, begin: Candidate) -> Candidate:
-    """Return the best topology for the same parallelisation found by tardiness; `begin` if none is
-    better.
-    """
+    """Return the best topology for the parallelisation by tardiness, or else `begin`."""
     best = begin
     for _ in range(ROUNDS):
         record, job = judge.record(best.parallelisation, best.topology)

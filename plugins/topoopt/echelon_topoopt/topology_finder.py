@@ -100,8 +100,9 @@ def find_topology(
     degree: int,
     for_rings: int | None = None,
 ) -> Topology:
-    """Return the topology for the traffic. `for_rings` is an even number of ports; None: the
-    paper's share of them.
+    """Return the topology for the traffic.
+
+    `for_rings` is an even number of ports; None: the paper's share of them.
 
     Raises `ValueError` if hosts have too few ports to be connected.
     """
@@ -204,9 +205,7 @@ def _connected(
     hosts: int,
     degree: int,
 ) -> Counter[Pair]:
-    """Return the cables, some of them crossed so that all hosts are connected and have no more of
-    them.
-    """
+    """Return the cables, some crossed so that they connect all hosts and are no more."""
     import networkx
 
     while True:

@@ -11,9 +11,7 @@ from __future__ import annotations
 from math import gcd, isqrt
 
 MOST_STRIDES = 64
-"""The strides from which only 1 and primes are considered: that leaves about k / ln k of them
-(section 4.3).
-"""
+"""The strides from which only 1 and primes count, about k / ln k of them (section 4.3)."""
 
 
 def totient_perms(members: int, *, duplex: bool = False) -> tuple[int, ...]:

@@ -1,5 +1,4 @@
-"""What the hosts of a job send in an iteration: all-reduces by group, and all else by pair of
-hosts.
+"""The traffic of a job's hosts in an iteration: all-reduces by group, the rest by pair of hosts.
 
 TopoOpt's topology has rings for the former and cables for the latter (NSDI '23, section 4.3). The
 members of an all-reduce may pass data in any order, which is why its traffic is not one of pairs
@@ -21,7 +20,7 @@ Group = tuple[int, ...]
 
 _RING = ("ring", None)
 _RINGS = {"all-reduce": 2, "reduce-scatter": 1, "all-gather": 1}
-"""How often a ring passes the whole tensor on, by operation."""
+"""The number of times that a ring passes the whole tensor on, by operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +45,7 @@ class Traffic:
 
     @property
     def exchanged(self) -> dict[tuple[int, int], float]:
-        """Return what pairs of hosts, the smaller number first, send each other outside of
-        all-reduces.
-        """
+        """Return the traffic of pairs outside of all-reduces, with the smaller number first."""
         out: dict[tuple[int, int], float] = {}
         for (src, dst), amount in self.sent.items():
             pair = in_order((src, dst))

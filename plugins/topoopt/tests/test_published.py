@@ -1,5 +1,6 @@
-"""Task graphs of TopoOpt's authors, against what they have published. They are not part of the
-repository.
+"""Task graphs of TopoOpt's authors, against what they have published.
+
+They are not part of the repository.
 
 ECHELON_TOPOOPT_FIG16 names the directory simulation/scripts/fig16 of a copy of
 hipersys-team/TopoOpt.

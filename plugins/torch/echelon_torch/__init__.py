@@ -1,4 +1,4 @@
-"""What runs inside a training script that uses PyTorch (docs/torch.md)::
+"""The part of Echelon inside a training script that uses PyTorch (docs/torch.md)::
 
 from echelon_torch import observe
 

@@ -36,7 +36,7 @@ _MOST_CALLS = 20_000
 """The number of calls after which an observer ends that has seen no iteration end."""
 _WRAPPERS = ("module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 _UNNAMED = ("undefined", "default_pg")
-"""What PyTorch calls process groups that the program has given no description."""
+"""The names in PyTorch of process groups without a description by the program."""
 _now = time.perf_counter
 _active: Observer | None = None
 
@@ -107,9 +107,7 @@ class Observer:
         self._calls: list[dict[str, Any]] = []
         self._waits: list[dict[str, Any]] = []
         self._open: dict[int, tuple[dict[str, Any], Any, tuple[int, ...]]] = {}
-        """The calls that nothing has waited for, by the identity of their works: call, work,
-        addresses of tensors.
-        """
+        """The calls not waited for, by the identity of their works: call, work, addresses."""
         self._futures: dict[int, Any] = {}
         """The futures of those, as far as they have one."""
         self._backward: list[int] = []
@@ -235,9 +233,7 @@ class Observer:
         return max(ranks) + 1
 
     def _stepped(self, optimizer: object, *_arguments: object) -> None:
-        """End an iteration if the optimizer is the first that made a step: another's is part of the
-        same iteration.
-        """
+        """End an iteration at the first optimizer's step: those of others belong to it."""
         if self._optimizer is None:
             self._optimizer = id(optimizer)
         if self._optimizer == id(optimizer):
@@ -360,9 +356,7 @@ class Observer:
         return bool(task != -1)
 
     def _ends_backward(self) -> None:
-        """Run before DDP's callback, which waits for its buckets, and queue another callback behind
-        it.
-        """
+        """Run before DDP's callback, which waits for its buckets, and queue another behind it."""
         if not self._backward:
             return
         works = self._backward
@@ -405,9 +399,7 @@ class Observer:
 
 
 def _waited_for_processor() -> float:
-    """Return for how long this thread could run and had no processor, in seconds; 0 where Linux
-    does not say.
-    """
+    """Return the seconds for which this thread waited for a processor; 0 where Linux is silent."""
     path = Path("/proc/thread-self/schedstat")
     try:
         _, waited_ns, *_ = path.read_text().split()
@@ -521,6 +513,7 @@ _DESCRIBE: dict[str, Callable[..., dict[str, Any]]] = {
     "send": partial(_transfer, "send"),
     "recv_": partial(_transfer, "receive"),
 }
-"""What each operator of c10d does, from its arguments: kind, process group, and the bytes that this
-rank gives.
+"""The readers of c10d's operators.
+
+Each returns, from the arguments, the kind, the process group, and the bytes that this rank gives.
 """

@@ -1,4 +1,4 @@
-"""What a rank tells the run of a scenario that it is part of, while it trains (docs/torch.md).
+"""The reports of a rank to its scenario's run while it trains (docs/torch.md).
 
 The run lets the first iterations pass, in which PyTorch prepares what later ones use. Behind the
 last of them each rank waits until all jobs of the scenario have come that far, so that they begin

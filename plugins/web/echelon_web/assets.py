@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 Source = Literal["service", "results"]
-"""What the page shows: a running service, or the results of a finished run."""
+"""The source of the page: a running service, or the results of a finished run."""
 
 PREFIX = "/web/"
 """The beginning of the path of every file but the page itself."""

@@ -1,6 +1,4 @@
-"""The types of the page's modules, and the names that they leave unused, by TypeScript's
-compiler.
-"""
+"""The types of the page's modules, and names that they leave unused, by TypeScript's compiler."""
 
 from __future__ import annotations
 

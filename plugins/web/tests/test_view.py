@@ -38,8 +38,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def viewed(path: Path) -> Iterator[str]:
-    """Serve results and yield the URL. At the end of the block, interrupt the command, and check
-    that it ends well.
+    """Serve results and yield the URL.
+
+    At the end of the block, interrupt the command, and check that it ends well.
     """
     process = subprocess.Popen(
         [BIN / "echelon", "view", str(path)],

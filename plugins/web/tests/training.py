@@ -21,7 +21,7 @@ from tests.echelon.service.lab import Host, Lab
 FRAME_BYTES = 1400
 SWITCH_S = 0.0005
 LOST_S = 2.0
-"""After this time the rest of an iteration counts as lost, and the next one begins."""
+"""The time after which the rest of an iteration counts as lost, and the next one begins."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Move links between switches whose ports are Unix sockets, as an optical switch or a patch panel does.
+"""Move links between switches whose ports are Unix sockets, as an optical switch does.
 
 Port N of switch S is unix:DIRECTORY/S-N, and its peer, DIRECTORY/S-N.peer, is a symbolic link to
 the port at the other end. Standard input is one JSON object: `go`, the links to take away, and

@@ -103,7 +103,7 @@ def _build(
     if _needs_python(options, choice, tracer):
         core = new_core(MAX_QUEUES if options.asked else options.queues)
     else:
-        core = _threaded_core(options, start_ns)
+        core = threaded_core(options.queues, len(options.interfaces), start_ns)
 
     def counters(port: int) -> PortCounters | None:
         outlet = core.outlets.get(port)
@@ -252,19 +252,22 @@ def _needs_python(
     return choice.wanted == "python" or has_socket or is_watched or bool(options.asked)
 
 
-def _threaded_core(options: SwitchOptions, start_ns: int) -> Core | Wires:
-    """Return a switch whose packets threads in C move. Where the only compiler cannot make such
-    threads, a thread of Python moves them, which is said."""
+def threaded_core(queues: int, interfaces: int, start_ns: int) -> Core | Wires:
+    """Return a switch whose packets threads in C move.
+
+    Where the only compiler cannot make such threads, a thread of Python moves them, and a line on
+    standard error says so.
+    """
     native = _load_core()
     if has_barriers(native.compiler):
-        threads = max(1, min(len(options.interfaces), os.cpu_count() or 1))
-        return Wires(native, options.queues, threads, start_ns)
+        threads = max(1, min(interfaces, os.cpu_count() or 1))
+        return Wires(native, queues, threads, start_ns)
     print(
         f"softswitch: one thread of Python serves all interfaces, because {native.compiler.name}"
         " makes no memory barriers for this processor (Debian: apt-get install gcc)",
         file=sys.stderr,
     )
-    return Core(native, options.queues)
+    return Core(native, queues)
 
 
 def _queues(options: SwitchOptions) -> tuple[QueueConfig, ...]:

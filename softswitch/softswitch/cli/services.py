@@ -51,7 +51,7 @@ class Served:
     """A server beside P4Runtime."""
 
     name: str
-    """What it serves, for people."""
+    """The name of its service, for people."""
     server: OtherServer
     port_changed: Callable[[int, bool], None]
     """Called with a port and whether it is up, under the lock of the switch."""
@@ -64,7 +64,9 @@ class Service(Protocol):
         """Declare the options of `softswitch` by which the server is asked for."""
 
     def is_asked(self, options: argparse.Namespace) -> bool:
-        """Return whether the options ask for the server. A port then has all queues of its port group.
+        """Return whether the options ask for the server.
+
+        A port then has all queues of its port group.
 
         Raises `ValueError` for options that cannot be used.
         """

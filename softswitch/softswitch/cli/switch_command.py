@@ -1,5 +1,6 @@
-"""Run a switch on network interfaces, with P4Runtime and gNMI. It takes the options of
-simple_switch_grpc and a few more.
+"""Run a switch on network interfaces, with P4Runtime and gNMI.
+
+It takes the options of simple_switch_grpc and a few more.
 
 Tools: softswitch compile, softswitch stf, softswitch tofino, softswitch trace (see softswitch TOOL
 -h).
@@ -46,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PORT@IFACE",
         dest="interfaces",
         help=(
-            "attach a network interface as port PORT, or unix:PATH, a datagram socket whose peer is"
-            " PATH.peer"
+            "attach a network interface as port PORT, or unix:PATH,"
+            " a datagram socket whose peer is PATH.peer"
         ),
     )
     add(
@@ -350,8 +351,8 @@ def _check_ports(options: argparse.Namespace, numbers: Sequence[int]) -> None:
         )
     if options.drop_port in (*numbers, options.cpu_port):
         raise ValueError(
-            f"softswitch: port {options.drop_port} means drop; choose another drop port by"
-            " --drop-port"
+            f"softswitch: port {options.drop_port} means drop;"
+            " choose another drop port by --drop-port"
         )
 
 

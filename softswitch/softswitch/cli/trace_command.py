@@ -1,4 +1,6 @@
-"""Show how packets pass through a program: states, tables, actions, what they change, and what leaves.
+"""Show how packets pass through a program, and what leaves.
+
+It shows states, tables, actions, and what they change.
 
 Entries come from --entries. The file is an STF test (.stf), whose commands before the first packet
 are carried out, or a P4Runtime WriteRequest in protobuf text format, which needs --p4info. Without
@@ -54,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_DEFAULT_TIME_US,
         metavar="US",
         help=(
-            "the switch's clock in microseconds at the first packet; one more for each packet"
-            f" ({_DEFAULT_TIME_US})"
+            "the switch's clock in microseconds at the first packet;"
+            f" one more for each packet ({_DEFAULT_TIME_US})"
         ),
     )
     parser.add_argument(
@@ -83,8 +85,8 @@ def run(options: argparse.Namespace) -> int:
     if options.entries is None:
         if not options.packet:
             raise ValueError(
-                "there is nothing to trace: give a packet, or --entries with an STF test that has"
-                " packets"
+                "there is nothing to trace: give a packet,"
+                " or --entries with an STF test that has packets"
             )
         switch = Switch(program, tracer=show)
     elif options.entries.suffix == ".stf":

@@ -201,8 +201,9 @@ class QosTree:
                 yield leaf.node
 
     def set(self, request: gnmi.SetRequest, now_ns: int) -> gnmi.SetResponse:
-        """Apply a Set: deletes, then replaces, then updates. Deleted values return to their
-        defaults.
+        """Apply a Set: deletes, then replaces, then updates.
+
+        Deleted values return to their defaults.
 
         Raises:
             RefusedError: INVALID_ARGUMENT with the path and the reason. Nothing has changed then.

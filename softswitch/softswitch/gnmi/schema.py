@@ -35,8 +35,9 @@ _UINT64_MAX = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Leaf:
-    """A value: a number in `low`..`high`, or text where `is_text`. Only leaves with `is_config` can
-    be set.
+    """A value: a number in `low`..`high`, or text where `is_text`.
+
+    Only leaves with `is_config` can be set.
 
     A leaf that `is_constant` keeps its value as long as its port exists. Every change of a leaf
     that `is_event` is reported.
@@ -172,13 +173,13 @@ class Tree:
     root: Place = field(default=Place(_ROOT, ()))
 
     def locate(self, steps: Iterable[Step]) -> list[Place]:
-        """Return the places that a path means. A list without its key, or with ``*``, means all its
-        instances.
+        """Return the places that a path means.
+
+        A list without its key, or with ``*``, means all its instances.
 
         Raises:
             RefusedError: INVALID_ARGUMENT for a name or key that the schema does not have,
-            NOT_FOUND for a port or
-                queue that the switch does not have.
+                NOT_FOUND for a port or queue that the switch does not have.
         """
         wanted = tuple(steps)
         places = [self.root]

@@ -229,8 +229,8 @@ class GnmiService:
         wanted: gnmi.SubscriptionList,
         paths: Iterable[gnmi.Path],
     ) -> gnmi.SubscribeResponse:
-        # A client that leaves out the encoding sends JSON, too. Either way, leaves are sent one by
-        # one.
+        # A client that leaves out the encoding sends JSON, too.
+        # Either way, leaves are sent one by one.
         encoding = wanted.encoding
         if encoding == gnmi.JSON:
             encoding = gnmi.PROTO
@@ -269,8 +269,8 @@ class GnmiService:
         device_ids = ", ".join(map(str, self._devices))
         raise RefusedError(
             Code.NOT_FOUND,
-            f"prefix.target {prefix.target!r} is not a device of this server; give a device id:"
-            f" {device_ids}",
+            f"prefix.target {prefix.target!r} is not a device of this server;"
+            f" give a device id: {device_ids}",
         )
 
 

@@ -10,8 +10,9 @@ from softswitch import ir
 from .packet import ALWAYS, Get, HeaderSlots, PacketState, Slots
 
 Piece = tuple[int, int, int]
-"""The places of the validity and the value of some bits, and their width: 0 for a field of variable
-length.
+"""The places of the validity and the value of some bits, and their width.
+
+The width of a field of variable length is 0.
 """
 
 

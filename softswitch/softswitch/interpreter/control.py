@@ -18,8 +18,9 @@ from .packet import Done, Get, PacketState, Slots, Unfit, placed
 from .statements import PipelineLeft, PlainStatements
 
 PlainNode = Callable[[PacketState], Any]
-"""A table, a condition or a call of an action: a function that returns the next node, None at the
-end.
+"""A table, a condition or a call of an action.
+
+It is a function that returns the next node, None at the end.
 """
 
 Runs = Mapping[int, tuple[ir.Action, Done, "PlainNode | None"]]
@@ -184,9 +185,11 @@ class PlainControl:
         return runs
 
     def _counting(self, spec: ir.TableSpec) -> Callable[[PacketState, Any, bool], None]:
-        """Return the function that changes an entry's own state. A meter of the default entry runs
-        only if a controller has configured it, because a miss on simple_switch leaves the result
-        field unchanged."""
+        """Return the function that changes an entry's own state.
+
+        A meter of the default entry runs only if a controller has configured it, because a miss on
+        simple_switch leaves the result field unchanged.
+        """
         put = None
         by_bytes = False
         if spec.meter is not None:

@@ -13,9 +13,7 @@ from softswitch.v1model import SHIFT_LIMIT
 from .packet import FieldSlot, Get, HeaderSlots, PacketState, Put, Slots, Unfit
 
 Headers = Callable[[PacketState], Sequence[HeaderSlots] | None]
-"""A function that returns the headers that an expression denotes, None for an index out of
-range.
-"""
+"""A function that returns the headers of an expression, None for an index out of range."""
 
 OneHeader = Callable[[PacketState], HeaderSlots | None]
 """The same for an expression that denotes one header."""

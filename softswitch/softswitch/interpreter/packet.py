@@ -84,8 +84,10 @@ class PacketState:
 
 
 Get = Callable[[PacketState], Any]
-"""An expression: a function that returns its value for a packet. Bytes for a field of variable
-length, otherwise an integer without bounds, as in P4's arithmetic."""
+"""An expression: a function that returns its value for a packet.
+
+Bytes for a field of variable length, otherwise an integer without bounds, as in P4's arithmetic.
+"""
 
 Put = Callable[[PacketState, Any], None]
 """A field to be assigned to: a function that stores a value, cut to the field's width."""
@@ -141,8 +143,9 @@ class FieldSlot:
 
 
 class HeaderSlots:
-    """A header and the place of its validity, ``start``. Its fields follow, and ``end`` is the
-    place behind them.
+    """A header and the place of its validity, ``start``.
+
+    Its fields follow, and ``end`` is the place behind them.
 
     ``blank`` are its values while it is not valid; metadata always is. ``union`` are the other
     members of its union, and ``varying`` the places of fields of variable length.

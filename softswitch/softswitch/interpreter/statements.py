@@ -20,8 +20,9 @@ class PipelineLeft(Exception):  # noqa: N818
 
 
 class PlainStatements:
-    """The reader of statements. ``kind`` says where they are: in the parser, in ingress, in egress
-    or in the deparser.
+    """The reader of statements.
+
+    ``kind`` says where they are: in the parser, in ingress, in egress or in the deparser.
 
     The method for each primitive is named after it and takes its arguments.
     """

@@ -1,5 +1,6 @@
-"""The loader from BMv2 JSON to :mod:`softswitch.ir`, which checks every reference, type and
-width.
+"""The loader from BMv2 JSON to :mod:`softswitch.ir`.
+
+It checks every reference, type and width.
 """
 
 from .program import load_ir

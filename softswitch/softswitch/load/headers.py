@@ -161,9 +161,7 @@ def _header_type(name: str, reader: Reader) -> ir.HeaderType:
 
 
 def read_intrinsics(scope: Scope) -> dict[str, ir.FieldRef]:
-    """Return the fields that the switch itself reads and writes, under the names of the program's
-    aliases.
-    """
+    """Return the fields that the switch itself reads and writes, by the program's aliases."""
     aliases: dict[str, ir.FieldRef] = {}
     for item in scope.root.members("field_aliases"):
         alias, target = item.pair()

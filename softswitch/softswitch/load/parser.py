@@ -10,9 +10,7 @@ from .scope import Scope
 
 
 class ParserReader:
-    """A reader of the parser and the deparser of a program whose headers and value sets are
-    known.
-    """
+    """A reader of a parser and a deparser, for a scope that has headers and value sets."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope

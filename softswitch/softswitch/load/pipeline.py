@@ -11,7 +11,7 @@ from .reader import Reader
 from .scope import Scope, algorithm
 
 _MATCH_TYPES = ("exact", "lpm", "ternary", "range")
-"""From the most special to the most general."""
+"""The match types of tables, from the most special to the most general."""
 _DEFAULT_SIZE = 1024
 """The entries of a table whose size p4c has not written."""
 

@@ -1,5 +1,6 @@
-"""The translation of BMv2 JSON (format 2.x, as p4c's ``bmv2`` back end emits it) to
-:mod:`softswitch.ir`.
+"""The translation of BMv2 JSON to :mod:`softswitch.ir`.
+
+The format is 2.x, as p4c's ``bmv2`` back end emits it.
 
 behavioral-model's ``docs/JSON_format.md`` documents the format. The loader raises
 :class:`~softswitch.errors.ProgramError`, which names the place, for a reference to something that
@@ -35,8 +36,9 @@ FORMAT_MAJOR = 2
 
 
 def load_ir(source: Mapping[str, Any] | bytes | str, name: str) -> ir.ProgramIR:
-    """Parse and check a program; ``source`` is BMv2 JSON as text or already decoded, ``name`` is
-    used in messages.
+    """Parse and check a program.
+
+    ``source`` is BMv2 JSON as text or already decoded; messages use ``name``.
 
     Raises :class:`ProgramError`.
     """
@@ -62,8 +64,8 @@ def _program(root: Reader) -> ir.ProgramIR:
         _, instance = item.named("extern instance")
         kind = instance.optional_text("type") or "?"
         raise instance.fail(
-            f"externs of type '{kind}' are not part of v1model; simple_switch needs an extra module"
-            " for them"
+            f"externs of type '{kind}' are not part of v1model;"
+            " simple_switch needs an extra module for them"
         )
     scope = Scope(root)
     read_headers(scope)

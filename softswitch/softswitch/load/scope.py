@@ -26,8 +26,9 @@ _OF_MEMBERS = ("access_field", "access_union_header")
 
 
 class Scope:
-    """The objects that a program's names stand for, as far as it has been read, and the reading of
-    its expressions.
+    """The objects that a program's names stand for, as far as it has been read.
+
+    It also reads expressions.
     """
 
     def __init__(self, root: Reader) -> None:
@@ -47,8 +48,9 @@ class Scope:
         kind: str,
         read: Callable[[str, Reader], _T],
     ) -> dict[str, _T]:
-        """Read the objects of the list ``key``, each with a name of its own; ``kind`` is their name
-        in messages.
+        """Read the objects of the list ``key``, each with a name of its own.
+
+        Messages call them ``kind``.
         """
         read_items: dict[str, _T] = {}
         for item in self.root.members(key):
@@ -135,8 +137,10 @@ class Scope:
         return name
 
     def expr(self, reader: Reader, params: int | None = None) -> ir.Expr:
-        """Read a type-value object; ``params`` is the number of parameters of the enclosing action,
-        None outside one."""
+        """Read a type-value object.
+
+        ``params`` is the number of parameters of the enclosing action, None outside one.
+        """
         kind = reader.text_of("type")
         value = reader.get("value").with_place(reader.place)
         match kind:
@@ -282,8 +286,9 @@ class Scope:
         return ir.Primitive(op, args, place, reader.origin())
 
     def _check_alike(self, exprs: tuple[ir.Expr, ...], reader: Reader) -> None:
-        """Refuse headers, unions or stacks that are assigned or compared to each other but have
-        different fields.
+        """Refuse headers, unions or stacks that are paired but have different fields.
+
+        A pair is assigned or compared to each other.
         """
         shapes = set()
         for expr in exprs:

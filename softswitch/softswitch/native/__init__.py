@@ -1,6 +1,7 @@
-"""The native engine: a P4 program as C, made from the intermediate form that the interpreter runs;
-the traffic manager in C; threads in C that move packets between real interfaces; and virtual time
-in C.
+"""The native engine: a P4 program as C, made from the form that the interpreter runs.
+
+The traffic manager, threads that move packets between real interfaces, and virtual time are in C,
+too.
 
 A program that needs something that it does not have is refused with the reason, and the interpreter
 runs it.

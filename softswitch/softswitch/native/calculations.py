@@ -18,8 +18,10 @@ _CRCS["crcCCITT"] = hashes.Crc(16, 0x1021, 0xFFFF, 0, False)
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """``width`` bits: of an expression, or the whole bytes at ``base``, or ``length`` bytes of the
-    packet at ``base``.
+    """A piece of ``width`` bits.
+
+    They are those of an expression, the whole bytes at ``base``, or ``length`` bytes of the packet
+    at ``base``.
 
     ``valid`` is the condition for them to be there, None if they always are.
     """
@@ -116,8 +118,9 @@ class Calculations:
         return runs
 
     def _end_of_bytes(self, pieces: list[_Piece], start: int) -> int:
-        """Return the end of the longest run of neighbours from `start` on that are whole bytes;
-        `start` if there is none.
+        """Return the end of the longest run of whole bytes from `start` on.
+
+        It is `start` if there is none.
         """
         first = self._place(pieces[start])
         if first is None or first.bit is None or first.bit % 8:
@@ -177,9 +180,7 @@ class Calculations:
         payload: bool,
         out: CText,
     ) -> str:
-        """Return an Internet checksum over pieces of whole 16-bit words, which need not be put
-        together.
-        """
+        """Return an Internet checksum over whole 16-bit words, which need not be put together."""
         name = out.temporary()
         out(f"uint64_t {name} = 0;")
         for piece in pieces:

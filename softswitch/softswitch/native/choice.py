@@ -33,7 +33,7 @@ class Choice:
     compilers: Sequence[Compiler] | None = None
     """The compilers to try, those of the machine by default."""
     option: str = "--engine "
-    """How the engine is asked for, up to its name."""
+    """The option that asks for an engine, up to the name."""
     line: str = field(default="", init=False)
     """The line about the engine of the last program."""
     on_line: Callable[[str], object] | None = field(default=None, init=False)
@@ -55,8 +55,10 @@ class Choice:
             self.on_line(self.line)
 
     def __call__(self, program: Program) -> NativeProgram | None:
-        """Return what runs a program natively, None for Python. Raises :class:`ProgramError` if it
-        must run natively and cannot."""
+        """Return what runs a program natively, None for Python.
+
+        Raises :class:`ProgramError` if it must run natively and cannot.
+        """
         if self.wanted == "python":
             self.line = f"{IN_PYTHON}, as asked ({self.option}python)"
             return None

@@ -1,5 +1,6 @@
-"""Ingress and egress control in C: a function for each action, a label for each table and
-condition.
+"""Ingress and egress control in C.
+
+Each action is a function, each table and condition a label.
 """
 
 from __future__ import annotations
@@ -184,8 +185,9 @@ class ControlWriter:
             out(f"e = find_{keys.kind}(t, key, {size}, s->seed);")
 
     def _known_zero(self, value: ir.Expr) -> str | None:
-        """Return the condition for a key not to be zero because its header is invalid, None if it
-        is zero anyway.
+        """Return the condition on which a key is not zero for an invalid header.
+
+        None means that it is zero anyway.
         """
         if not isinstance(value, ir.FieldRef) or self.program.headers[value.header].metadata:
             return None

@@ -1,4 +1,7 @@
-"""The switch between ports of any kind: its packets and queues are in C (core.c), its ports in Python."""
+"""The switch between ports of any kind.
+
+Its packets and queues are in C (core.c), its ports in Python.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from softswitch.virtual.switch import Pipelines
 __all__ = ["Core"]
 
 _OBSTACLES = (Obstacle.FULL, Obstacle.DOWN, Obstacle.REFUSED, Obstacle.NO_PEER)
-"""In the order of wires.h, after the absence of any."""
+"""The obstacles in the order of wires.h, whose first is none."""
 
 
 class Core(Wires):
@@ -47,8 +50,10 @@ class Core(Wires):
         self._finish()
 
     def serve_due(self, now_ns: int) -> int | None:
-        """Do what is due on all ports by `now_ns`. Return the time at which something is due next,
-        None if nothing waits."""
+        """Do what is due on all ports by `now_ns`.
+
+        Return the time at which something is due next, None if nothing waits.
+        """
         due_ns = int(self.library.core_serve_due(self.core, now_ns))
         self._finish()
         return None if due_ns < 0 else due_ns
@@ -97,8 +102,11 @@ class Core(Wires):
         up: bool,
         now_ns: int,
     ) -> None:
-        """Note that a port went up or down. Packets that wait at a port that goes down are dropped,
-        because they would be stale when it returns."""
+        """Note that a port went up or down.
+
+        Packets that wait at a port that goes down are dropped, because they would be stale when it
+        returns.
+        """
         self.library.core_set_up(self.core, outlet, up, now_ns)
         self._finish()
 

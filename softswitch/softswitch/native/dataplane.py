@@ -1,5 +1,6 @@
-"""The data plane of interfaces in C: threads that move packets, and one that looks after ports and
-controllers.
+"""The data plane of interfaces in C.
+
+Threads move packets, and one looks after ports and controllers.
 """
 
 from __future__ import annotations
@@ -21,16 +22,15 @@ from softswitch.realtime.packet_socket import PacketSocketPort, Ring
 __all__ = ["NativeDataPlane"]
 
 _AHEAD_OF_CONTROLLERS = 10
-"""Steps of niceness by which the threads that move packets come before those that serve
-controllers.
-"""
+"""The steps of niceness by which threads that move packets come before those of controllers."""
 _LOOK_NS = 1_000_000
 """The shortest interval between two looks at controllers' deadlines."""
 _IDLE_LOOK_NS = 10**9
 """The longest interval between two such looks."""
 _REOPEN_NS = 200_000_000
-"""The interval between attempts to open a port that is down, in case the kernel's news of it is
-lost.
+"""The interval between attempts to open a port that is down.
+
+The kernel's news of it may be lost.
 """
 
 
@@ -111,8 +111,10 @@ class NativeDataPlane:
             on_ring(port.ring)
 
     def add_cpu_port(self, number: int) -> None:
-        """Send packets for port `number` to the controllers. Raise ValueError if there is already a
-        port of that number."""
+        """Send packets for port `number` to the controllers.
+
+        Raise ValueError if there is already a port of that number.
+        """
         self.core.add(number, self.core.scheduler(None), is_interface=False)
         self._cpu_port = number
 
@@ -126,8 +128,10 @@ class NativeDataPlane:
             thread.start()
 
     def stop(self) -> None:
-        """Stop, close the ports, and raise the error that stopped a thread before, if any. A second
-        call does nothing."""
+        """Stop, close the ports, and raise the error that stopped a thread before, if any.
+
+        A second call does nothing.
+        """
         if self._stopping:
             return
         with self._lock:

@@ -1,5 +1,6 @@
-"""A switch whose packets are processed in C. Its tables, arrays and groups in Python are views of
-the native ones.
+"""A switch whose packets are processed in C.
+
+Its tables, arrays and groups in Python are views of the native ones.
 """
 
 from __future__ import annotations
@@ -124,8 +125,9 @@ def compile_native(
     at_once: bool = False,
     unit: CUnit | None = None,
 ) -> NativeProgram:
-    """Generate, compile and load a program's C, unless its ``unit`` is given. Raises
-    :class:`NativeError`.
+    """Generate, compile and load a program's C, unless its ``unit`` is given.
+
+    Raises :class:`NativeError`.
 
     With ``at_once``, the fastest compiler makes what runs first, unless the cache has what the best
     compiler made.
@@ -155,8 +157,9 @@ class Engine:
         self._unit = native.unit
         self.native = native.loaded
         self.on_library: Callable[[], object] = lambda: None
-        """Called when `native` has another library, for threads in C that use this one's
-        functions.
+        """The callback for another library of `native`.
+
+        Threads in C use the functions of this one.
         """
         # Nobody outside can make keys that collide; no result depends on it.
         hash_seed = int.from_bytes(os.urandom(8), "big")
@@ -397,8 +400,8 @@ def _session_words(session: CloneSession) -> list[int]:
 
 
 def _value_sets(memory: Memory, spec: ir.ProgramIR) -> dict[str, NativeValueSet]:
+    # The number of values that the parser looks up in each value set.
     parts: dict[str, int] = {}
-    """How many values the parser looks up in each value set."""
     for state in spec.parser.states.values():
         for transition in state.transitions:
             if transition.value_set is not None:
@@ -410,9 +413,7 @@ def _value_sets(memory: Memory, spec: ir.ProgramIR) -> dict[str, NativeValueSet]
 
 
 def _waiting_type(engine: Engine) -> type[Queued]:
-    """Return the class of the packets of an engine, which get back to it if they never reach
-    egress.
-    """
+    """Return the class of packets of an engine, which return to it if they never reach egress."""
 
     class Waiting(Queued):
         __slots__ = ()

@@ -1,5 +1,6 @@
-"""Python's tables as the controller's side of native ones: every change of an entry becomes a
-command.
+"""Python's tables as the controller's side of native ones.
+
+Every change of an entry becomes a command.
 """
 
 from __future__ import annotations
@@ -61,9 +62,7 @@ def _state_member(name: str) -> Any:
 
 
 class NativeEntry(Entry):
-    """An entry whose counters and meter are in native memory from the moment that packets can find
-    it.
-    """
+    """An entry whose counters and meter are in native memory once packets can find it."""
 
     __slots__ = ("number", "state")
 
@@ -99,8 +98,9 @@ class _Numbers:
 
 
 class Choices:
-    """The native side of an action profile: the calls that entries choose from, while an entry
-    refers to them.
+    """The native side of an action profile.
+
+    It has the calls that entries choose from, while an entry refers to them.
 
     The lists that Python's tables and profiles share say which they are: a member's cell holds a
     call, and an entry refers to a list of cells.
@@ -136,8 +136,9 @@ class Choices:
         return int(choice[1])
 
     def use_set(self, group: Group, commands: list[int]) -> tuple[int, ...]:
-        """Append the commands that make an entry's own set; return its number, and those of its
-        calls.
+        """Append the commands that make an entry's own set.
+
+        Return its number, and those of its calls.
         """
         profile = self._number
         plain = self._plain
@@ -241,9 +242,7 @@ def put_sets(rows, handle, commands, use, chosen):
         commands += ({put},)
         handle += 1
 """
-"""The functions of one table: the words of a key, the command that puts an entry, and those of
-many.
-"""
+"""The functions of one table for the words of a key, and for commands that put entries."""
 
 
 class _Writers(NamedTuple):
@@ -367,7 +366,9 @@ class NativeIndex:
 
     def add_rows(self, handle: int, rows: Sequence[Any]) -> None:
         """Add entries without state of their own, as `Table.put_all` or `Table.put_sets` gets them.
-        The first one has this handle."""
+
+        The first one has this handle.
+        """
         commands: list[int] = []
         if self.choices is None:
             self._write.put_rows(rows, handle, commands)

@@ -27,8 +27,10 @@ _EQUALITIES = frozenset({"==", "!=", "==h", "!=h", "==u", "!=u", "==b", "!=b"})
 
 
 def needed(low: int, high: int) -> int:
-    """Return the words that hold all values from ``low`` to ``high``: unsigned ones, or two's
-    complement if some are negative."""
+    """Return how many words hold all values from ``low`` to ``high``.
+
+    They are unsigned, or two's complement if some values are negative.
+    """
     if low >= 0:
         return max(1, words(high.bit_length()))
     return words(max((~low).bit_length(), max(high, 0).bit_length()) + 1)
@@ -100,9 +102,7 @@ class CExpressions:
         spec = self.layout.spec(header, field)
         if spec.varbit:
             raise self.fail(f"variable-length field '{header}.{field}' is not a number")
-        if spec.signed:
-            return _signed_bounds(spec.width)
-        return 0, (1 << spec.width) - 1
+        return _limits(spec.width, spec.signed)
 
     def _op_bounds(self, expr: ir.Op) -> Bounds:
         op = expr.op
@@ -136,10 +136,7 @@ class CExpressions:
             width = self.constant(right)
             if width is None or not 1 <= width <= MAX_WIDTH:
                 raise self.fail(f"operator '{op}' needs a constant width in 1..{MAX_WIDTH}")
-            least, most = _signed_bounds(width)
-            if op == "usat_cast":
-                least = 0
-                most = (1 << width) - 1
+            least, most = _limits(width, op != "usat_cast")
             low, high = a
             if op == "two_comp_mod":
                 # A value that does not fit can become any other.
@@ -170,10 +167,7 @@ class CExpressions:
         """Return a value cut to a field of ``width`` bits, in as many words as the field has."""
         low, high = self.bounds(expr)
         count = words(width)
-        if signed:
-            least, most = _signed_bounds(width)
-        else:
-            least, most = 0, (1 << width) - 1
+        least, most = _limits(width, signed)
         code = self.modular(expr, count)
         if least <= low and high <= most:
             return code
@@ -185,8 +179,9 @@ class CExpressions:
         return name
 
     def modular(self, expr: ir.Expr, count: int) -> str:
-        """Return an expression's value modulo 2**(64 * count): a word, or the name of ``count``
-        words.
+        """Return an expression's value modulo 2**(64 * count).
+
+        It is a word, or the name of ``count`` words.
         """
         low, high = self.bounds(expr)
         if low == high:
@@ -333,7 +328,7 @@ class CExpressions:
         if op in ("two_comp_mod", "sat_cast", "usat_cast"):
             width = self.constant(right)
             assert width is not None
-            return self._cast(expr, op, left, width, count)
+            return self._cast(op, left, width, count)
         match op:
             case "+" | "-" | "*" | "&" | "|" | "^" if count == 1:
                 return f"({self.word(left)} {op} {self.word(right)})"
@@ -413,8 +408,8 @@ class CExpressions:
             distance, size = self.exact(right)
             if size > 1:
                 raise self.fail(
-                    "the distance of a shift has more than 64 bits, which the native engine does"
-                    " not have"
+                    "the distance of a shift has more than 64 bits,"
+                    " which the native engine does not have"
                 )
             zero = f"(int64_t){distance} < 0"
         else:
@@ -467,7 +462,6 @@ class CExpressions:
 
     def _cast(
         self,
-        expr: ir.Op,
         op: str,
         operand: ir.Expr,
         width: int,
@@ -478,11 +472,7 @@ class CExpressions:
             have = words(width)
             return code if have == 1 or count > 1 else f"{code}[0]"
         low, high = self.bounds(operand)
-        if op == "usat_cast":
-            least = 0
-            most = (1 << width) - 1
-        else:
-            least, most = _signed_bounds(width)
+        least, most = _limits(width, op != "usat_cast")
         if least <= low and high <= most:
             return self.modular(operand, count)
         size = max(needed(min(low, least, -1), max(high, most)), 2)
@@ -565,8 +555,8 @@ class CExpressions:
         if size == 1:
             return f"((int64_t){self.word(left)} {op} (int64_t){self.word(right)})"
         return (
-            f"(wide_compare({self.modular(left, size)}, {self.modular(right, size)}, {size})"
-            f" {op} 0)"
+            f"(wide_compare({self.modular(left, size)},"
+            f" {self.modular(right, size)}, {size}) {op} 0)"
         )
 
     def _equality(
@@ -623,8 +613,10 @@ class CExpressions:
     # -- headers and targets -----------------------------------------------------------------------
 
     def alternatives(self, expr: ir.Expr) -> tuple[tuple[str, ...], str | None]:
-        """Return the headers that an expression may denote, and the index that selects one, None if
-        there is only one."""
+        """Return the headers that an expression may denote, and the index that selects one.
+
+        The index is None if there is only one header.
+        """
         headers, index = self.instances(expr)
         for header in headers:
             if self.program.headers[header].metadata:
@@ -664,9 +656,7 @@ class CExpressions:
         return (names[fixed],), None
 
     def targets(self, expr: ir.Expr) -> tuple[list[tuple[str, str]], str | None]:
-        """Return the (header, field) pairs that an assignable expression may denote, and the index
-        that selects one.
-        """
+        """Return the (header, field) pairs of an assignable expression, and the index to them."""
         if isinstance(expr, ir.FieldRef):
             return [(expr.header, expr.field)], None
         if isinstance(expr, ir.Op) and expr.op == "access_field" and expr.left is not None:
@@ -682,7 +672,9 @@ class CExpressions:
         return fields[number.value].name
 
 
-def _signed_bounds(width: int) -> Bounds:
+def _limits(width: int, signed: bool) -> Bounds:
+    if not signed:
+        return 0, (1 << width) - 1
     half = 1 << (width - 1)
     return -half, half - 1
 

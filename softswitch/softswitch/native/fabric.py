@@ -89,8 +89,10 @@ class EventLoop:
         callback: Callable[..., object],
         *args: object,
     ) -> None:
-        """Call `callback(*args)` at `time_ns`. Raise ValueError for a time in the past, TypeError
-        for anything but an integer."""
+        """Call `callback(*args)` at `time_ns`.
+
+        Raise ValueError for a time in the past, TypeError for anything but an integer.
+        """
         check_time(time_ns, self.now_ns)
         number = next(self._numbers)
         self._calls[number] = callback, args
@@ -106,18 +108,14 @@ class EventLoop:
         self.call_at(self.now_ns + delay_ns, callback, *args)
 
     def when_told(self, callback: Callable[[], object], *, once: bool = True) -> int:
-        """Return the number for `fabric_tell` that has this called after the event in which it is
-        told.
-        """
+        """Return the number with which `fabric_tell` has this called after the present event."""
         number = next(self._numbers)
         self._notices[number] = callback, once
         return number
 
     @property
     def addresses(self) -> dict[str, int]:
-        """Return the addresses of the clock, its time, and the functions that act at a time, tell,
-        and send.
-        """
+        """Return the addresses of the clock, its time, and the functions of the network in C."""
         library = self.library
         ffi = self.ffi
         pointers = {
@@ -135,8 +133,9 @@ class EventLoop:
         self._state.stopped = self._running
 
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> int:
-        """Run the events due up to and including `until_ns`, at most `max_events`. Return how many
-        ran.
+        """Run the events due up to and including `until_ns`, at most `max_events`.
+
+        Return how many ran.
 
         Afterwards `now_ns` is `until_ns`, unless `stop` or `max_events` ended the run first;
         another call then continues. An exception in a callback ends the run, and its event is gone.
@@ -292,8 +291,11 @@ class VirtualHost:
         choose: int,
         receiver: int,
     ) -> None:
-        """Give frames that arrive to a function in C first; `on_packet` gets those for which it
-        returns 0. Another chooses which urgency goes first."""
+        """Give frames that arrive to a function in C first.
+
+        `on_packet` gets those for which it returns 0. Another function chooses which urgency goes
+        first.
+        """
         ffi = self._loop.ffi
         self.host.receive = ffi.cast(ffi.typeof(self.host.receive), receive)
         self.host.choose = ffi.cast(ffi.typeof(self.host.choose), choose)
@@ -321,8 +323,9 @@ class VirtualHost:
 
 
 class Wire:
-    """A sender of packets one after another at `rate_bps`; each arrives `delay_ns` after its last
-    bit left.
+    """A sender of packets one after another at `rate_bps`.
+
+    Each arrives `delay_ns` after its last bit left.
 
     It stores and forwards: a packet of L bytes occupies the wire for 8e9 L / rate_bps ns, rounded
     as tm.c's pacer does. Raises ValueError for a rate below 1 or a negative delay.
@@ -384,8 +387,9 @@ class Wire:
 
 
 class VirtualSwitch:
-    """A switch that runs ingress when a packet has arrived and egress when its turn has come, both
-    in no time.
+    """A switch whose ingress and egress take no time.
+
+    Ingress runs when a packet has arrived, egress when its turn has come.
 
     Packets in plus `replicated` always equals packets out plus dropped plus queued
     (`VirtualFabric.check`).
@@ -408,8 +412,9 @@ class VirtualSwitch:
         self.packets_injected = 0
         """The `packets_in` that no wire delivered."""
         self._programs: list[tuple[Any, CProgram | PythonProgram, Any]] = []
-        """The structures in C of the program and of those before it of which packets wait, and what
-        these refer to.
+        """The structures in C of the program, and of those before it of which packets wait.
+
+        They come with what they refer to.
         """
         self.switch = switch
 
@@ -455,8 +460,9 @@ class VirtualSwitch:
 
     @property
     def replicated(self) -> int:
-        """Packets that the switch made itself: each copy beyond the first of a multicast or a
-        clone.
+        """Return the number of packets that the switch made itself.
+
+        Each copy beyond the first of a multicast or a clone counts.
         """
         return int(self.node.replicated)
 
@@ -478,9 +484,7 @@ class VirtualSwitch:
 
     @property
     def packets_queued(self) -> int:
-        """Return the number of packets waiting in the queues of all ports, or on their way to a
-        port without a link.
-        """
+        """Return the number of packets in queues, or on their way to a port without a link."""
         return int(self.node.unlinked) + sum(
             scheduler.queued_packets for scheduler in self.ports.values()
         )
@@ -507,9 +511,7 @@ class VirtualSwitch:
         self.ports[port] = scheduler
 
     def inject(self, port: int, data: bytes) -> None:
-        """Process a packet as if it had come in at `port`, now: a controller's packet-out, for
-        example.
-        """
+        """Process a packet as if it had come in at `port` now, such as a packet-out."""
         self.packets_injected += 1
         self.receive(port, data)
 

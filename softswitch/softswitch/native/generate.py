@@ -1,5 +1,4 @@
-"""The compiler from :class:`~softswitch.ir.ProgramIR` to one C translation unit specialised to the
-program.
+"""The compiler from :class:`~softswitch.ir.ProgramIR` to a C translation unit of its own.
 
 The unit needs no headers of the system. It consists of abi.h, of what every program needs
 (runtime.c, switch.c), and of the program's own parser, actions, pipelines and deparser. Nothing of
@@ -186,9 +185,7 @@ class _Generator:
         ]
 
     def _shapes(self) -> list[str]:
-        """Return the numbers of actions and of their arguments' words, by which commands are
-        checked.
-        """
+        """Return the code with the shapes of tables and profiles, which checks commands."""
         program = self.program
         lines = [
             (
@@ -258,11 +255,7 @@ class _Generator:
             out("uint64_t length = c->size - c->off;")
             for name in self.emitted:
                 held = self.layout.headers[name]
-                if held.split is not None:
-                    size = f"{held.size} + {held.code}.length"
-                else:
-                    size = str(held.size)
-                out(f"length += {held.code}.valid ? {size} : 0;")
+                out(f"length += {held.code}.valid ? {held.length} : 0;")
             out("return length;")
         out("")
 
@@ -584,11 +577,7 @@ class _Generator:
             out("uint64_t length = 0, payload = c->size - c->off;")
             for name in self.emitted:
                 held = self.layout.headers[name]
-                if held.split is not None:
-                    size = f"{held.size} + {held.code}.length"
-                else:
-                    size = str(held.size)
-                out(f"length += {held.code}.valid ? {size} : 0;")
+                out(f"length += {held.code}.valid ? {held.length} : 0;")
             if moved:
                 out("uint8_t *to = room_for(&s->sent, &s->sent_room, length + payload);")
                 out("memcpy(to + length, p->data + c->off, payload);")

@@ -1,5 +1,6 @@
-"""Programs that this user has run before, read from the cache folder: with their C, without p4c's
-JSON.
+"""Programs that this user has run before, read from the cache folder.
+
+They come with their C, without p4c's JSON.
 
 Only the user can write to that folder, as for libraries in C. What is kept is named after the
 program's bytes and the text of this package, so that no version of it reads what another one wrote.
@@ -59,8 +60,9 @@ def load_kept(source: bytes, name: str) -> Program:
 
 
 class _Pickler(pickle.Pickler):
-    """A pickler of data classes as calls of them, which are read in half the time that setting
-    their fields takes.
+    """A pickler of data classes as calls of them.
+
+    Calls are read in half the time that setting their fields takes.
     """
 
     def reducer_override(self, value: Any) -> Any:
@@ -70,8 +72,9 @@ class _Pickler(pickle.Pickler):
 
 
 def unit_of(program: Program) -> CUnit:
-    """Return a program's C. Raises :class:`ProgramError` for what the native engine does not
-    have.
+    """Return a program's C.
+
+    Raises :class:`ProgramError` for what the native engine does not have.
     """
     return _units.get(program) or generate(program.ir)
 

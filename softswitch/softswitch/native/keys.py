@@ -1,5 +1,6 @@
-"""The 64-bit words that the fields of a table's key share, for those who write entries and those
-who look them up.
+"""The 64-bit words that the fields of a table's key share.
+
+Entries are written, and looked up, by them.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class KeyLayout:
 
 
 def key_layout(spec: ir.TableSpec) -> KeyLayout:
-    """Put a table's fields into words: in order, and a field that has not more than 64 bits into
-    one word.
+    """Put a table's fields into words, in order.
+
+    A field that has not more than 64 bits is in one word.
     """
     places: list[tuple[int, int] | None] = []
     ranges: list[int] = []
@@ -77,8 +79,9 @@ def joined(words: Iterable[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KeyCode:
-    """Python that takes a key apart: the target of an assignment, and the words of mask, value and
-    ranges.
+    """Python code that takes a key apart.
+
+    It has the target of an assignment, and the words of mask, value and ranges.
     """
 
     target: str
@@ -88,9 +91,7 @@ class KeyCode:
 
 
 def key_code(spec: ir.TableSpec) -> KeyCode:
-    """Return the code for a table's keys, in which all that is known beforehand is a number
-    already.
-    """
+    """Return the code for a table's keys, with numbers for all that is known beforehand."""
     layout = key_layout(spec)
     targets: list[str] = []
     ranges: list[str] = []

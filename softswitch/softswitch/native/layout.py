@@ -1,5 +1,6 @@
-"""The places of a packet's fields in C: the bytes of each header as they are sent, a number for
-each metadata field.
+"""The places of a packet's fields in C.
+
+A header has its bytes as they are sent, each metadata field a number.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ _DECISIVE = ("egress_spec", "mcast_grp", "priority")
 
 @dataclass(frozen=True, slots=True)
 class FieldPlace:
-    """A field: its bits ``bit`` to ``bit + width`` of the bytes at ``code``, or the number ``code``
-    if bit is None.
+    """The place of a field.
+
+    It is bits ``bit`` to ``bit + width`` of the bytes at ``code``, or the number ``code`` if bit is
+    None.
     """
 
     code: str
@@ -29,14 +32,22 @@ class FieldPlace:
 
 @dataclass(frozen=True, slots=True)
 class HeaderPlace:
-    """A header: ``code`` has ``valid`` and ``bytes``; what its variable-length field holds follows
-    ``split`` bytes.
+    """The place of a header.
+
+    ``code`` has ``valid`` and ``bytes``; a variable-length field follows ``split`` bytes.
     """
 
     code: str
     type_name: str
     size: int
     split: int | None
+
+    @property
+    def length(self) -> str:
+        """Return the code for the bytes of the header as it is sent."""
+        if self.split is None:
+            return str(self.size)
+        return f"{self.size} + {self.code}.length"
 
 
 class CLayout:
@@ -49,8 +60,9 @@ class CLayout:
         self.headers: dict[str, HeaderPlace] = {}
         self.fields: dict[tuple[str, str], FieldPlace] = {}
         self.varbits: dict[tuple[str, str], str] = {}
-        """What has ``from`` and ``length``, the bytes of the received packet that a variable-length
-        field holds.
+        """The code of each variable-length field.
+
+        It has ``from`` and ``length``: the bytes of the received packet that the field holds.
         """
         self.next_index: dict[str, str] = {}
         self._types: dict[tuple[ir.Field, ...], str] = {}
@@ -142,8 +154,9 @@ class CLayout:
         out: CText,
         count: int,
     ) -> str:
-        """Return a field's value modulo 2**(64 * count): a word, or the name of ``count`` words if
-        that is above 1.
+        """Return a field's value modulo 2**(64 * count).
+
+        It is a word, or the name of ``count`` words if that is above 1.
 
         ``count`` is not above the words of the field.
         """
@@ -191,8 +204,9 @@ class CLayout:
         value: str,
         out: CText,
     ) -> None:
-        """Write the assignment of a value that fits: a word, or the name of as many words as the
-        field has.
+        """Write the assignment of a value that fits.
+
+        It is a word, or the name of as many words as the field has.
         """
         count = words(place.width)
         if place.bit is None:

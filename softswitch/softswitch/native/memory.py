@@ -21,8 +21,9 @@ NONE = (1 << 64) - 1
 
 
 class Memory:
-    """A switch in C. What Python writes reaches it in commands, each of which packets see whole or
-    not at all.
+    """A switch in C.
+
+    What Python writes reaches it in commands, each of which packets see whole or not at all.
     """
 
     def __init__(

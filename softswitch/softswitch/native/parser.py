@@ -264,8 +264,10 @@ class CParserWriter:
 
 
 def _is_cyclic(parser: ir.Parser) -> bool:
-    """Return whether some state can be reached from itself, by removing states without successors
-    until none is left."""
+    """Return whether some state can be reached from itself.
+
+    States without successors are removed until none is left.
+    """
     left = {
         name: {t.next_state for t in state.transitions if t.next_state is not None}
         for name, state in parser.states.items()

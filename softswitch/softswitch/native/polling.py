@@ -1,5 +1,6 @@
-"""The data plane of ports of any kind: one thread polls them, runs the switch, sends, and sleeps when
-there is nothing to do.
+"""The data plane of ports of any kind.
+
+One thread polls them, runs the switch, sends, and sleeps when there is nothing to do.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ from softswitch.realtime.port import Obstacle, Port
 __all__ = ["Controllers", "DataPlane"]
 
 _RETRY_NS = 250_000
-"""How long to leave a port alone that pushed back.
+"""The time for which a port that pushed back is left alone.
 
 The kernel does not always report that it has room again.
 """
 
 _LOOK_NS = 1_000_000
-"""The shortest interval between two looks at controllers' deadlines and news of interfaces while
-packets move.
-"""
+"""The least time between two looks at deadlines and interfaces while packets move."""
 
 _IDLE_LOOK_NS = 10**9
 """The interval between two such looks while nothing happens."""
 
 _REOPEN_NS = 200_000_000
-"""The interval between attempts to open a port that is down, in case the kernel's news of it is
-lost.
+"""The interval between attempts to open a port that is down.
+
+The kernel's news of it may be lost.
 """
 
 
 class Controllers(Protocol):
-    """The duties of the data plane towards the control plane; `softswitch.p4runtime.device.Device`
-    implements them.
+    """The duties of the data plane towards the control plane.
+
+    `softswitch.p4runtime.device.Device` implements them.
     """
 
     def tick(self, now_ns: int) -> None: ...
@@ -115,8 +116,10 @@ class DataPlane:
         self.core.set_up(outlet, port.up, 0)
 
     def add_cpu_port(self, number: int) -> None:
-        """Send packets for port `number` to the controllers. Raise ValueError if there is already a
-        port of that number."""
+        """Send packets for port `number` to the controllers.
+
+        Raise ValueError if there is already a port of that number.
+        """
         self.core.add(number, self.core.scheduler(None), is_interface=False)
         self._cpu_port = number
 
@@ -129,8 +132,10 @@ class DataPlane:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, close the ports, and raise the error that stopped the thread before, if any. A
-        second call does nothing."""
+        """Stop, close the ports, and raise the error that stopped the thread before, if any.
+
+        A second call does nothing.
+        """
         if self._stopping:
             return
         with self._lock:
@@ -185,8 +190,10 @@ class DataPlane:
             self._on_failure()
 
     def _work(self) -> int | None:
-        """Serve ports and queues until nothing is left to do now. Return the time when something is
-        due, None if nothing is."""
+        """Serve ports and queues until nothing is left to do now.
+
+        Return the time when something is due, None if nothing is.
+        """
         core = self.core
         clock = self._clock
         lock = self._lock
@@ -215,9 +222,7 @@ class DataPlane:
                 lock.yield_()
 
     def _sleep(self, due_ns: int | None) -> None:
-        """Wait, without the lock, until something is due or has arrived, or another thread has held
-        the lock.
-        """
+        """Wait without the lock until something is due or arrives, or another thread had it."""
         if due_ns is None:
             wake_ns = self._look_ns
         else:
@@ -313,9 +318,7 @@ class DataPlane:
     # -- other threads -----------------------------------------------------------------------------
 
     def _on_return(self) -> None:
-        """Wake the thread, because another thread that used the switch may have changed what is due
-        next.
-        """
+        """Wake the thread, because another thread may have changed what is due next."""
         if self._sleeping and threading.get_ident() != self._thread.ident:
             self._wake()
 

@@ -1,5 +1,6 @@
-"""The programs that C calls: those in C, and those in Python, which C cannot run or which are
-watched.
+"""The programs that C calls, in C and in Python.
+
+Those in Python cannot run in C, or are watched.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ class CProgram(Protocol):
 
     @property
     def events(self) -> Any:
-        """Return the pointer to the number of words that wait for `report`; None if there never are
-        any.
+        """Return the pointer to the number of words that wait for `report`.
+
+        None means that there never are any.
         """
 
     def report(self) -> None:
@@ -71,8 +73,9 @@ def functions_of(
 
 
 class PythonProgram:
-    """The two halves of a switch, called back by C. Threads hold `lock` for each batch of
-    packets.
+    """The two halves of a switch, called back by C.
+
+    Threads hold `lock` for each batch of packets.
     """
 
     def __init__(self, pipelines: Pipelines, lock: HandoverLock | None = None) -> None:

@@ -19,8 +19,7 @@ _INCLUDED = ("types.h", "abi.h", "tm.h", "tm.c")
 
 
 def c_source(name: str, *included: str) -> tuple[CSource, str]:
-    """Return the C file of a name with what it includes, the traffic manager among them, whose
-    declarations are second."""
+    """Return a C file with its includes, and the declarations of the traffic manager."""
     texts = {file: _read(file) for file in (*_INCLUDED, *included)}
     source = CSource(name, _read(f"{name}.c"), texts)
     return source, texts["abi.h"] + texts["tm.h"]
@@ -119,9 +118,7 @@ class PortScheduler:
 
     @property
     def unknown_queue_packets(self) -> int:
-        """Return the number of packets dropped because they named a queue that the port does not
-        have.
-        """
+        """Return the number of packets dropped for a queue that the port does not have."""
         return int(self.port.unknown_queue_packets)
 
     @property
@@ -130,8 +127,7 @@ class PortScheduler:
         return bool(self.port.is_transparent)
 
     def set_queues(self, count: int, now_ns: int) -> None:
-        """Add queues, as a `QueueConfig` has them by default, or remove the last ones and their
-        totals.
+        """Add queues with the default `QueueConfig`, or remove the last ones and their totals.
 
         Raise ValueError for a number that is not in 0..`MAX_QUEUES`, and if packets wait in a
         queue to be removed.

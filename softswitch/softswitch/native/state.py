@@ -16,8 +16,11 @@ from .memory import COUNTERS, NONE, PUT, REMOVE, STORE, VALUES, Memory
 
 
 class NativeCells:
-    """An array's numbers of ``words`` words each, from word ``first`` on. They are read from memory
-    and written by commands, so that a batch writes them along with everything else."""
+    """An array's numbers of ``words`` words each, from word ``first`` on.
+
+    They are read from memory and written by commands, so that a batch writes them along with
+    everything else.
+    """
 
     def __init__(
         self,
@@ -84,8 +87,9 @@ class NativeMeter(Meter):
 
 
 class Replicas(UserDict[int, Any]):
-    """Multicast groups or clone sessions by number, as ``words`` turns each into the words of a
-    native entry.
+    """Multicast groups or clone sessions by number.
+
+    ``words`` turns each into the words of a native entry.
     """
 
     def __init__(
@@ -109,8 +113,9 @@ class Replicas(UserDict[int, Any]):
 
 
 class NativeValueSet(ValueSet):
-    """A value set that is told whole whenever it changes; ``parts`` is how many values its members
-    have.
+    """A value set that is sent whole whenever it changes.
+
+    ``parts`` is how many values its members have.
     """
 
     def __init__(

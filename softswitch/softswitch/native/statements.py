@@ -18,7 +18,7 @@ _WORD = (1 << 64) - 1
 
 
 _DROPPED = {"egress_spec": "s->drop_port", "mcast_grp": "0"}
-"""What marks a packet to be dropped."""
+"""The values that mark a packet to be dropped."""
 
 _Alternatives = tuple[tuple[str, ...], str | None]
 """Names, and the index that selects one; None: there is only one."""
@@ -26,7 +26,7 @@ _Alternatives = tuple[tuple[str, ...], str | None]
 
 @dataclass(slots=True)
 class Unit:
-    """What all functions of a unit share."""
+    """The parts of a unit that all its functions share."""
 
     program: ir.ProgramIR
     usage: Usage
@@ -51,8 +51,9 @@ class Unit:
         return f"s->dropped[{self.number(self.reasons, reason)}]++;"
 
     def intrinsic(self, name: str) -> str | None:
-        """Return the place of a field that the switch knows, None if the program lacks it or never
-        reads it.
+        """Return the place of a field that the switch knows.
+
+        None means that the program lacks it or never reads it.
         """
         ref = self.program.intrinsics.get(name)
         if ref is None:
@@ -247,8 +248,9 @@ class Statements:
         index: str | None,
         write: Callable[[str], None],
     ) -> None:
-        """Write code for the one name that ``index`` selects; an index out of range does
-        nothing.
+        """Write code for the one name that ``index`` selects.
+
+        An index out of range does nothing.
         """
         if index is None:
             write(names[0])

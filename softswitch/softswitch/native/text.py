@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-TEXT_WIDTH = 120
-
 
 class CText:
     """Lines of C."""
@@ -36,8 +34,11 @@ class CText:
 
 
 class CNames:
-    """Distinct C identifiers. What comes from a P4 name is cut to ASCII letters, digits and
-    underscores; the prefix keeps it apart from every other identifier."""
+    """Distinct C identifiers.
+
+    What comes from a P4 name is cut to ASCII letters, digits and underscores; the prefix keeps it
+    apart from every other identifier.
+    """
 
     def __init__(self) -> None:
         self._used: set[str] = set()

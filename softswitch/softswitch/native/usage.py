@@ -16,9 +16,7 @@ _WRITTEN: Mapping[str, int] = {**dict.fromkeys(_ASSIGNING.split(), 0), "execute_
 
 
 class Usage:
-    """The fields that a program reads and writes, as (header, field), and the primitives that it
-    has.
-    """
+    """The fields, as (header, field), that a program reads and writes, and its primitives."""
 
     def __init__(self, program: ir.ProgramIR) -> None:
         self.program = program

@@ -8,37 +8,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ctoolchain import TCC, Compiler, Loaded, ToolchainError, load
+from ctoolchain import TCC, Compiler, Loaded, load
 from softswitch.native.programs import CProgram, PythonProgram, functions_of
 from softswitch.native.scheduler import PortScheduler, c_source
 from softswitch.realtime.core import Account, Drop, PortAccount
 from softswitch.realtime.lock import HandoverLock
 from softswitch.tm import QUEUES, QueueConfig
 
-__all__ = ["CProgram", "Wires", "has_barriers", "load_core", "load_wires"]
+__all__ = ["CProgram", "Wires", "has_barriers", "load_core"]
 
 _FUNCTIONS = ("ingress", "egress", "drop", "lock", "unlock")
 
 
 def load_core(compilers: Sequence[Compiler] | None = None) -> Loaded:
-    """Return the library of core.c and wires.c for one thread. Raise `ToolchainError` if there is
-    none.
+    """Return the library of core.c and wires.c.
+
+    Threads may use it if `has_barriers` says so of its compiler. Raise `ToolchainError` if no
+    compiler can make it.
     """
     source, declared = c_source("wires", "wires.h", "core.c")
     return load(source, declared + source.includes["wires.h"], compilers)
-
-
-def load_wires(compilers: Sequence[Compiler] | None = None) -> Loaded:
-    """Return the library of core.c and wires.c for threads. Raise `ToolchainError` if there is
-    none.
-    """
-    native = load_core(compilers)
-    if not has_barriers(native.compiler):
-        raise ToolchainError(
-            f"{TCC} makes no memory barriers on {platform.machine()}, which threads need"
-            " (Debian: apt-get install gcc)"
-        )
-    return native
 
 
 def has_barriers(compiler: Compiler) -> bool:
@@ -55,7 +44,7 @@ class Wires:
     time.
 
     Args:
-        native: the library of `load_wires`.
+        native: the library of `load_core`, from a compiler that `has_barriers`.
         queues: the number of a port's queues that a program may use.
         groups: the number of threads.
         epoch_ns: the time of the monotonic clock at which the switch's own begins.

@@ -170,8 +170,8 @@ class Arbitration:
             if current is not None:
                 return Status(
                     Code.FAILED_PRECONDITION,
-                    f"this stream belongs to device {self._device_id}; open another one for device"
-                    f" {claim.device_id}",
+                    f"this stream belongs to device {self._device_id};"
+                    f" open another one for device {claim.device_id}",
                 )
             return Status(
                 Code.NOT_FOUND,
@@ -180,16 +180,16 @@ class Arbitration:
         if current is not None and current != claim.role:
             return Status(
                 Code.FAILED_PRECONDITION,
-                f"this stream has role {current!r}; close it and open another one for role"
-                f" {claim.role!r}",
+                f"this stream has role {current!r}; close it and open"
+                f" another one for role {claim.role!r}",
             )
         role = self._roles.get(claim.role, _Role())
         rivals = [other for other, number in role.live.items() if number == claim.election_id]
         if claim.election_id is not None and set(rivals) - {stream}:
             return Status(
                 Code.INVALID_ARGUMENT,
-                f"election id {claim.election_id} is already used by another controller of role"
-                f" {claim.role!r}",
+                f"election id {claim.election_id} is already used by another"
+                f" controller of role {claim.role!r}",
             )
         wrong = self._check_config(claim)
         if wrong is not None:

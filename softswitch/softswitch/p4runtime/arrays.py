@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from finsy.proto import p4r
 
 from softswitch import Switch
-from softswitch.p4runtime.metering import meter_config, meter_message
+from softswitch.p4runtime.metering import meter_config, meter_message, refuse_counters
 from softswitch.p4runtime.p4data import DataType, UnsupportedTypeError, compile_type
 from softswitch.p4runtime.p4info import ArrayInfo, P4InfoError, P4InfoIndex
 from softswitch.rpc.status import Code, RefusedError
@@ -177,7 +177,7 @@ class MeterStore(_ArrayStore[Meter]):
 
     def read(self, query: p4r.MeterEntry) -> Iterator[p4r.Entity]:
         """Yield entities as all arrays do. Counters per colour do not exist here."""
-        self._refuse_counters(query)
+        refuse_counters(query)
         return super().read(query)
 
     def _setter(
@@ -186,7 +186,7 @@ class MeterStore(_ArrayStore[Meter]):
         array: Meter,
         entity: p4r.MeterEntry,
     ) -> Callable[[int], None]:
-        self._refuse_counters(entity)
+        refuse_counters(entity)
         config = None
         if entity.HasField("config"):
             kind = self._infos[number].meter_kind
@@ -208,12 +208,6 @@ class MeterStore(_ArrayStore[Meter]):
         if config is not None:
             entry.config.CopyFrom(meter_message(config))
         return p4r.Entity(meter_entry=entry)
-
-    def _refuse_counters(self, entity: p4r.MeterEntry) -> None:
-        if entity.HasField("counter_data"):
-            raise RefusedError(
-                Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch"
-            )
 
 
 class RegisterStore(_ArrayStore[Register]):
@@ -274,7 +268,7 @@ def _cell_type(array: ArrayInfo, info: P4InfoIndex) -> DataType:
         raise P4InfoError(f"register {array.name}: {error}") from None
     if cell.leaves != 1:
         raise P4InfoError(
-            f"register {array.name}: cells of {cell.leaves} values are not supported, only single"
-            " integers"
+            f"register {array.name}: cells of {cell.leaves} values are not supported,"
+            " only single integers"
         )
     return cell

@@ -24,8 +24,10 @@ _MOST_OF_A_SIZE = 16
 _MALFORMED = Status(Code.INVALID_ARGUMENT, "the update is not a valid message")
 
 _PutAll = Callable[[Iterator[tuple[Any, ...]]], int]
-"""A function that inserts what a template decodes until the table refuses an entry, and returns how
-many it inserted."""
+"""A function that inserts decoded entries until the table refuses one.
+
+It returns how many it inserted.
+"""
 
 _Run = tuple[Template, _PutAll, int]
 """Consecutive updates that match a template: the template, what inserts them, and their end."""
@@ -44,8 +46,9 @@ class BulkWriter:
         self._info = info
         self._attempt = attempt
         self._put_alls: dict[tuple[int, bytes], _PutAll] = {}
-        """What inserts into a table, by its id and the entries' metadata: one for all templates of
-        both.
+        """The function that inserts into a table, by the table's id and the entries' metadata.
+
+        All templates of both share it.
         """
         self._templates: dict[int, list[tuple[Template, _PutAll]]] = {}
         """The templates by size in bytes, the latest used first."""

@@ -20,8 +20,11 @@ from softswitch.rpc.status import Code, RefusedError
 __all__ = ["ActionCodec", "FieldValue", "KeyCodec"]
 
 FieldValue = Any
-"""The value of one field. Exact: value; lpm: (value, prefix length); ternary: (value, mask); range:
-(low, high); optional: as ternary, with all mask bits or none."""
+"""The value of one field.
+
+Exact: value; lpm: (value, prefix length); ternary: (value, mask); range: (low, high); optional: as
+ternary, with all mask bits or none.
+"""
 
 _Read = Callable[[p4r.FieldMatch], FieldValue]
 _Write = Callable[[p4r.FieldMatch, FieldValue], None]

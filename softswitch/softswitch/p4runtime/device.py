@@ -45,16 +45,18 @@ _RESPONSE_BYTES = 1 << 20
 """The size in bytes at which a ReadResponse is closed. Clients accept 4 MiB by default."""
 
 _UPDATES_AT_ONCE = 64
-"""The number of updates after which a Write lets the data plane continue, which takes about a
-millisecond.
+"""The number of updates after which a Write lets the data plane continue.
+
+They take about a millisecond.
 """
 
 _ENTITIES_AT_ONCE = 256
 """The number of entities after which a Read lets the data plane continue."""
 
 _CELLS_PER_READ = 1 << 16
-"""The most cells of counters, meters and registers that one Read returns: a few bytes can ask for
-all of them.
+"""The most cells of counters, meters and registers that one Read returns.
+
+A few bytes can ask for all of them.
 """
 
 _ENTITIES_PER_READ = 1 << 20
@@ -191,8 +193,10 @@ class Device:
         It is called with the lock held.
         """
         self.on_packet_out: Callable[[bytes], object] | None = None
-        """A callback for a packet-out, as the bytes that the switch must receive at `cpu_port`. It
-        is called with the lock held."""
+        """A callback for a packet-out, as the bytes that the switch must receive at `cpu_port`.
+
+        It is called with the lock held.
+        """
         self.rpc_log: deque[RpcRecord] = deque(maxlen=LOG_LENGTH)
         """The latest messages from controllers, P4Runtime and gNMI, oldest first."""
         self._new_switch = partial(
@@ -216,13 +220,13 @@ class Device:
     # -- unary RPCs --------------------------------------------------------------------------------
 
     def write(self, request: p4r.WriteRequest | WireRequest) -> list[Status]:
-        """Apply a Write; return one status per update. A large Write is much faster as a
-        WireRequest.
+        """Apply a Write; return one status per update.
+
+        A large Write is much faster as a WireRequest.
 
         Raises:
             RefusedError: NOT_FOUND, PERMISSION_DENIED or FAILED_PRECONDITION for the request as a
-            whole. No update was
-                attempted.
+                whole. No update was attempted.
         """
         header = request.header if isinstance(request, WireRequest) else request
         with self._rpcs, self.lock:
@@ -298,8 +302,7 @@ class Device:
 
         Raises:
             RefusedError: as the specification says. A pipeline that cannot be realized is
-            INVALID_ARGUMENT, with the
-                reason.
+                INVALID_ARGUMENT, with the reason.
         """
         actions = p4r.SetForwardingPipelineConfigRequest
         with self._rpcs:
@@ -477,7 +480,7 @@ class Device:
 
     @property
     def awaits_acknowledgement(self) -> bool:
-        """Whether a digest list that was sent with an `ack_timeout_ns` is not acknowledged yet."""
+        """Return whether a digest list sent with an `ack_timeout_ns` is not acknowledged yet."""
         return self._committed is not None and self._committed.digests.waiting
 
     def wait_acknowledged(self, timeout_s: float | None = None) -> bool:

@@ -1,5 +1,6 @@
-"""Digest lists as a pure state machine: data-plane messages and time in, lists out (specification:
-"DigestEntry").
+"""Digest lists as a pure state machine: data-plane messages and time in, lists out.
+
+In the specification: "DigestEntry".
 
 Messages gather per digest until the list is full or its first message is `max_timeout_ns` old. A
 list that was sent is remembered until every controller that received it has acknowledged it, or
@@ -15,23 +16,29 @@ from dataclasses import dataclass, field
 __all__ = ["DigestBatch", "DigestConfig", "DigestLists"]
 
 _MOST_OUTSTANDING = 10_000
-"""The number of lists remembered until they are acknowledged. Beyond it the oldest is forgotten,
-because a controller that never acknowledges must not take all memory."""
+"""The number of lists remembered until they are acknowledged.
+
+Beyond it the oldest is forgotten, because a controller that never acknowledges must not take all
+memory.
+"""
 
 Message = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DigestConfig:
-    """The rules by which the lists of one digest are cut and remembered. All zero means one message
-    a list, none remembered."""
+    """The rules by which the lists of one digest are cut and remembered.
+
+    All zero means one message a list, none remembered.
+    """
 
     max_timeout_ns: int = 0
     max_list_size: int = 0
     """The number of messages in a list; 0 means that only the timeout cuts a list."""
     ack_timeout_ns: int = 0
-    """The timeout of acknowledgements, in nanoseconds; 0 means that they are neither awaited nor
-    remembered.
+    """The timeout of acknowledgements, in nanoseconds.
+
+    0 means that they are neither awaited nor remembered.
     """
 
 
@@ -128,8 +135,10 @@ class DigestLists:
     def tick(
         self, now_ns: int, streams: Callable[[int], Collection[Hashable]]
     ) -> Iterator[DigestBatch]:
-        """Forget lists older than their `ack_timeout_ns`. Yield the lists that are due, to be sent
-        to `streams(digest_id)`."""
+        """Forget lists older than their `ack_timeout_ns`.
+
+        Yield the lists that are due, to be sent to `streams(digest_id)`.
+        """
         for key, sent in list(self._outstanding.items()):
             if sent.expires_ns <= now_ns:
                 self._forget(key)

@@ -8,9 +8,9 @@ from typing import Any
 from finsy.proto import p4r
 
 from softswitch.p4runtime.arrays import counts
-from softswitch.p4runtime.metering import meter_config, meter_message
+from softswitch.p4runtime.metering import meter_config, meter_message, refuse_counters
 from softswitch.p4runtime.tables import TableStore, TableView
-from softswitch.rpc.status import Code, RefusedError
+from softswitch.rpc.status import Code
 from softswitch.tables import Entry
 
 __all__ = ["DirectCounterStore", "DirectMeterStore"]
@@ -41,13 +41,13 @@ class _DirectStore:
         The id 0 stands for all tables.
         """
         wanted = query.table_entry
-        views = list(self._tables.views())
         if wanted.table_id:
             view = self._tables.view(wanted.table_id)
             if not self._has(view):
                 raise view.refused(Code.INVALID_ARGUMENT, f"has no direct {self.noun}")
             views = [view]
-        views = list(filter(self._has, views))
+        else:
+            views = list(filter(self._has, self._tables.views()))
         for view in views:
             for entry in self._entries(view, wanted):
                 yield self._entity(view, entry, query)
@@ -151,14 +151,14 @@ class DirectMeterStore(_DirectStore):
 
     def read(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
         """Yield entities as direct counters do. Counters per colour do not exist here."""
-        self._refuse_counters(query)
+        refuse_counters(query)
         return super().read(query)
 
     def _has(self, view: TableView) -> bool:
         return view.table.meter_unit is not None
 
     def _check(self, view: TableView, entity: p4r.DirectMeterEntry) -> None:
-        self._refuse_counters(entity)
+        refuse_counters(entity)
         meter_config(entity.config, view.info.meter_kind, f"table {view.info.name}")
 
     def _put(
@@ -183,9 +183,3 @@ class DirectMeterStore(_DirectStore):
         if entry.meter.config is not None:
             message.config.CopyFrom(meter_message(entry.meter.config))
         return p4r.Entity(direct_meter_entry=message)
-
-    def _refuse_counters(self, entity: p4r.DirectMeterEntry) -> None:
-        if entity.HasField("counter_data"):
-            raise RefusedError(
-                Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch"
-            )

@@ -1,5 +1,6 @@
-"""Idle timeouts: the entries that no packet has hit for their time to live (specification:
-"Idle-timeout").
+"""Idle timeouts: the entries that no packet has hit for their time to live.
+
+In the specification: "Idle-timeout".
 
 A heap holds, for each watched entry, a time before which it cannot have expired. Packets only write
 the time of their hit into the entry, which is examined when the heap's time has come. So the cost

@@ -81,8 +81,10 @@ class DigestStore:
         now_ns: int,
         streams: Callable[[int], Collection[Hashable]],
     ) -> DigestBatch | None:
-        """Add a message that the data plane made for digest `name`. Return the list that it
-        completes, to be sent to `streams(digest_id)`."""
+        """Add a message that the data plane made for digest `name`.
+
+        Return the list that it completes, to be sent to `streams(digest_id)`.
+        """
         digest_id = self._ids.get(name)
         if digest_id is None:
             return None

@@ -8,7 +8,7 @@ from softswitch.p4runtime.p4info import MeterKind
 from softswitch.rpc.status import Code, RefusedError
 from softswitch.stateful import MeterConfig
 
-__all__ = ["meter_config", "meter_message"]
+__all__ = ["meter_config", "meter_message", "refuse_counters"]
 
 
 def meter_config(
@@ -20,8 +20,8 @@ def meter_config(
 
     Raises:
         RefusedError: INVALID_ARGUMENT for negative values, a peak below the committed rate, an
-        excess burst for a meter
-            that has none, or a peak that differs from the committed rate if there is only one rate.
+            excess burst for a meter that has none, or a peak that differs from the committed rate
+            if there is only one rate.
     """
     committed = (message.cir, message.cburst)
     peak = (message.pir, message.pburst)
@@ -56,3 +56,11 @@ def meter_message(config: MeterConfig) -> p4r.MeterConfig:
         pburst=config.peak_burst,
         eburst=config.excess_burst or 0,
     )
+
+
+def refuse_counters(entity: p4r.MeterEntry | p4r.DirectMeterEntry) -> None:
+    """Raise RefusedError for an entity that has counters per colour."""
+    if entity.HasField("counter_data"):
+        raise RefusedError(
+            Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch"
+        )

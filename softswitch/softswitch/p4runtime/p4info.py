@@ -246,8 +246,8 @@ def _by_id(kind: str, records: Iterable[_Record]) -> dict[int, _Record]:
             raise P4InfoError(f"{kind} {record.name!r} has no id in the P4Info")
         if record.id in by_id:
             raise P4InfoError(
-                f"{kind} id {record.id} appears twice in the P4Info, the second time for"
-                f" {record.name!r}"
+                f"{kind} id {record.id} appears twice in the P4Info,"
+                f" the second time for {record.name!r}"
             )
         by_id[record.id] = record
     return by_id
@@ -291,8 +291,8 @@ def _array(message: Any) -> ArrayInfo:
 def _meter_kind(meter: p4i.Meter | p4i.DirectMeter) -> MeterKind:
     if meter.spec.type not in p4i.MeterSpec.Type.values():
         raise P4InfoError(
-            f"meter {meter.preamble.name} is of type {meter.spec.type}, which this switch does not"
-            " know"
+            f"meter {meter.preamble.name} is of type {meter.spec.type},"
+            " which this switch does not know"
         )
     return MeterKind(int(meter.spec.type))
 

@@ -59,8 +59,10 @@ class EntityStore(Protocol):
         """
 
     def current(self, entity: Any) -> Iterator[p4r.Entity]:
-        """Yield the present state, in full, of what an update with `entity` would change. Raise
-        RefusedError as `write` does."""
+        """Yield the present state, in full, of what an update with `entity` would change.
+
+        Raise RefusedError as `write` does.
+        """
 
 
 class Pipeline:
@@ -201,8 +203,7 @@ class Pipeline:
 
         Raises:
             RefusedError: INVALID_ARGUMENT with the state that this program has no place for. This
-            pipeline is then
-                unusable.
+                pipeline is then unusable.
         """
         self.tables.clear()
         for entity in other.entities():
@@ -247,8 +248,10 @@ class Pipeline:
         return store
 
     def _inverse(self, update: p4r.Update) -> list[p4r.Update]:
-        """Return the updates that undo `update`, computed before it. Return none for an update that
-        will be refused anyway."""
+        """Return the updates that undo `update`, computed before it.
+
+        Return none for an update that will be refused anyway.
+        """
         entity = update.entity
         if update.type == p4r.Update.INSERT:
             return [p4r.Update(type=p4r.Update.DELETE, entity=entity)]

@@ -1,5 +1,6 @@
-"""Action profiles and selectors: members, groups and one-shot sets (specification:
-"ActionProfileMember" and on).
+"""Action profiles and selectors: members, groups and one-shot sets.
+
+In the specification: "ActionProfileMember" and on.
 
 In the switch, a one-shot set is a group that belongs to one table entry; nothing else refers to it.
 """
@@ -44,8 +45,10 @@ class ProfileView:
     set_members: int = 0
     """The number of actions in one-shot sets, each of which counts as a member."""
     occupied: int = 0
-    """The part of the selector's size that all groups together take, in members or weights as its
-    size semantics says."""
+    """The part of the selector's size that all groups together take.
+
+    It is in members or weights, as the size semantics says.
+    """
 
     @property
     def numbers(self) -> dict[int, int]:

@@ -41,8 +41,10 @@ class _Session:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The replicas of one group or session. Each is a list to choose from, most preferred first;
-    `session` is None for a multicast group."""
+    """The replicas of one group or session.
+
+    Each is a list to choose from, most preferred first; `session` is None for a multicast group.
+    """
 
     choices: tuple[tuple[Replica, ...], ...]
     session: _Session | None = None

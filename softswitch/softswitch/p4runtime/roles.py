@@ -90,8 +90,8 @@ def role_scope(
         kind = config.TypeName() or "nothing"
         raise _refused(
             role,
-            f"it must hold a {message.DESCRIPTOR.full_name}, but holds {kind} or a malformed"
-            " message",
+            f"it must hold a {message.DESCRIPTOR.full_name},"
+            f" but holds {kind} or a malformed message",
         )
     exclusive = frozenset(message.exclusive_p4_ids)
     shared = frozenset(message.shared_p4_ids)
@@ -107,8 +107,8 @@ def role_scope(
         if taken:
             raise _refused(
                 role,
-                f"id {min(taken)} already belongs to role {name!r} and cannot be exclusive to"
-                " another",
+                f"id {min(taken)} already belongs to role {name!r}"
+                " and cannot be exclusive to another",
             )
     packet_filter = None
     if message.HasField("packet_in_filter"):

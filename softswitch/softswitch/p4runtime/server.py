@@ -31,8 +31,10 @@ _BACKLOG = 10_000
 """The number of messages that may wait for a slow client before further packet-ins are dropped."""
 
 _HARD_BACKLOG = 10
-"""The multiple of `_BACKLOG` from which everything but arbitration is dropped, as the specification
-allows. A client that never reads must not take all memory."""
+"""The multiple of `_BACKLOG` from which everything but arbitration is dropped.
+
+The specification allows it. A client that never reads must not take all memory.
+"""
 
 
 class Server(Listener):
@@ -213,7 +215,7 @@ def _handlers(service: _P4RuntimeService) -> grpc.GenericRpcHandler:
 
 
 _Outbox = SimpleQueue[p4r.StreamMessageResponse | Status | None] | LocalStream
-"""What waits to be sent on one stream; a status or None ends it."""
+"""The messages that wait to be sent on one stream; a status or None ends it."""
 
 
 class _Session:

@@ -82,8 +82,8 @@ class TableView:
         self.table = table
         # BMv2's JSON does not distinguish initial entries from constant ones.
         table.is_const = info.is_const
-        # It does not have the size of a table with initial entries either: p4c writes their number
-        # instead.
+        # It does not have the size of a table with initial entries either:
+        # p4c writes their number instead.
         table.max_size = max(table.max_size, info.size)
         self.profile = profile
         self.key = KeyCodec(f"table {info.name}", info.fields)
@@ -222,8 +222,10 @@ class TableView:
 
     @property
     def has_const_default(self) -> bool:
-        """Return whether the default entry never changes. The specification demands this for tables
-        with an action profile."""
+        """Return whether the default entry never changes.
+
+        The specification demands this for tables with an action profile.
+        """
         return self.info.const_default or self.profile is not None
 
     def default_message(self, query: p4r.TableEntry) -> p4r.TableEntry:

@@ -45,8 +45,8 @@ class ValueSetStore:
         if len(entity.members) > info.size:
             raise RefusedError(
                 Code.RESOURCE_EXHAUSTED,
-                f"{place}: {len(entity.members)} members are given, but there is room for"
-                f" {info.size}",
+                f"{place}: {len(entity.members)} members are given,"
+                f" but there is room for {info.size}",
             )
         wanted = [self._codecs[number].decode(member.match) for member in entity.members]
         if len(set(wanted)) < len(wanted):

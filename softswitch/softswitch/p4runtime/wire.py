@@ -169,12 +169,15 @@ class Template:
     """A pattern of insertions into one table that look alike."""
 
     match: Callable[[bytes, int, int], re.Match[bytes] | None]
-    """Finds as many consecutive insertions as there are between two positions in a request, with
-    tags and lengths.
+    """The function that finds consecutive insertions between two positions of a request.
+
+    It includes their tags and lengths.
     """
     decode: _Decode
-    """Yields the content of each insertion, see `learn`. Ends before the first with a value that is
-    not as it must be, and returns whether there was one."""
+    """Yields the content of each insertion, see `learn`.
+
+    Ends before the first with a value that is not as it must be, and returns whether there was one.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +260,8 @@ def learn(
         # A controller marks its own entries by the same metadata in all of them.
         body += [b"\x5a", _encoded(len(entry.metadata)), entry.metadata]
     pieces = _message(4, [b"\x08\x01", *_message(2, _message(2, body))])
-    # The repetition is possessive: every update looks in one way only, so backtracking would find
-    # nothing.
+    # The repetition is possessive: every update looks in one way only,
+    # so backtracking would find nothing.
     pattern = re.compile(b"(?:" + _pattern(pieces) + b")++", re.DOTALL)
     if pattern.fullmatch(raw) is None or len(raw) != _length(pieces):
         return None

@@ -1,5 +1,6 @@
-"""What a switch in real time consists of but its packets: ports, their accounts, and the lock that
-controllers share with the threads of `softswitch.native`, which move packets.
+"""Ports of a switch in real time, their accounts, and the lock of its threads.
+
+Controllers share the lock with the threads of `softswitch.native`, which move packets.
 """
 
 from softswitch.realtime.core import Account, Drop, PortAccount

@@ -12,8 +12,9 @@ from enum import StrEnum
 __all__ = ["TURN", "Account", "Drop", "PortAccount"]
 
 TURN = 128
-"""The number of packets that one port receives or sends in one go, so that no port keeps the others
-waiting.
+"""The number of packets that one port receives or sends in one go.
+
+No port may keep the others waiting.
 """
 
 
@@ -57,7 +58,10 @@ class Account:
 
     packets_in: int
     replicated: int
-    """Packets that the switch made itself: each copy beyond the first of a multicast or a clone."""
+    """Return the number of packets that the switch made itself.
+
+    Each copy beyond the first of a multicast or a clone counts.
+    """
     packets_out: int
     dropped: dict[str, int]
     """Dropped packets by reason."""

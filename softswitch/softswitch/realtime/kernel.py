@@ -110,8 +110,9 @@ class BatchSender:
 
 
 class Poller:
-    """A sleeper until a file descriptor is ready or an instant has come, as exact as the kernel's
-    timers.
+    """A sleeper until a file descriptor is ready or an instant has come.
+
+    It is as exact as the kernel's timers.
     """
 
     def __init__(self) -> None:
@@ -129,8 +130,10 @@ class Poller:
             request.events = select.POLLIN
 
     def wait(self, timeout_ns: int | None) -> list[tuple[int, int]]:
-        """Sleep for at most `timeout_ns` (None: without limit). Return (descriptor, poll events) of
-        everything that is ready."""
+        """Sleep for at most `timeout_ns` (None: without limit).
+
+        Return (descriptor, poll events) of everything that is ready.
+        """
         timeout = None
         if timeout_ns is not None:
             self._timeout.seconds, self._timeout.nanoseconds = divmod(max(0, timeout_ns), 10**9)
@@ -147,6 +150,8 @@ class Poller:
 
 
 def set_timer_slack_ns(slack_ns: int) -> None:
-    """Set how late the kernel may wake this thread to save power, 50 us by default. A lack of
-    permission is not an error."""
+    """Set how late the kernel may wake this thread to save power, 50 us by default.
+
+    A lack of permission is not an error.
+    """
     _prompt.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(slack_ns), 0, 0, 0)

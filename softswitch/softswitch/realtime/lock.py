@@ -38,7 +38,7 @@ class HandoverLock:
 
     @property
     def wanted(self) -> bool:
-        """Whether a thread waits for it."""
+        """Return whether a thread waits for it."""
         return bool(self._waiting)
 
     def locked(self) -> bool:
@@ -74,8 +74,10 @@ class HandoverLock:
             return False
 
     def release(self) -> None:
-        """Release the lock, or hand it to the longest waiter, once for each `acquire`. Raise
-        RuntimeError if it is not held."""
+        """Release the lock, or hand it to the longest waiter, once for each `acquire`.
+
+        Raise RuntimeError if it is not held.
+        """
         if self._owner != threading.get_ident():
             raise RuntimeError("this thread does not hold the lock")
         if self._count > 1:
@@ -84,8 +86,10 @@ class HandoverLock:
         self._give()
 
     def yield_(self) -> None:
-        """Let the waiting threads go first, then take the lock again. It must be held once. Return
-        at once if nobody waits."""
+        """Let the waiting threads go first, then take the lock again.
+
+        It must be held once. Return at once if nobody waits.
+        """
         if self._waiting:
             self._give()
             self.acquire()

@@ -81,8 +81,9 @@ def log_step() -> Tracer:
 
 
 class LoggedPipelines:
-    """The pipelines of `switch`, with a message for each packet that arrives, is queued, is dropped
-    or leaves.
+    """The pipelines of `switch`, with a message for each event of a packet.
+
+    A packet arrives, is queued, is dropped or leaves.
 
     Args:
         switch: the pipelines that do the work.

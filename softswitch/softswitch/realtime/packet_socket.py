@@ -36,8 +36,6 @@ _TPACKET_V2 = 1
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFMTU = 0x8921
 
-_USER = 1 << 0
-"""The slot holds a frame."""
 _COPY = 1 << 1
 """The frame is larger than its slot and waits, whole, to be received."""
 _VLAN_VALID = 1 << 4
@@ -86,8 +84,9 @@ class PacketSocketPort:
         self._lost = 0
         self._socket: socket.socket | None = None
         self.on_ring: Callable[[Ring | None], object] = lambda _ring: None
-        """A callback with each new ring, and with None before one vanishes, for somebody else who
-        uses it.
+        """A callback with each new ring, and with None before one vanishes.
+
+        Somebody else uses the ring.
         """
         self._index = self._next = 0
         try:
@@ -115,9 +114,7 @@ class PacketSocketPort:
 
     @property
     def lost(self) -> int:
-        """Return the number of frames that arrived while the ring was full, or that could not be
-        fetched.
-        """
+        """Return the number of frames that met a full ring, or that could not be fetched."""
         if self._socket is not None:
             _, lost = struct.unpack(
                 "II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
@@ -126,8 +123,9 @@ class PacketSocketPort:
         return self._lost
 
     def receive(self, limit: int) -> Sequence[bytes]:
-        """Return at most `limit` frames that have arrived, from the destination address on, without
-        the checksum.
+        """Return at most `limit` frames that have arrived.
+
+        They go from the destination address on, without the checksum.
         """
         if self._socket is None:
             return ()
@@ -182,8 +180,10 @@ class PacketSocketPort:
         return frames
 
     def send(self, packets: list[bytes]) -> Obstacle | None:
-        """Send frames from the front of the list, removing each one taken. Return why the first
-        remaining frame was not taken."""
+        """Send frames from the front of the list, removing each one taken.
+
+        Return why the first remaining frame was not taken.
+        """
         if self._socket is None:
             return Obstacle.DOWN
         obstacle = send_all(self._sender.send, packets)
@@ -192,8 +192,9 @@ class PacketSocketPort:
         return obstacle
 
     def reopen(self) -> bool:
-        """Check whether the interface exists, is up and is still the same; return whether `fd` has
-        changed.
+        """Check whether the interface exists, is up and is still the same.
+
+        Return whether `fd` has changed.
         """
         before = self._socket
         try:
@@ -275,8 +276,9 @@ class PacketSocketPort:
         end: int,
         states: int,
     ) -> None:
-        """Return the slots from byte `start` to `end` to the kernel; `states` has the bits of all
-        their states.
+        """Return the slots from byte `start` to `end` to the kernel.
+
+        `states` has the bits of all their states.
 
         A slot is free as soon as its whole state is 0, and the kernel may fill it at once. So the
         byte with the lowest bits is written last, and bytes are copied one by one. A copy by words
@@ -329,8 +331,9 @@ def _is_up(name: str) -> bool:
 
 
 def _ask(name: str, request: int) -> bytes:
-    """Call an ioctl on an interface. /sys is no alternative: it may show another network
-    namespace.
+    """Call an ioctl on an interface.
+
+    /sys is no alternative: it may show another network namespace.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         return fcntl.ioctl(asking.fileno(), request, struct.pack("16s24x", name.encode()))

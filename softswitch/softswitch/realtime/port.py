@@ -50,8 +50,10 @@ class Port(Protocol):
         """Return at most `limit` packets that have arrived, the oldest first."""
 
     def send(self, packets: list[bytes]) -> Obstacle | None:
-        """Send packets from the front of the list, removing each one taken. Return why the first
-        remaining packet was not taken."""
+        """Send packets from the front of the list, removing each one taken.
+
+        Return why the first remaining packet was not taken.
+        """
 
     def reopen(self) -> bool:
         """Check whether the port is up or down now; return whether `fd` has changed."""
@@ -74,8 +76,10 @@ _OBSTACLES = {
 
 
 def send_all(send: Callable[[list[bytes]], int], packets: list[bytes]) -> Obstacle | None:
-    """Call `send` until all packets are sent, or one is not taken. `send` returns how many it took
-    or raises OSError."""
+    """Call `send` until all packets are sent, or one is not taken.
+
+    `send` returns how many it took or raises OSError.
+    """
     try:
         while packets:
             del packets[: send(packets)]

@@ -14,8 +14,9 @@ __all__ = ["TappedPort"]
 
 
 class TappedPort:
-    """The port `port`, with its received packets in DIRECTORY/NAME_in.pcap and its sent ones in
-    DIRECTORY/NAME_out.pcap.
+    """The port `port`, with its packets in files.
+
+    DIRECTORY/NAME_in.pcap has those received, DIRECTORY/NAME_out.pcap those sent.
 
     Raises OSError if a file cannot be written.
     """

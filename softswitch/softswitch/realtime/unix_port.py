@@ -16,8 +16,9 @@ _BUFFER_BYTES = 4 << 20
 
 
 class UnixPort:
-    """A port that receives the datagrams sent to `path` and sends each frame as a datagram to
-    `path` + ".peer".
+    """A port whose frames are datagrams.
+
+    It receives those sent to `path`, and sends to `path` + ".peer".
 
     A socket that a dead process left at `path` is replaced; one that is in use is not.
 
@@ -60,8 +61,10 @@ class UnixPort:
         return frames
 
     def send(self, packets: list[bytes]) -> Obstacle | None:
-        """Send frames from the front of the list, removing each one taken. Return why the first
-        remaining frame was not taken."""
+        """Send frames from the front of the list, removing each one taken.
+
+        Return why the first remaining frame was not taken.
+        """
         return send_all(self._send_one, packets)
 
     def reopen(self) -> bool:

@@ -1,4 +1,4 @@
-"""How RPCs end that do not end with OK, and the options of servers whose errors are long."""
+"""Ends of RPCs with an error, and the options of servers whose errors are long."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ OPTIONS = [
 
 _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _ERROR_TEXT_BYTES = 16 << 10
-"""The limit of the total length of per-update error texts. Texts beyond it are left out; the codes
-stay.
+"""The limit of the total length of per-update error texts.
+
+Texts beyond it are left out; the codes stay.
 
 The reply travels as metadata. With 1000 failed updates of 40 bytes each it must stay below the 64
 KiB that common clients accept, or the client would see no error at all.
@@ -35,8 +36,11 @@ def abort(
     error: RefusedError | BatchFailedError,
     detail_type: Any,
 ) -> NoReturn:
-    """End an RPC with an error. Of a batch that failed, the status of each update is a
-    `detail_type`, which has a `canonical_code` and a `message`."""
+    """End an RPC with an error.
+
+    Of a batch that failed, the status of each update is a `detail_type`, which has a
+    `canonical_code` and a `message`.
+    """
     if isinstance(error, RefusedError):
         context.abort(_GRPC_CODES[error.status.code], error.status.message)
     else:

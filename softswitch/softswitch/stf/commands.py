@@ -140,8 +140,10 @@ class ExpectDigest:
 
 @dataclass(frozen=True, slots=True)
 class CheckCounter:
-    """A check of a counter. ``index`` is a number, or the label of an entry; ``unit`` None demands
-    that nothing was counted."""
+    """A check of a counter.
+
+    ``index`` is a number, or the label of an entry; ``unit`` None demands that nothing was counted.
+    """
 
     line: int
     counter: str
@@ -182,7 +184,9 @@ class Control:
 @dataclass(frozen=True, slots=True)
 class MeterRates:
     """The rates of a meter: committed, then peak, each (units per microsecond, burst in units).
-    ``index`` None sets all cells."""
+
+    ``index`` None sets all cells.
+    """
 
     line: int
     meter: str

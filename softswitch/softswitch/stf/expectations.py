@@ -19,8 +19,9 @@ class Failure:
     line: int
     reason: str
     packet: int | None = None
-    """The line of the ``packet`` that led to the unexpected output, or of the last one before the
-    expectation.
+    """The line of the ``packet`` that led to the output.
+
+    Without unexpected output it is the last one before the expectation.
     """
 
     def __str__(self) -> str:

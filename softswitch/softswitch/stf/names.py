@@ -15,8 +15,9 @@ def resolve(
     names: Iterable[str],
     aliases: Mapping[str, str],
 ) -> str:
-    """Return the one of ``names`` that ``wanted`` means. An end that consists of whole parts of a
-    name comes first.
+    """Return the one of ``names`` that ``wanted`` means.
+
+    An end that consists of whole parts of a name comes first.
 
     Raises ValueError with one line if there is none, or more than one.
     """

@@ -364,8 +364,8 @@ def _group_add(tokens: Tokens, line: int) -> AddGroup:
         member = tokens.integer("a member")
         if member in members:
             raise StatementError(
-                f"group {group}: member {member} is given twice; '{member}:2' gives it twice the"
-                " share"
+                f"group {group}: member {member} is given twice;"
+                f" '{member}:2' gives it twice the share"
             )
         members[member] = tokens.integer("a weight") if tokens.accept(":") else 1
     return AddGroup(line, profile, group, tuple(members.items()))

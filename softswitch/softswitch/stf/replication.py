@@ -18,8 +18,10 @@ class Replicating(Protocol):
 
 
 class Replication:
-    """Nodes, which are made first and then associated with groups. Raises ValueError with one line
-    for an impossible command."""
+    """Nodes, which are made first and then associated with groups.
+
+    Raises ValueError with one line for an impossible command.
+    """
 
     def __init__(self, switch: Replicating) -> None:
         self._switch = switch

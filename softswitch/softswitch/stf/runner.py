@@ -60,8 +60,10 @@ def run(
     aliases: Mapping[str, str] | None = None,
     native: Native | None = None,
 ) -> Result:
-    """Run a test on a new switch. ``file`` is used in messages; ``aliases`` are other names of the
-    program's objects. ``native`` makes what runs packets in place of Python.
+    """Run a test on a new switch.
+
+    ``file`` is used in messages; ``aliases`` are other names of the program's objects. ``native``
+    makes what runs packets in place of Python.
 
     Raises :class:`StfError` for a command that does not fit the program.
     """
@@ -72,8 +74,10 @@ def run(
 
 
 class Run(StfRun):
-    """One run on ``switch``, which belongs to the test from now on. It must be new, because entries
-    are numbered from 0."""
+    """One run on ``switch``, which belongs to the test from now on.
+
+    It must be new, because entries are numbered from 0.
+    """
 
     def __init__(
         self,
@@ -116,8 +120,8 @@ class Run(StfRun):
         name = self._name("digest", command.name, self._digests)
         if len(command.values) != self._digests[name]:
             raise ValueError(
-                f"digest '{name}': has {self._digests[name]} fields, but {len(command.values)} are"
-                " given"
+                f"digest '{name}': has {self._digests[name]} fields,"
+                f" but {len(command.values)} are given"
             )
         self._checked += 1
         self._expectations.digest(name, command)
@@ -149,8 +153,8 @@ class Run(StfRun):
         for place, kind in enumerate(table.match_types):
             if kind == "exact" and place not in matched:
                 raise ValueError(
-                    f"table '{table.name}': field '{table.key_names[place]}' is exact and must be"
-                    " given"
+                    f"table '{table.name}': field '{table.key_names[place]}'"
+                    " is exact and must be given"
                 )
         priority = command.priority or 0
         if isinstance(command.action, ProfileChoice):
@@ -194,8 +198,8 @@ class Run(StfRun):
         widths = self._value_set_widths(name)
         if len(command.values) != len(widths):
             raise ValueError(
-                f"value set '{name}': has {len(widths)} fields, but {len(command.values)} values"
-                " are given"
+                f"value set '{name}': has {len(widths)} fields,"
+                f" but {len(command.values)} values are given"
             )
         try:
             member = tuple(map(_member, command.values, widths))
@@ -365,14 +369,14 @@ class Run(StfRun):
             return table.entry(index)
         if index not in self._labels:
             raise ValueError(
-                f"{owner}: there is no entry '{index}'; name an entry where it is added, by '="
-                " NAME'"
+                f"{owner}: there is no entry '{index}';"
+                " name an entry where it is added, by '= NAME'"
             )
         named, handle = self._labels[index]
         if named is not table:
             raise ValueError(
-                f"{owner}: belongs to table '{table.name}', but entry '{index}' to table"
-                f" '{named.name}'"
+                f"{owner}: belongs to table '{table.name}',"
+                f" but entry '{index}' to table '{named.name}'"
             )
         return table.entry(handle)
 

@@ -1,6 +1,7 @@
-"""What switches, hosts and links in virtual time have in common: accounts, the reasons why packets
-end, and interfaces. `softswitch.native.fabric` has the nodes: deterministic discrete events, integer
-nanoseconds, no threads, no I/O.
+"""Accounts, reasons why packets end, and interfaces of nodes and links in virtual time.
+
+`softswitch.native.fabric` has the nodes: deterministic discrete events, integer nanoseconds, no
+threads, no I/O.
 """
 
 from softswitch.virtual.conservation import (

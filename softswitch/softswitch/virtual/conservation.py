@@ -15,8 +15,9 @@ class ConservationError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class SwitchAccount:
-    """The packets of one switch: those that came or were made must equal those that left, ended or
-    wait.
+    """The packets of one switch.
+
+    Those that came or were made must equal those that left, ended or wait.
     """
 
     name: str
@@ -101,7 +102,7 @@ class Conservation:
         )
         if came != went + self.in_flight:
             faults.append(
-                f"fabric: {came} packets came or were made, {went} ended or wait, {self.in_flight}"
-                " in flight"
+                f"fabric: {came} packets came or were made, {went} ended or wait,"
+                f" {self.in_flight} in flight"
             )
         return tuple(faults)

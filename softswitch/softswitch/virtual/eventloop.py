@@ -26,8 +26,10 @@ class Loop(Protocol):
         callback: Callable[..., object],
         *args: object,
     ) -> None:
-        """Call `callback(*args)` at `time_ns`. Raise ValueError for a time in the past, TypeError
-        for anything but an integer."""
+        """Call `callback(*args)` at `time_ns`.
+
+        Raise ValueError for a time in the past, TypeError for anything but an integer.
+        """
 
     def after(
         self,
@@ -41,8 +43,9 @@ class Loop(Protocol):
         """Make the `run` in progress return after the current callback. Do nothing without one."""
 
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> int:
-        """Run the events due up to and including `until_ns`, at most `max_events`. Return how many
-        ran.
+        """Run the events due up to and including `until_ns`, at most `max_events`.
+
+        Return how many ran.
 
         Afterwards `now_ns` is `until_ns`, unless `stop` or `max_events` ended the run first;
         another call then continues. An exception in a callback ends the run, and its event is gone.

@@ -138,8 +138,9 @@ class FabricOfNodes(ABC):
         rate_bps: int,
         delay_ns: int,
     ) -> Link:
-        """Add a full-duplex link of `rate_bps` each way; the last bit of a packet takes `delay_ns`
-        to the other end.
+        """Add a full-duplex link of `rate_bps` each way.
+
+        The last bit of a packet takes `delay_ns` to the other end.
         """
         near = self._free_port(first)
         far = self._free_port(second)

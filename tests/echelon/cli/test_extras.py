@@ -1,4 +1,4 @@
-"""Without the extras: what needs none runs, and what needs one says which."""
+"""Commands without the extras: those that need none run, and others say which they need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from echelon.model.extras import EXTRAS
 
 ROOT = Path(__file__).parents[3]
 LAB = {"echelon_lab", "softswitch"}
-"""What `echelon run` is of."""
+"""The packages of `echelon run`."""
 WITHOUT = f"""
 import sys
 

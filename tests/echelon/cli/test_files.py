@@ -1,6 +1,4 @@
-"""Commands about files: `check` for every kind, `serve --check`, `serve` with a bad one,
-`token`.
-"""
+"""Commands about files: `check` for every kind, `serve --check`, and of bad ones, `token`."""
 
 from __future__ import annotations
 

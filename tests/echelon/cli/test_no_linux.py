@@ -1,4 +1,4 @@
-"""What works where Linux is not: imports, fluid runs, and runs in virtual time."""
+"""The parts that work without Linux: imports, fluid runs, and runs in virtual time."""
 
 from __future__ import annotations
 

@@ -97,8 +97,9 @@ def test_submitting_again_changes_nothing_and_another_job_of_that_name_is_refuse
 
 
 def test_a_dry_run_of_every_change(service: Operated) -> None:
-    """What it says of entries is for the tests of the daemon; here are the words, and that nothing
-    changes.
+    """A dry run says what would change, and changes nothing.
+
+    The tests of the daemon check what it says about entries.
     """
     submit(service)
     with service.client() as client:

@@ -34,9 +34,7 @@ entry.insert()
 @pytest.mark.xdist_group("cli-service")
 @pytest.mark.wide
 def test_it_reads_and_cannot_write(service: Operated, tmp_path: Path) -> None:
-    """Find the switch by the service; test_tls.py has a session that finds it by the
-    configuration.
-    """
+    """Find the switch by the service; test_tls.py finds it by the configuration."""
     made()
     with service.client() as client:
         settle(client)

@@ -1,6 +1,4 @@
-"""TLS everywhere: switch, controller and operator each show a certificate, and check the
-other's.
-"""
+"""TLS everywhere: switch, controller and operator show certificates, and check each other's."""
 
 from __future__ import annotations
 

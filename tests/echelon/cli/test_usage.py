@@ -159,9 +159,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(arguments: list[str]) -> None
 
 
 def test_check_reports_every_mistake_of_a_scenario(tmp_path: Path) -> None:
-    """The mistakes of form first, in one run; those of meaning once the form is good, in
-    another.
-    """
+    """The mistakes of form first, in one run; those of meaning in another."""
     file = tmp_path / "s.yaml"
 
     def mistakes() -> list[str]:

@@ -141,8 +141,11 @@ def make_policy(chosen: ChosenPolicy) -> Policy:
 
 
 class Adversary(World):
-    """A world that checks the machine after each step. It keeps books of what was acknowledged, and
-    checks them, the store and the switches at every turn."""
+    """A world that checks the machine after each step.
+
+    It keeps books of what was acknowledged, and checks them, the store and the switches at every
+    turn.
+    """
 
     def __init__(
         self, policy: str = "echelon", capabilities: Capabilities = TIGHT, coalesce_s: float = 0.0
@@ -420,9 +423,7 @@ class Adversary(World):
         self._pass_time(name)
 
     def flap(self, name: str, times: int) -> None:
-        """Let a switch die and return so often, and let only the last news of it be true for
-        long.
-        """
+        """Let a switch die and return so often, and let only its last news be true for long."""
         for _ in range(times):
             self.leave(name, restart=False)
             self.connect(name)

@@ -71,9 +71,7 @@ def world(fabric: Fabric) -> World:
 
 @pytest.fixture
 def reactive(fabric: Fabric) -> World:
-    """Return two jobs under a reactive policy, at rest: `a` between the leaves, `b` at one of
-    them.
-    """
+    """Return two jobs under a reactive policy, at rest: `a` between leaves, `b` at one."""
     made = World(fabric, policy="varys")
     made.start()
     made.register(ring("a", "h1", "h3"))

@@ -1,4 +1,4 @@
-"""What agents report of connections, and what switches then recognise."""
+"""The connections that agents report, and those that switches then recognise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from echelon.switches.lowering.identity import FiveTuple
 from echelon.switches.lowering.intent import TableEntry
 from echelon.switches.lowering.parts import ipv4
 from echelon.switches.targets.softswitch.capabilities import softswitch
-from tests.conftest import examples
+from tests.drawing import examples
 from tests.echelon.control.world import World, ring, two_by_two
 
 FABRIC = two_by_two()

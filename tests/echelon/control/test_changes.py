@@ -50,7 +50,10 @@ TRAIL: Sequence[tuple[ChangeRequest, tuple[str, str] | None]] = [
     (MoveLinks(1, FabricSpec.model_validate(TWO_BY_TWO)), ("move links", "two_by_two")),
     (TurnLinks(1, WIRING, WIRING), ("links moved", "by hand")),
 ]
-"""What the audit trail says of each kind. Programs read it, so that it stays as it is."""
+"""The words of the audit trail for each kind of change.
+
+Programs read them, so they must not change.
+"""
 
 
 @pytest.mark.parametrize(("request_", "entry"), TRAIL)

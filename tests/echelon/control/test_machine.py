@@ -195,9 +195,7 @@ def calls(name: str) -> set[str]:
 
 
 def test_service_and_virtual_runs_have_one_controller() -> None:
-    """Only the machine follows digests, numbers flows and reacts; its two shells run the
-    machine.
-    """
+    """Only the machine follows digests, numbers flows and reacts; two shells run the machine."""
     assert calls("Machine") == {"controller/service/leader.py", "virtual/controller.py"}
     for part in ("Following", "PlanPipeline", "Reactions", "Requests", "JobStore"):
         assert calls(part) == {"controller/machine/machine.py"}

@@ -1,6 +1,4 @@
-"""What hosts measure of iterations: kept, refused where it cannot be, and used in place of the
-file's sizes.
-"""
+"""Sizes of iterations that hosts measure: kept, or refused, and used instead of the file's."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from tests.echelon.control.world import World, ring, two_by_two
 FABRIC = two_by_two()
 AGENT = {"recognition": {"by": "agent", "idle_gap": "50 ms"}}
 PROFILED = 1_000_000
-"""What each of two hosts sends in an iteration: half of the gradient twice."""
+"""The bytes that each of two hosts sends in an iteration: half of the gradient twice."""
 
 
 def iterations(sent: int, count: int = MOST_ITERATIONS, to: str = "h2") -> list[HostIteration]:

@@ -67,7 +67,7 @@ class Scripted(Echelon):
         super().__init__()
         self._finds, self._slowdown, self._others = finds, slowdown, others
         self.starts_s: list[Mapping[str, float]] = []
-        """What was known of phases, of each call."""
+        """The phases that were known at each call."""
 
     def searches(self, *args: Any, **others: Any) -> list[Any]:
         self.starts_s.append(args[3])

@@ -1,4 +1,4 @@
-"""What the machine remembers of a job: that all of it is there, in order, and not too much."""
+"""The story of a job that the machine keeps: complete, in order, and not too long."""
 
 from __future__ import annotations
 

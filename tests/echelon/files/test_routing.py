@@ -1,6 +1,4 @@
-"""Paths that stay while jobs come and go and links are drained; next hops of all switches at
-once.
-"""
+"""Paths that stay while jobs come and go and links are drained; all switches' next hops at once."""
 
 from __future__ import annotations
 
@@ -17,17 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from echelon.model.fabric.load import load_fabric
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.model.fabric.routing import (
-    NoRouteError,
-    Router,
-    equal_cost_paths,
-    next_hops,
-    route_jobs,
-)
+from echelon.model.fabric.routing import NoRouteError, Router, equal_cost_paths
 from echelon.model.jobs.graph import Job
 from echelon.model.jobs.paradigms.data import all_reduce
 from tests.drawing import examples
 from tests.faults import coded
+from tests.reference.routes import next_hops, route_jobs
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 LEAVES, SPINES = ("l1", "l2", "l3"), ("p1", "p2", "p3")
@@ -158,9 +151,7 @@ class Routing(RuleBasedStateMachine):
 
     @rule()
     def take_over(self) -> None:
-        """Tell another controller which paths the connections have, and check that it keeps
-        them.
-        """
+        """Tell another controller which paths the connections have, and check that it does."""
         before, self.routes = self.routes, {}
         self.router = Router()
         self.router.remember(before)

@@ -1,6 +1,4 @@
-"""Hosts with several links: their paths against networkx, and a run in both models of the
-network.
-"""
+"""Hosts with several links: their paths against networkx, and a run in both network models."""
 
 from __future__ import annotations
 
@@ -16,13 +14,14 @@ from echelon.model.errors import RunError
 from echelon.model.fabric.builders import multi_rail, rail_optimised
 from echelon.model.fabric.load import FabricSpec, build_fabric
 from echelon.model.fabric.model import Fabric, NoRouteError
-from echelon.model.fabric.routing import Router, equal_cost_paths, next_hops
+from echelon.model.fabric.routing import Router, equal_cost_paths
 from echelon.model.jobs.graph import Flow, Job
 from echelon.switches.targets.virtual import CONNECTION, Interfaces
 from echelon_lab.hosts.run import check
 from echelon_lab.run import simulate
 from echelon_lab.scenarios.scenario import scenario_of
 from tests.drawing import examples
+from tests.reference.routes import next_hops
 
 RAILS = multi_rail(4, 2, rate_bps=20_000_000)
 

@@ -96,9 +96,7 @@ def _job(name: str, rng: Random) -> Job:
 
 
 class Planned:
-    """A policy whose plan is made already: engines that are compared need not search for one
-    each.
-    """
+    """A policy whose plan is made already: compared engines need not search for one each."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -203,9 +201,7 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
     ],
 )
 def test_committed_scenarios_are_within_a_nanosecond_of_fractions(name: str) -> None:
-    """Their first iterations; an error of 1e-16 grows in later ones where a closed loop is
-    chaotic.
-    """
+    """Their first iterations; an error of 1e-16 grows in later ones if a closed loop is chaotic."""
     scenario = load_scenario(SCENARIOS / f"{name}.yaml")
     for choice in scenario.policies:
         engines_agree_with_fractions(

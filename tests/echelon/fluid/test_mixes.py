@@ -19,8 +19,11 @@ from echelon.planning.policies import make_policy
 BYTES = 1_000_000
 """The bytes that a slot of the model's link carries; a slot is a second here."""
 HORIZON = 6_000
-"""Several iterations of every job. In closed loop small differences grow: over ten times as long,
-the model's figures for fair sharing move by percents when its packets are made smaller."""
+"""Several iterations of every job.
+
+In closed loop small differences grow: over ten times as long, the model's figures for fair sharing
+move by percents when its packets are made smaller.
+"""
 PACKET = 0.1
 """Slots: as the model's packets get smaller it approaches a fluid."""
 MIXES = [("dp", 4, 1.0), ("pp", 6, 1.2), ("mix", 4, 1.0), ("mix", 6, 1.2)]

@@ -1,6 +1,4 @@
-"""Derived arrangement functions: those that are published, and a slow reference for random
-graphs.
-"""
+"""Derived arrangement functions: published ones, and a slow reference for random graphs."""
 
 from __future__ import annotations
 

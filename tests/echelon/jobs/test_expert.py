@@ -1,6 +1,4 @@
-"""Expert parallelism: against the example plugin at equal load, and in closed form with
-imbalance.
-"""
+"""Expert parallelism: against the example plugin at equal load, and in closed form without."""
 
 from __future__ import annotations
 

@@ -259,9 +259,7 @@ def test_what_is_refused(nodes: list[dict[str, Any]], section: dict[str, Any], p
 
 
 def test_a_hierarchical_all_reduce_sends_each_shard_along_its_rail() -> None:
-    """Each rank sends 2(H-1)/(L H) = 2/3 of 2400 bytes to the next worker, on 3 workers of 2
-    ranks.
-    """
+    """Each rank sends 2(H-1)/(L H) = 2/3 of 2400 bytes to the next of 3 workers of 2 ranks."""
     node = {**SUM, "group": [0, 1, 2, 3, 4, 5], "bytes": "2400 B", "algorithm": "hierarchical"}
     job = job_of(node, workers=3, ranks_per_worker=2)
     pairs = [(flow.src, flow.dst, flow.size_bytes) for flow in job.flows]

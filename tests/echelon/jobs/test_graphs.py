@@ -30,9 +30,7 @@ def steps_of(job: Job) -> Mapping[str, ComputeUnit | Flow]:
 
 
 def ancestors(job: Job) -> Mapping[str, frozenset[str]]:
-    """Return the steps that are finished before each step starts, however long any of them
-    takes.
-    """
+    """Return the steps that end before each step starts, however long any of them takes."""
     steps = steps_of(job)
     out: dict[str, frozenset[str]] = {}
     for name in topological_order(job):
@@ -78,9 +76,11 @@ def test_a_worker_does_one_unit_at_a_time(document: dict[str, object]) -> None:
 def test_flows_of_a_connection_start_in_one_order_whatever_takes_how_long(
     document: dict[str, object], random: Random
 ) -> None:
-    """The next flow on a connection waits for everything that the flow before it waits for. So a
-    sender that is told of flows as they start sends them in the order by which switches tell them
-    apart."""
+    """The next flow on a connection waits for everything that the flow before it waits for.
+
+    So a sender that is told of flows as they start sends them in the order by which switches tell
+    them apart.
+    """
     job = build_job(spec_of(document))
     before, steps = ancestors(job), steps_of(job)
     for flows in connections(job).values():

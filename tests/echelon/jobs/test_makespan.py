@@ -44,9 +44,7 @@ def two_switches(sides: Sequence[int]) -> Fabric:
 
 
 class Mesh3D:
-    """Two replicas of a 1F1B pipeline of equal stages, with seconds of computing and bytes to
-    send.
-    """
+    """Two replicas of a 1F1B pipeline of equal stages, with seconds of computing and bytes."""
 
     def __init__(
         self, stages: int, batches: int, forward: int, backward: int, activation: int, gradient: int

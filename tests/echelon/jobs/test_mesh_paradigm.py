@@ -1,6 +1,4 @@
-"""3D and tensor parallelism: times alone in closed form, what is sent, and how meshes are
-nested.
-"""
+"""3D and tensor parallelism: times alone in closed form, what is sent, and nested meshes."""
 
 from __future__ import annotations
 
@@ -275,9 +273,10 @@ def test_parts_of_gradients_and_gathered_parameters_add_up(
 
 @pytest.mark.parametrize(("exchange", "times"), [("experts", 4), ("context", 3)])
 def test_what_is_exchanged_in_layers(exchange: str, times: int) -> None:
-    """Experts: two all-to-alls forward and two backward. Context: keys and values are gathered
-    forward and backward, and their gradients scattered. Each rank sends (n - 1) / n of the bytes;
-    all ranks of a stage sum what they share.
+    """Experts: two all-to-alls forward and two backward.
+
+    Context: keys and values are gathered forward and backward, and their gradients scattered. Each
+    rank sends (n - 1) / n of the bytes; all ranks of a stage sum what they share.
     """
     data, ranks, batches, layers, size = 2, 3, 4, 5, 300
     sizes = {

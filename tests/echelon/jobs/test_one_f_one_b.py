@@ -215,9 +215,11 @@ def test_two_stages_pay_for_every_second_round_trip(
     share: tuple[Fraction, Fraction],
     policy: str,
 ) -> None:
-    """Two micro-batches are under way. Where flows take less time than what computes meanwhile,
-    each waits for a round trip of the network once, and half of them wait at the same time as the
-    others."""
+    """Two micro-batches are under way.
+
+    Where flows take less time than what computes meanwhile, each waits for a round trip of the
+    network once, and half of them wait at the same time as the others.
+    """
     activation = max(1, int(share[0] * forward_s * RATE))
     gradient = max(1, int(share[1] * backward_s * RATE))
     graph = one_f_one_b(

@@ -122,9 +122,7 @@ shuffle: {think: 1 s, exchanged: 9 B}
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """Return a folder with two foreign distributions: a paradigm, and one that cannot be
-    imported.
-    """
+    """Return a folder with two foreign distributions: a paradigm, and one that fails to import."""
     (tmp_path / "shuffling.py").write_text(FOREIGN)
     (tmp_path / "s.yaml").write_text(JOB)
     for name, target in (("shuffle", "shuffling:Shuffle"), ("missing", "nowhere:Nothing")):
@@ -136,9 +134,7 @@ def installed(tmp_path: Path) -> Path:
 
 
 def check(folder: Path, job: str) -> tuple[int, str]:
-    """Return the exit status and output of `echelon check` where these distributions are
-    installed.
-    """
+    """Return the exit status and output of `echelon check` with these distributions installed."""
     (folder / "s.yaml").write_text(job)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
     done = subprocess.run(

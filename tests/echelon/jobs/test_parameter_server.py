@@ -58,8 +58,11 @@ def test_an_iteration_carries_everything_twice_over_the_server_or_over_each_work
     rates: tuple[int, int],
     policy: str,
 ) -> None:
-    """The narrower link decides where flows share evenly. Where they go one after the other, a
-    server's link that is wider than a worker's is not always full."""
+    """The narrower link decides where flows share evenly.
+
+    Where they go one after the other, a server's link that is wider than a worker's is not always
+    full.
+    """
     server, worker = rates
     job = job_of(workers, compute_s, gradient_bytes, aggregate_s)
     result = simulate(

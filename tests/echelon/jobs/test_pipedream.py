@@ -58,8 +58,9 @@ def accounted_s(
     sent_s: Fraction,
     sum_s: Fraction,
 ) -> Fraction:
-    """Return when the last worker is idle. Transfers take `sent_s` and do not meet; an all-reduce
-    takes `sum_s`.
+    """Return when the last worker is idle.
+
+    Transfers take `sent_s` and do not meet; an all-reduce takes `sum_s`.
 
     Each worker does, whenever it is idle, what the paper says: a forward pass while it has fewer
     mini-batches in flight than weights to keep, or none is left to begin, and else the backward
@@ -155,9 +156,7 @@ def test_on_one_link_a_chain_of_two_takes_what_an_account_says(
 def test_one_replicated_stage_sums_after_each_round(
     n: int, rounds: int, forward_ms: int, backward_ms: int, chunk_bytes: int
 ) -> None:
-    """It is data parallelism: in each round a forward, a backward and 2(n - 1)/n of the
-    parameters.
-    """
+    """It is data parallelism: each round has a forward, a backward and 2(n - 1)/n of parameters."""
     job = job_of([n], n * rounds, [forward_ms], [backward_ms], parameters=f"{n * chunk_bytes} B")
     round_s = Fraction(forward_ms + backward_ms, 1000) + 2 * (n - 1) * Fraction(chunk_bytes, RATE)
     assert alone_iteration_s(job, build_star(n)) == rounds * round_s

@@ -72,9 +72,7 @@ def test_switches_get_routes_and_hosts_the_rest(fabric: Fabric) -> None:
 
 
 def test_packets_go_the_way_of_the_plan() -> None:
-    """Routes are followed from switch to switch, from the source of each flow to its
-    destination.
-    """
+    """Routes are followed from switch to switch, from each flow's source to its destination."""
     for fabric in FABRICS:
         plan, jobs = planned(fabric, order="left")
         _, intents = lowered(plan, fabric, jobs)

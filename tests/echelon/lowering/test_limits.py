@@ -1,4 +1,4 @@
-"""What `echelon check` says of a job's recognition, beside what switches are then told."""
+"""The words of `echelon check` about a job's recognition, beside the entries of switches."""
 
 from __future__ import annotations
 

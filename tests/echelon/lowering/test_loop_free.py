@@ -279,7 +279,7 @@ def test_a_packet_arrives_however_slow_it_is(seed: int, order: int) -> None:
 
 @pytest.mark.parametrize("switches", [4, 6])
 def test_without_the_order_packets_circle(switches: int) -> None:
-    """What the property tests look for is there to be found."""
+    """The fault for which the property tests look can happen."""
     found: set[str] = set()
     for seed in range(10):
         change = random_change(seed, switches)

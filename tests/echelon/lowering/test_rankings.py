@@ -303,7 +303,7 @@ class NarrowSwitch:
 
     profile: LevelProfile
     handicap: int = 0
-    """Of the flow that sends."""
+    """The handicap of the flow that sends."""
     top: int = -0x4000_0000
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What plug-ins may ask of switches for trees, as far as lowering itself counts it."""
+"""The demands of plug-ins on switches for trees, as far as lowering itself counts them."""
 
 from __future__ import annotations
 

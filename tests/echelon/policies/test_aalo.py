@@ -25,9 +25,7 @@ def links(src: int, dst: int) -> tuple[Link, Link]:
 
 
 def aalo(fabric: Fabric, **parameters: object) -> Aalo:
-    """Return the policy for links of 1000 bytes a second, so that the first queue takes 1000
-    bytes.
-    """
+    """Return the policy for links of 1000 bytes a second, so its first queue takes 1000 bytes."""
     policy = make_policy("aalo", first_ms=SECOND_MS, **parameters)
     assert isinstance(policy, Aalo)
     policy.plan([], fabric)

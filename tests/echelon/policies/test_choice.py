@@ -1,6 +1,4 @@
-"""The plan that `echelon` chooses, against simulations of every candidate by the engine in
-Python.
-"""
+"""The plan that `echelon` chooses, against simulations of every candidate by the Python engine."""
 
 from __future__ import annotations
 
@@ -162,9 +160,7 @@ def test_a_limit_keeps_every_job_from_being_slower_than_under_fair_sharing(
 @settings(max_examples=3, deadline=None)
 @given(st.integers(0, 10**6))
 def test_what_is_predicted_is_what_the_installed_plan_does(seed: int) -> None:
-    """Connections keep their paths when a job has gone, and copies are told apart by their
-    numbers.
-    """
+    """Connections keep their paths when a job is gone; copies differ by their numbers."""
     jobs, fabric = mix(seed, 4), pairs(4, spines=2)
     policy = Echelon(Echelon.Parameters(draws=0))
     policy.plan(jobs, fabric)

@@ -1,6 +1,4 @@
-"""Max-min fairness and filling in order, against their definitions and against linear
-programming.
-"""
+"""Max-min fairness and filling in order, against definitions and linear programming."""
 
 from __future__ import annotations
 
@@ -184,9 +182,7 @@ def test_fillings_add_up(
     shape: list[tuple[list[Link], Fraction | None]],
     cut: int,
 ) -> None:
-    """Filling again what is full changes nothing, and senders' limits count what they already
-    have.
-    """
+    """Filling what is full changes nothing, and senders' limits count what they already have."""
     flows = made(active, shape)
     rates, residual = [Fraction(0)] * len(flows), dict(capacities)
     fill_evenly(flows, range(min(cut, len(flows))), residual, rates)

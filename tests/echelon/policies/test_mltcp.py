@@ -21,9 +21,7 @@ TWO_FIFTHS = Fraction(2, 5)
 
 
 def distances(communication: float, slope: float, intercept: float, steps: int) -> list[float]:
-    """Return the distances between the starts of two jobs, by the recurrence of the proof (T =
-    1).
-    """
+    """Return the distances between two jobs' starts, by the recurrence of the proof (T = 1)."""
     out = [float(APART_S)]
     for _ in range(steps):
         d = out[-1]
@@ -114,8 +112,9 @@ def test_switches_move_a_connection_up_with_every_eighth_of_its_bytes(
 
 
 def test_weights_of_queues_follow_the_function() -> None:
-    """F in the middle of each eighth is 0.36, 0.58 ... 1.89, which is 195 to 1023 in units of
-    DWRR.
+    """F in the middle of each eighth is 0.36, 0.58 ...
+
+    1.89, which is 195 to 1023 in units of DWRR.
     """
     weights = bucket_weights(Fraction(7, 4), Fraction(1, 4), 8)
     middles = [0.36, 0.58, 0.80, 1.02, 1.23, 1.45, 1.67, 1.89]

@@ -64,8 +64,10 @@ def planned(job: Job, fabric: Fabric) -> dict[str, Due]:
 
 
 def test_all_hops_count_from_the_first(star: Callable[..., Fabric]) -> None:
-    """The second hop, alone, begins 3 s after the first. Its flows then start 2 s apart, but are
-    due 1 s apart, as arranged."""
+    """The second hop, alone, begins 3 s after the first.
+
+    Its flows then start 2 s apart, but are due 1 s apart, as arranged.
+    """
     assert planned(two_hops(), star(3)) == {
         "a1": Due("A", Fraction(0)),
         "a2": Due("A", Fraction(1)),

@@ -1,6 +1,4 @@
-"""The registry of policies: names, parameters and their ranges, and what is refused in which
-words.
-"""
+"""The registry of policies: names, parameters and their ranges, and refusals with their words."""
 
 from __future__ import annotations
 

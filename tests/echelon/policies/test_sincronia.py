@@ -51,9 +51,7 @@ def demands(shuffle: Shuffle) -> dict[Link, Fraction]:
 def prefixes(
     order: Sequence[int], of: Mapping[int, Mapping[Link, Fraction]]
 ) -> dict[int, Fraction]:
-    """Return, for each coflow, what the fullest of its links has to carry for it and all before
-    it.
-    """
+    """Return, for each coflow, what its fullest link carries for it and all before it."""
     load: dict[Link, Fraction] = {}
     out = {}
     for coflow in order:

@@ -97,9 +97,7 @@ workers = st.lists(st.sampled_from(sorted(HOSTS)), min_size=2, max_size=4, uniqu
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[Job]]:
-    """Draw sets of jobs, each with one more or one less than the one before, or with one
-    changed.
-    """
+    """Draw sets of jobs, each with one more or one less than the one before, or one changed."""
     present: dict[str, Job] = {}
     out = []
     for _ in range(draw(st.integers(2, 6))):

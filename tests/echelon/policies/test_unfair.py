@@ -31,9 +31,7 @@ def test_strict_priority_separates_jobs_in_one_iteration(
 
 
 def test_weights_separate_them_in_more(star: Callable[..., Fabric]) -> None:
-    """Twice the share moves the first job ahead by half of what it still sends in each
-    iteration.
-    """
+    """Twice the share moves the first job ahead by half of what it sends in each iteration."""
     times = iteration_times_s(
         make_policy("unfair", by="weights", ratio=2), two_jobs(Fraction(1, 2)), star(2), 12
     )

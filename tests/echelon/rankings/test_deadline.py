@@ -100,9 +100,7 @@ def test_levels_hold_until_they_change(
 def test_floats_go_from_change_to_change(
     made: list[GrowingRank], steps: tuple[Fraction, ...]
 ) -> None:
-    """Rounding never makes time stand still, and levels agree with exact ones between two
-    changes.
-    """
+    """Rounding never makes time stand still, and levels agree with exact ones between changes."""
     start, now, asked = 1000.0, 1000.0, 0
     times = change_times(made, steps)
     while now < start + 20 and asked < 200:

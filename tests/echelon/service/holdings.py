@@ -15,8 +15,7 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.p4program import program
 
 Classified = Mapping[tuple[int, int], tuple[int, int]]
-"""(job number, flow number) of the shim -> (port, destination MAC) that the flow's path has
-here.
+"""(job number, flow number) of the shim -> (port, destination MAC) that the flow's path has here.
 """
 
 

@@ -37,7 +37,10 @@ from echelon.model.fabric.model import Fabric
 
 PATIENCE_S = 60.0
 SEARCHED_S = 300.0
-"""How long searches for plans may take on a busy machine, where they run when nothing else does."""
+"""The time that searches for plans may take on a busy machine.
+
+They run when nothing else does.
+"""
 RULE = {"plan": "rule"}
 """Parameters of `echelon` without searches, which take seconds of a processor and change the plan
 again.
@@ -332,8 +335,10 @@ def entries_of(address: str, device_id: int) -> list[p4r.TableEntry]:
 
 
 class Lab:
-    """Switches of a fabric and the configuration of a service for them. `start` and `stop` the
-    switches; daemons are the caller's (`daemon`)."""
+    """Switches of a fabric and the configuration of a service for them.
+
+    `start` and `stop` the switches; daemons are the caller's (`daemon`).
+    """
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class State:
     policy: tuple[str, dict[str, str]]
     drained: frozenset[tuple[str, str]]
     changes: tuple[tuple[str, str], ...]
-    """What was done to which object, by the events that the store keeps."""
+    """The kinds of change and their objects, by the events that the store keeps."""
     entries: dict[str, list[bytes]]
     """Entries by switch, in some fixed order."""
 
@@ -98,7 +98,7 @@ def settled(client: Client) -> Any:
 
 
 class Books:
-    """What was acknowledged: jobs, policy and drained links."""
+    """The acknowledged state: jobs, policy and drained links."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, str] = {}

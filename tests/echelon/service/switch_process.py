@@ -20,9 +20,7 @@ from echelon_lab.virtual.embedded import VirtualTestbed
 
 @contextmanager
 def running(fabric: Path, processes: int) -> Iterator[dict[str, str]]:
-    """Yield the address of each switch of the fabric; the switches take turns over the
-    processes.
-    """
+    """Yield the address of each switch of the fabric; switches take turns over the processes."""
     with ExitStack() as stack:
         started = []
         for _ in range(processes):

@@ -67,8 +67,9 @@ def test_policies_change_while_running(service: tuple[Lab, Client]) -> None:
 
 
 def test_one_jobs_change_writes_its_own_difference_alone(service: tuple[Lab, Client]) -> None:
-    """The job is one of 100. The difference is counted twice: by the daemon, and by what plain gRPC
-    reads before and after.
+    """The job is one of 100.
+
+    The difference is counted twice: by the daemon, and by what plain gRPC reads before and after.
     """
     lab, client = service
     hosts = list(lab.fabric.hosts)
@@ -238,7 +239,7 @@ def test_sigterm_ends_it_and_the_switches_go_on(build: Build) -> None:
 
 
 def test_it_is_ready_when_it_leads_and_not_before(build: Build) -> None:
-    """With hundreds of jobs it takes a while to load what was accepted."""
+    """The service takes a while to load hundreds of accepted jobs."""
     lab = build(LINE)
     specs = [ring(f"j{number}", ["h1", "h2"]) for number in range(300)]
     asyncio.run(fill_store(lab.directory / "state.db", specs))

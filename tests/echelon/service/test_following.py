@@ -16,9 +16,7 @@ ADDRESSES = {"h1": 0x0A000001, "h2": 0x0A000002}
 
 
 def test_varys_reacts_to_flows(line: Service) -> None:
-    """A queue's weight differs from the idle ones between the start of the second flow and its
-    end.
-    """
+    """A queue's weight differs from the idle ones between the second flow's start and end."""
     lab = line.lab
     with lab.client(line.daemon) as client, lab.host("h1") as h1, lab.host("h2") as h2:
         client.set_policy("varys")

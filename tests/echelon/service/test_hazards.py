@@ -1,4 +1,4 @@
-"""What a configuration leaves open: keys that others can read, sessions and tokens without TLS."""
+"""The hazards of a configuration: keys that others can read, sessions and tokens without TLS."""
 
 from __future__ import annotations
 

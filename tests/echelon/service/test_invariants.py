@@ -80,7 +80,7 @@ def test_without_the_option_nothing_is_checked(faulty: FaultyDaemon) -> None:
 async def test_nothing_of_a_faulty_step_is_done(
     offline: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a machine with a fault wants must not reach switches."""
+    """The entries of a machine with a fault must not reach switches."""
 
     def always_broken(_: Machine) -> Iterator[tuple[str, str]]:
         yield "", "broken on purpose"

@@ -27,9 +27,7 @@ from tests.echelon.service.measured import TEXT, adopted, exercised, families, t
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
-    """Return the value of the series of that name with exactly these labels; None: there is
-    none.
-    """
+    """Return the value of the series of that name with exactly these labels, or None."""
     for family in families(metrics).values():
         for sample in family.samples:
             if sample.name == name and sample.labels == labels:
@@ -176,9 +174,7 @@ def test_names_of_any_kind_are_escaped() -> None:
 
 
 class Jobs(RuleBasedStateMachine):
-    """Jobs that come and go; their series come and go with them, and are never more than
-    allowed.
-    """
+    """Jobs that come and go; their series come and go with them, never more than allowed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -8,8 +8,9 @@ from tests.echelon.service.lab import until
 
 
 def worker(pid: int, name: str = "work_process 19") -> int:
-    """Return the process of a daemon whose command line ends so, as soon as there is one. 19: it
-    searches.
+    """Return the process of a daemon whose command line ends so, as soon as there is one.
+
+    19: it searches.
     """
     found: list[int] = []
 

@@ -151,9 +151,7 @@ def session(address: str, thrift: int, rate_bps: int = SLOW_BPS) -> SwitchSessio
 def intent(
     flows: dict[str, Deadline], schedule: tuple[QueuePlan, ...], rate_bps: int = SLOW_BPS
 ) -> Intent:
-    """Return the intent for s1, for flows of one job from h1 to h3, known by shim in their
-    order.
-    """
+    """Return the intent for s1, for flows of one job from h1 to h3, known by shim in order."""
     identities: dict[tuple[str, str], Identity] = {
         ("a", name): ShimIdentity(1, n) for n, name in enumerate(flows)
     }
@@ -165,8 +163,9 @@ def intent(
 
 
 class Line:
-    """A line that sends packets of flows at h1, and takes them at h3. `remaining` numbers them; the
-    last of a flow never comes.
+    """A line that sends packets of flows at h1, and takes them at h3.
+
+    `remaining` numbers them; the last of a flow never comes.
     """
 
     def __init__(self, flows: Sequence[str]) -> None:
@@ -375,9 +374,7 @@ async def depths(address: str, thrift: int) -> dict[str, object]:
 
 
 async def service(address: str, thrift: int) -> dict[str, object]:
-    """Run the real daemon on this switch: a job comes, the tree is taken away, the policy
-    changes.
-    """
+    """Run the real daemon on this switch: a job comes, the tree goes, the policy changes."""
     with tempfile.TemporaryDirectory() as directory:
         return await asyncio.to_thread(_service, Path(directory), address, thrift)
 

@@ -110,7 +110,7 @@ async def test_a_backup_pushes_no_pipeline(rig: Any) -> None:
 
 
 async def test_closing_leaves_no_task_behind(rig: Any) -> None:
-    """What runs the test looks for tasks after it."""
+    """The runner of the tests looks for tasks after each."""
     async with session(rig, 100) as old:
         await old.reconcile(bare(flow_entry(1)))
         async with session(rig, 200):

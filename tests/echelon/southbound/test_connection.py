@@ -72,7 +72,7 @@ OFTEN = Timing(audit_s=0.2, heartbeat_s=0.1)
 SELDOM = Timing(audit_s=3600, heartbeat_s=0.1)
 DIGEST = "flow_event_t"
 WATCHING = ("gnmi_capabilities", "gnmi_subscribe")
-"""What a connection asks once more in each session, to be told of ports."""
+"""The calls that a connection makes again in each session, to hear of ports."""
 PATIENCE_S = 15
 
 
@@ -484,9 +484,7 @@ async def test_a_switch_process_that_is_killed_and_comes_back_empty(
 
 
 async def test_a_switch_that_falls_silent_is_missed() -> None:
-    """A switch that closes nothing and sends nothing is noticed only by its missing sign of
-    life.
-    """
+    """A switch that closes nothing and sends nothing is noticed by its missing sign of life."""
     with switch_process() as switch:
         async with connected(switch.address, timing=replace(SELDOM, answer_s=0.3)) as (
             connection,
@@ -876,9 +874,7 @@ async def test_our_own_lost_stream_is_outranked(station: Station) -> None:
 @pytest.mark.bmv2
 @needs("bmv2")
 async def test_with_bmv2_takeover_restart_and_no_return_of_the_former_leader() -> None:
-    """BMv2 makes a connected backup primary when its primary leaves, whatever their election
-    ids.
-    """
+    """BMv2 makes a connected backup primary when its primary leaves, whatever the election ids."""
     port, thrift = free_port(), free_port()
     address = f"127.0.0.1:{port}"
     options = [

@@ -18,7 +18,14 @@ from echelon.switches.lowering.capabilities import (
     QueueDepthMarks,
     VirtualQueueMarks,
 )
-from echelon.switches.targets import DEFAULT_TARGET, TARGETS, UNRANKED_TARGET, Site, find_target
+from echelon.switches.targets import (
+    DEFAULT_TARGET,
+    TARGETS,
+    UNRANKED_TARGET,
+    Site,
+    find_target,
+    programs,
+)
 from echelon.switches.targets.bmv2.options import Bmv2Options, ServerAddress
 from echelon.switches.targets.bmv2.queues import Bmv2Queues
 from echelon.switches.targets.softswitch import SoftswitchOptions
@@ -190,7 +197,7 @@ def test_drivers_connect_to_nothing_yet() -> None:
 def test_listing_names_imports_no_target() -> None:
     """The command line shows the names in its help texts."""
     loaded = _modules_after(
-        "from echelon.switches.targets import TARGETS; assert len(TARGETS) >= 2"
+        "from echelon.switches.targets import TARGETS, programs; assert len(TARGETS) >= 2"
     )
     assert "echelon.switches.targets.target" in loaded
     assert not {"echelon.switches.targets.softswitch", "echelon.switches.targets.bmv2"} & loaded
@@ -260,4 +267,23 @@ def test_a_distribution_that_registers_something_else(
     with pytest.raises(DocumentError, match=re.escape(complaint)) as caught:
         targets["stub"]
     assert str(caught.value).startswith("target stub: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("nowhere:PROGRAM", "nowhere:PROGRAM cannot be imported"),
+        ("pathlib:Path", "pathlib:Path is not a SwitchProgram"),
+    ],
+)
+def test_a_program_that_is_none_is_refused_in_one_line(
+    value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = EntryPoint("stub", value, programs.GROUP)
+    monkeypatch.setattr(programs, "_entries", lambda: {"stub": entry})
+    options = TARGETS["softswitch"].options(program="stub")
+    with pytest.raises(DocumentError, match=said) as caught:
+        TARGETS["softswitch"].capabilities(options)
+    assert str(caught.value).startswith("program stub: ")
     assert "\n" not in str(caught.value)

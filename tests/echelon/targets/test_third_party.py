@@ -75,9 +75,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 def test_a_scenario_runs_on_it(recorder: Recorder) -> None:
-    """Fair sharing needs 8.5 s for Fig. 2 of EchelonFlow, and packets at most 0.1 % more or
-    less.
-    """
+    """Fair sharing needs 8.5 s for Fig. 2 of EchelonFlow, and packets within 0.1 % of it."""
     scenario = load_scenario(FIG2)
     outcome = run(
         scenario,

@@ -14,7 +14,7 @@ PATH = ("h1", "s1", "s2", "h2")
 EPOCH = 1_700_000_000.0
 """The controller's clock at time 0 of these tests."""
 BEHIND = {"s1": 1000.0, "s2": -50.0}
-"""What the clocks of the switches show at that time."""
+"""The readings of the switches' clocks at that time."""
 
 
 def seen(

@@ -19,7 +19,7 @@ from echelon.switches.telemetry.sizes import (
     size_factors,
     with_sizes,
 )
-from tests.conftest import examples
+from tests.drawing import examples
 
 JOB = build_job(
     JobSpec.model_validate(

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.switches.telemetry.waits import FlowSpan, Link, links_of, waits
+from echelon.planning.allocation import Link
+from echelon.planning.paths import links_of
+from echelon.switches.telemetry.waits import FlowSpan, waits
 
 RATE = 8000
 LINKS = [("a", "s"), ("b", "s"), ("s", "t"), ("t", "c"), ("t", "d")]

@@ -36,9 +36,7 @@ def trees() -> st.SearchStrategy[Tree]:
 
 
 def by_definition(tree: Tree, values: dict[str, int]) -> int | None:
-    """Return the value, None where it is undefined or an operand that the switch need not
-    support.
-    """
+    """Return the value, None where it is undefined or an operand need not be supported."""
     if isinstance(tree, str):
         return values[tree]
     if isinstance(tree, int):

@@ -66,9 +66,7 @@ class Everything:
         return p4r.Update(type=p4r.Update.Type.Value(kind), entity=self.entity(text))
 
     def exact(self, number: int, port: int = 2, kind: str = "INSERT") -> p4r.Update:
-        """Return an entry of exact_table: destination `number`, ingress port 1, forward to
-        `port`.
-        """
+        """Return an exact_table entry: destination `number`, ingress port 1, forward to `port`."""
         key = "".join(f"\\x{byte:02x}" for byte in number.to_bytes(6, "big").lstrip(b"\0") or b"\0")
         return self.update(
             kind,

@@ -1,6 +1,4 @@
-"""Mutated messages: whatever a controller sends, it gets a status, and the device goes on
-working.
-"""
+"""Mutated messages: whatever is sent, it gets a status, and the device goes on working."""
 
 from __future__ import annotations
 

@@ -99,8 +99,9 @@ Start = Callable[..., Running]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Yield a function that starts the command with the given arguments, on a free port. What still
-    runs at the end is killed.
+    """Yield a function that starts the command with the given arguments, on a free port.
+
+    What still runs at the end is killed.
     """
     started: list[subprocess.Popen[str]] = []
 

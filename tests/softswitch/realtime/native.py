@@ -11,7 +11,7 @@ from ctoolchain import CSource, Loaded, load
 from softswitch.native.core import Core
 from softswitch.native.programs import PythonProgram
 from softswitch.native.scheduler import PortScheduler, c_source
-from softswitch.native.wires import CProgram, load_wires
+from softswitch.native.wires import CProgram, load_core
 from softswitch.realtime import Obstacle
 from softswitch.tm import QUEUES
 
@@ -30,7 +30,7 @@ seen *orders_left(ss_switch *s, uint32_t at);
 
 @cache
 def wires() -> Loaded:
-    return load_wires()
+    return load_core()
 
 
 @cache

@@ -176,9 +176,7 @@ def configure(scheduler: PortScheduler) -> None:
 def test_when_it_is_woken_changes_nothing(
     new_orders: type[Orders], draw: list[tuple[int, int, int, int, int]], wakes: list[int]
 ) -> None:
-    """Packets leave when they leave the virtual switch, which is called at each of those
-    instants.
-    """
+    """Packets leave when they leave the virtual switch, which is called at those instants."""
     arrivals = arrivals_of(draw)
     late = new_orders()
     core = new_core(late, [None, 10_000_000, 40_000_000])

@@ -1,6 +1,4 @@
-"""The expected shares of the classes of a port, against the traffic manager in exact virtual
-time.
-"""
+"""The expected shares of a port's classes, against the traffic manager in exact virtual time."""
 
 from __future__ import annotations
 

@@ -19,13 +19,15 @@ from typing import Any
 
 import pytest
 
-from ctoolchain import TCC, Compiler, CSource, Loaded, ToolchainError, load
+from ctoolchain import TCC, Compiler, CSource, Loaded, load
+from softswitch.cli import running
+from softswitch.native.core import Core
 from softswitch.native.dataplane import NativeDataPlane
 from softswitch.native.programs import PythonProgram
 from softswitch.native.scheduler import c_source
-from softswitch.native.wires import CProgram, Wires, load_core, load_wires
+from softswitch.native.wires import CProgram, Wires, has_barriers, load_core
 from softswitch.realtime import HandoverLock, PacketSocketPort
-from softswitch.tm import QueueConfig
+from softswitch.tm import QUEUES, QueueConfig
 from tests.engines import COMPILERS
 from tests.softswitch.realtime.conftest import Orders
 from tests.softswitch.realtime.native import OrdersInC
@@ -84,8 +86,7 @@ class Plane:
         groups: int = 1,
     ) -> None:
         start_ns = time.monotonic_ns()
-        native = load_wires([compiler])
-        assert native is not None
+        native = load_core([compiler])
         self.core = Wires(native, groups=groups, epoch_ns=start_ns)
         self.seen = Seen()
         self.ports: list[tuple[int, bool]] = []
@@ -272,9 +273,7 @@ def test_packets_of_and_for_controllers(
 
 
 def test_a_ring_that_overflowed_goes_on(namespace: Any, start: Start) -> None:
-    """Every frame is forwarded or counted as lost, and none is forwarded twice or out of its
-    order.
-    """
+    """Every frame is forwarded or counted as lost, and none is forwarded twice or out of order."""
     namespace.veth("a0", "a1")
     plane = start(None, None)
     sent = 64 * 1000
@@ -409,13 +408,19 @@ def test_nothing_is_left_behind(namespace: Any, start: Start) -> None:
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_threads_are_not_made_by_a_compiler_without_barriers(
+def test_of_arm_compilers_tcc_alone_has_no_barriers(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    assert load_core([compiler]).compiler == compiler
-    if compiler.name == TCC:
-        with pytest.raises(ToolchainError, match=r"no memory barriers on aarch64.*install gcc"):
-            load_wires([compiler])
-    else:
-        assert load_wires([compiler]).compiler == compiler
+    assert has_barriers(compiler) == (compiler.name != TCC)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_without_barriers_no_threads_are_made_and_it_is_said(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(running, "load_core", lambda: load_core([compiler]))
+    core = running.threaded_core(QUEUES, 2, 0)
+    assert isinstance(core, Core) == (compiler.name == TCC)
+    assert ("apt-get install gcc" in capsys.readouterr().err) == (compiler.name == TCC)

@@ -1,4 +1,4 @@
-"""What the changes of a job's contents have in common."""
+"""The common part of the changes of a job's contents."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from echelon.controller.machine.errors import UnavailableError
 from echelon.controller.machine.jobstore import JobStore
+from echelon.controller.names import short_list
 from echelon.model.documents import DocumentError
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import stranded
@@ -28,9 +29,7 @@ def lost_paths(
     lost = sorted(without.keys() - already.keys())
     if not lost:
         return None
-    names = ", ".join(lost[:_NAMED])
-    if len(lost) > _NAMED:
-        names += f" and {len(lost) - _NAMED} more"
+    names = short_list(lost, _NAMED)
     plural = "s" if len(lost) > 1 else ""
     return f"{len(lost)} job{plural} would have no path and leave the plan: {names}"
 

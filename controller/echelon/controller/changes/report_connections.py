@@ -11,9 +11,9 @@ from echelon.controller.machine.change import AppliedChange, ControllerState
 from echelon.controller.machine.errors import ConflictError, RefusedError
 from echelon.controller.machine.facts import Fact, LogLine, StoryLines, of_job
 from echelon.controller.machine.instant import Instant
-from echelon.controller.machine.jobs import Connections, RegisteredJob, reverse
+from echelon.controller.machine.jobs import Connections, RegisteredJob
 from echelon.model.fabric.model import Fabric
-from echelon.switches.lowering.identity import FiveTuple
+from echelon.switches.lowering.identity import FiveTuple, reverse
 
 MOST_CONNECTIONS = 4096
 """The most connections of one job that one host may report.

@@ -1,4 +1,4 @@
-"""What controllers answer: resources, refusals, and the name of the controller that leads."""
+"""The answers of controllers: resources, refusals, and the name of the controller that leads."""
 
 from __future__ import annotations
 

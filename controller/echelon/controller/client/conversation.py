@@ -1,4 +1,4 @@
-"""How a call gets to the controller that leads, without I/O.
+"""The way of a call to the controller that leads, without I/O.
 
 A conversation is a generator. It yields its steps: a `RequestAttempt` to be sent, or a `Pause`. A
 client carries each out and sends back the response, or throws in the `httpx.HTTPError` or
@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a call asks for."""
+    """The request of a call."""
 
     method: str
     path: str

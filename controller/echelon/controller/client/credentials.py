@@ -1,4 +1,4 @@
-"""What a client shows and checks: its token, its certificate, and the authorities that it trusts."""
+"""The credentials of a client: its token, its certificate, and the authorities that it trusts."""
 
 from __future__ import annotations
 

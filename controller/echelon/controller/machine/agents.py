@@ -1,4 +1,4 @@
-"""What the agents of hosts may report of a job."""
+"""Checks of what the agents of hosts report of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine has to know of a kind of change. The kinds are in `echelon.controller.changes`.
+"""The steps of a change. Its kinds are in `echelon.controller.changes`.
 
 `Requests` takes a change through these steps, one method each: `check`, `reserve`, `check_graph` if
 a job's graph was built for it, `to_save`, and once that is saved `apply`. A dry run takes the first
@@ -33,10 +33,10 @@ SETTINGS = ""
 
 @dataclass(frozen=True, slots=True)
 class AppliedChange:
-    """What came of a change that is saved."""
+    """The outcome of a change that is saved."""
 
     answer: Any
-    """What the client gets: the job, policy, link's ends or move that the change is about."""
+    """The answer to the client: the job, policy, link's ends or move that the change is about."""
     facts: Sequence[Fact] = ()
     created: bool = False
     """Whether there was no job of that name."""
@@ -69,7 +69,7 @@ class ChangeRequest(ABC):
         Raises `ServiceError` and `DocumentError`.
         """
 
-    def reserve(self, target: Any, state: ControllerState) -> None:  # noqa: B027 - most take nothing
+    def reserve(self, target: Any, state: ControllerState) -> None:  # noqa: B027
         """Take what no change may take that comes while this one is on its way."""
 
     def is_done(self, target: Any, jobs: JobStore) -> bool:
@@ -122,7 +122,7 @@ class WaitingChange:
 
 @dataclass(frozen=True, slots=True)
 class ControllerState:
-    """What a change is checked against, and what it changes."""
+    """The state that a change is checked against, and that it changes."""
 
     jobs: JobStore
     progress: Progress

@@ -20,11 +20,10 @@ from echelon.planning.rankings.fixed import Fixed
 
 @dataclass(frozen=True, slots=True)
 class DecisionDue:
-    """What to decide on.
+    """A decision that is due.
 
-    Varys and its kin recompute the rates of all flows whenever one starts or finishes. The policy's
-    new allocation becomes a new plan: a queue for each active flow, and for the queues of each port
-    either weights by rate, beside the rates that senders keep to, or levels by rank.
+    The policy's new allocation becomes a new plan: a queue for each active flow, and for the queues
+    of each port either weights by rate, beside the rates that senders keep to, or levels by rank.
     """
 
     now_s: Fraction
@@ -32,7 +31,7 @@ class DecisionDue:
     flows: tuple[ActiveFlow, ...]
     """The active flows, those whose start is newest last."""
     bytes_passed: Mapping[FlowKey, int]
-    """How much of each of them has reached its last switch."""
+    """The bytes of each of them that have reached its last switch."""
 
 
 def decide(

@@ -151,9 +151,9 @@ class UseTerm:
 
 
 # -- work that takes long; it may run anywhere -----------------------------------------------------
-# Work carries values, but for a planner, which is `lent`. A planner keeps something of every job, so
-# it is not copied: one piece of work at a time has the planner itself, and nothing else touches it
-# until the answer is there (`PlanPipeline`).
+# Work carries values, but for a planner, which is `lent`. A planner keeps something of every job,
+# so it is not copied: one piece of work at a time has the planner itself, and nothing else touches
+# it until the answer is there (`PlanPipeline`).
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,4 +375,4 @@ Effect: TypeAlias = (
     | Fact
 )
 Effects: TypeAlias = list[Effect]
-"""What the shell has to do about an event, in order."""
+"""The effects of an event, in the order in which the shell carries them out."""

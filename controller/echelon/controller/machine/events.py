@@ -141,7 +141,7 @@ class SearchesListed:
 
     due: Sequence[DueSearch]
     plans: Mapping[Group, str]
-    """What each group of jobs is planned by."""
+    """The label of each group's plan."""
     problem: str | None = None
     """The reason why it is not known."""
 

@@ -15,9 +15,7 @@ from echelon.switches.southbound.lifecycle import State
 from echelon.switches.telemetry.sizes import HostIteration
 
 StoryScope: TypeAlias = Literal["job", "switch", "request", "all"]
-"""What a line of a story concerns: a job or switch by name, the job of a request by number, or all
-jobs.
-"""
+"""The subject of a line: a job or switch by name, the job of a request by number, or all jobs."""
 StoryLines: TypeAlias = Iterable[tuple[StoryScope, Any, str]]
 LogLine: TypeAlias = tuple[str, Mapping[str, object]]
 """A line in the log: the event and its fields."""
@@ -110,7 +108,7 @@ class LinksMoved(Fact):
     by_hand: bool
     """Whether a client has said that they stand."""
     seconds: dict[str, float]
-    """How long each phase has taken: routing, draining, moving, installing."""
+    """The time of each phase: routing, draining, moving, installing."""
 
     def __str__(self) -> str:
         """Return what has moved."""
@@ -157,8 +155,10 @@ class PlanAdopted(Fact):
     policy_s: float
     lowering_s: float
     problems: Mapping[str, str] | None
-    """The reasons of jobs that were left out, by job. None: the plan is a reactive policy's
-    decision about the jobs of the last plan."""
+    """The reasons of jobs that were left out, by job.
+
+    None: the plan is a reactive policy's decision about the jobs of the last plan.
+    """
 
     def story(self) -> StoryLines:
         # A reactive policy decides many times a second.
@@ -284,7 +284,7 @@ class JobInstalled(Fact):
     job: str
     version: int
     total_s: float
-    """Since the change was accepted."""
+    """The time since the change was accepted."""
 
     def story(self) -> StoryLines:
         text = f"installed with plan {self.version}, {self.total_s:.6g} s after it came"
@@ -338,9 +338,9 @@ class TermContested(Fact):
     switch: str
     election_id: int
     takeovers: int
-    """How often this has happened lately."""
+    """The number of times that this has happened lately."""
     pause_s: float | None
-    """How long the controller waits before it takes the switch back; None: until it is asked to."""
+    """The wait before the controller takes the switch back; None: until it is asked to."""
 
     def story(self) -> StoryLines:
         text = f"obeys another controller, of election id {self.election_id}"
@@ -427,9 +427,7 @@ class RequestAnswered:
 
     method: str
     route: str | None
-    """The template (/jobs/{name}), never the address that was asked for; None: there is no such
-    route.
-    """
+    """The template (/jobs/{name}), never the path that was asked for; None: there is no route."""
     status: int
     role: str | None
     """The role of the token; None: there was no valid one."""

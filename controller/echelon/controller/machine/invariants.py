@@ -1,9 +1,9 @@
-"""What holds after each step of the machine: one function for each invariant, and `check`.
+"""The invariants of the machine, one function for each, and `check`.
 
-Tests check it after every event, and so does `echelon serve --check-invariants`. An invariant that
-does not hold is a fault of the controller, never of what clients or switches do. The machine alone
-is asked: whether the store and the switches have what the machine thinks is for tests, which have
-both.
+Tests check them after every event, and so does `echelon serve --check-invariants`. An invariant
+that does not hold is a fault of the controller, never of what clients or switches do. The machine
+alone is asked: whether the store and the switches have what the machine thinks is for tests, which
+have both.
 """
 
 from __future__ import annotations

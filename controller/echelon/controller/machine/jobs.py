@@ -17,19 +17,15 @@ from echelon.model.jobs.analysis import with_offsets
 from echelon.model.jobs.graph import GraphError, Job, limited_work
 from echelon.model.jobs.spec import UNBUILT, JobSpec
 from echelon.model.kept import altered
-from echelon.switches.lowering.identity import FiveTuple, Identity, identities_of
+from echelon.switches.lowering.identity import FiveTuple, Identity, identities_of, reverse
 from echelon.switches.telemetry.sizes import Direction, profiled_bytes, with_sizes
 
 MOST_BUILT = 100_000
-"""The most steps of a graph that the controller builds, by `Paradigm.step_count`: some seconds of
-work.
-"""
+"""The most steps of a graph that the controller builds, by `Paradigm.step_count`: some seconds."""
 MOST_WORK = 20_000_000
 """The most dependencies that are followed to build it: some seconds, too."""
 LIGHT_STEPS = 2_000
-"""The most steps of a graph that is built beside the event loop: some tenths of a second of work,
-in small portions.
-"""
+"""The most steps of a graph that is built beside the event loop: some tenths of a second."""
 MOST_WAITS = 2_000_000
 """The most dependencies that it has then. Planning follows each a dozen times."""
 LAST_NUMBER = 0xFFFF
@@ -48,7 +44,7 @@ class BuiltJob:
 
     graph: Job
     identities: Mapping[str, Identity]
-    """The entries are by flow."""
+    """The identities by flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,12 +313,6 @@ def five_tuple(
 ) -> FiveTuple:
     """Return the connection with these ends."""
     return protocol, src, dst, src_port, dst_port
-
-
-def reverse(connection: FiveTuple) -> FiveTuple:
-    """Return the connection as its other end sees it."""
-    protocol, src, dst, src_port, dst_port = connection
-    return protocol, dst, src, dst_port, src_port
 
 
 def check_hosts(spec: JobSpec, fabric: Fabric) -> None:

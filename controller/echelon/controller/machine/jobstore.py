@@ -65,7 +65,7 @@ class JobStore:
         max_jobs: int,
     ) -> None:
         self.lines: dict[str, JobLine] = {}
-        """What is known of each job, in the order of their acceptance."""
+        """The line of each job, in the order of their acceptance."""
         self.jobs: Mapping[str, RegisteredJob] = _Registered(self.lines)
         """The jobs, in the same order."""
         self.policy = policy
@@ -76,9 +76,7 @@ class JobStore:
         They are not saved: whoever leads sees it anew.
         """
         self.fabric = fabric
-        """The fabric without the drained links, and without those that are down or go where there
-        are other paths.
-        """
+        """The fabric without drained links, and those that are down or go if there are others."""
         self.generation = 0
         self.file_fabric = fabric
         """The fabric as its file has it."""

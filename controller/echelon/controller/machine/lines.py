@@ -1,4 +1,4 @@
-"""What the machine knows of an accepted job, and of a switch: one record for each.
+"""The records of the machine: one for each accepted job, and one for each switch.
 
 `Progress` keeps the books of how far every job is: in the store, in a plan, on the switches.
 Callers give the times.
@@ -26,14 +26,10 @@ JobFlows = tuple[FlowPlan, ...]
 FlowsByJob = Mapping[str, JobFlows]
 
 FREE_TAKEOVERS = 3
-"""Number of takeovers that are answered at once: another controller may have taken the switch by
-mistake.
-"""
+"""Number of takeovers that are answered at once, as the first ones may be mistakes."""
 FIRST_PAUSE_S = 5.0
 MOST_TAKEOVERS = 6
-"""Number of takeovers after which the controller leaves the switch to the other one until it is
-asked to take it.
-"""
+"""Number of takeovers after which the controller leaves the switch until it is asked to take it."""
 QUIET_S = 1800.0
 """Time without a takeover after which the next one counts as the first."""
 
@@ -88,14 +84,12 @@ class PendingChange:
 
 @dataclass(slots=True)
 class JobStanding:
-    """How far a job is on its way to the switches."""
+    """The progress of a job on its way to the switches."""
 
     change: PendingChange | None = None
     """The change under way; None if there is none."""
     version: int | None = None
-    """The version of the first intents that have the job as it is now; None if there are none
-    yet.
-    """
+    """The version of the first intents that have the job as it is now; None: there are none yet."""
     switches: frozenset[str] = frozenset()
     """Those that its flows pass."""
     links: frozenset[LinkEnds] = frozenset()
@@ -121,7 +115,7 @@ class JobStanding:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """How long an iteration of a job takes on an otherwise empty fabric."""
+    """The times of an iteration of a job on an otherwise empty fabric."""
 
     generation: int
     """The generation of the job that was timed."""
@@ -134,7 +128,7 @@ class Alone:
 
 @dataclass(slots=True)
 class JobLine:
-    """What is known of one accepted job.
+    """The record of one accepted job.
 
     What switches report of it is in `echelon.controller.machine.reports`, because they do so for as
     long as the job is in the plan.
@@ -146,8 +140,11 @@ class JobLine:
     standing: JobStanding = field(default_factory=JobStanding)
     alone: Alone | None = None
     measured: Mapping[str, tuple[HostIteration, ...]] = field(default_factory=dict)
-    """The latest report of each host, of iterations of this spec. It is not stored: agents report
-    the same again every few seconds, also after a restart of the controller."""
+    """The latest report of each host, of iterations of this spec.
+
+    It is not stored: agents report the same again every few seconds, also after a restart of the
+    controller.
+    """
 
     def change(self, registered: RegisteredJob, generation: int) -> None:
         """Note the job as it is after a change that is saved."""
@@ -159,17 +156,13 @@ class JobLine:
 
 @dataclass(slots=True)
 class SwitchLine:
-    """What is known of one switch."""
+    """The record of one switch."""
 
     state: State = "connecting"
     holds: int = 0
-    """The version of the last intents that it acknowledged as a whole, in this session or an
-    earlier one; 0: none.
-    """
+    """The version of the last intents that it acknowledged as a whole, in any session; 0: none."""
     is_sure: bool = False
-    """Whether it holds them now: not if there is no session, and not if it has refused part of an
-    intent since.
-    """
+    """Whether it holds them now: there is a session, and it has refused no part since."""
     refusal: str | None = None
     """The reason why it refuses part of its intent."""
     takeovers: int = 0
@@ -225,13 +218,9 @@ class Progress:
     jobs: Mapping[str, JobLine]
     switches: Mapping[str, SwitchLine]
     down: Mapping[LinkEnds, str] = field(default_factory=dict)
-    """The links that are down though the plan may lead over them, with the problem of a job of
-    which it does.
-    """
+    """The links that are down, with the problem of a job whose paths still lead over them."""
     moving: frozenset[LinkEnds] = frozenset()
-    """The links that may have moved though the plan leads over them where there is no other path
-    (`move`).
-    """
+    """The links that may have moved, though paths without an alternative lead over them."""
     _pending: set[str] = field(default_factory=set)
     """Jobs with a change that is planned and not on every switch yet."""
     _unplanned: set[str] = field(default_factory=set)

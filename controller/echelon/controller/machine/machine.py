@@ -7,8 +7,7 @@ on the way is taken up again from what was saved and from what the switches hold
 `Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The
 modules beside this one are its parts:
 
-- `requests`: changes that clients ask for, and dry runs; `change` is what all kinds of change have in
-  common
+- `requests`: changes that clients ask for, and dry runs; `change` has their steps
 - `jobstore`: the jobs, policy and links that were accepted
 - `planning_turns`: one plan at a time, and searches for better plans; `planning` makes the plans
 - `rollout`: the steps in which switches get a plan
@@ -80,16 +79,16 @@ class Settings:
     correct_sizes: bool = False
     """Whether sizes that hosts measured replace those of job files."""
     search_after_s: float = 0.0
-    """The time between a plan and the search for a better one, in which switches are brought to it
-    and other changes may come."""
+    """The time between a plan and the search for a better one.
+
+    Meanwhile switches are brought to the plan, and other changes may come.
+    """
     search_again: bool = True
     """Whether a plan is searched for again where iterations take another time than predicted."""
     reroute: bool = True
     """Whether plans avoid links that are down."""
     reroute_after_s: float = 2.0
-    """The time after which the links of a switch that does not answer, or of a port that is down,
-    are down.
-    """
+    """The time for which a switch does not answer, or a port is down, before its links are down."""
     moved_by_hand: bool = True
     """Whether a person moves links and says so; otherwise the shell has an optical switch."""
     starts_known: bool = False
@@ -107,7 +106,7 @@ class InForce:
 
 @dataclass(slots=True)
 class _PlanState:
-    """How far planning has come with what was accepted.
+    """The progress of planning with what was accepted.
 
     It counts in generations of the `JobStore`; -1: none.
     """
@@ -117,7 +116,7 @@ class _PlanState:
     planning: int = -1
     """The one that the plan under way has seen."""
     began_s: float = 0.0
-    """When that plan was begun."""
+    """The time at which that plan was begun."""
     planned: int = -1
     """The one that the last plan has seen, whether it came into force or failed."""
 
@@ -494,7 +493,7 @@ class Machine:
     def _rewire(self, now: Instant) -> Effects:
         """Take up the links as they are saved now."""
         wiring = self.jobs.wiring
-        out = Effects()
+        out: Effects = []
         if wiring.now is not self.outages.fabric:
             self.outages.rewire(wiring.now)
             if self._is_to_reroute:

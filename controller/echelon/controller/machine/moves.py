@@ -31,8 +31,9 @@ RETRY_S = 2.0
 """The time after which the store or the optical switch is asked again."""
 
 Lacking: TypeAlias = Callable[[int, Collection[str] | None], Sequence[str]]
-"""What says which of some switches do not hold a version yet; None: which of all that can be
-reached.
+"""A function that returns which of some switches do not hold a version yet.
+
+None stands for all switches that can be reached.
 """
 
 _NAMED = 4
@@ -105,14 +106,14 @@ class Moves:
 
     def __init__(self, by_hand: bool) -> None:
         self.wiring: Wiring | None = None
-        """What was saved, as `follow` had it last."""
+        """The links that were saved, as `follow` had them last."""
         self.stage: Stage = "standing"
         self.problem: str | None = None
         """The reason why the optical switch has not moved the links."""
         self._awaited: Sequence[str] = ()
         """The switches that do not hold the plan yet that the links wait for."""
         self._saves: Wiring | None = None
-        """What this has asked for to be saved.
+        """The links that this has asked to be saved.
 
         A client who says that the links stand has asked for something else.
         """
@@ -126,7 +127,7 @@ class Moves:
         self._number = 0
         """The number of the effect or alarm that is awaited."""
         self._began_s: list[tuple[Stage, float]] = []
-        """When each stage began."""
+        """The time at which each stage began."""
 
     def is_switching(self) -> bool:
         """Return whether the optical switch is moving links."""

@@ -33,7 +33,7 @@ Subject = tuple[str, int | None]
 
 @dataclass(slots=True)
 class _Watch:
-    """What is known of a switch or a port."""
+    """The state of a switch or a port."""
 
     fails: bool = False
     """Whether it fails now."""
@@ -43,7 +43,7 @@ class _Watch:
     outages: int = 0
     """Number of outages since the last quiet time."""
     down_s: float = 0.0
-    """When the last one began."""
+    """The time at which the last one began."""
 
 
 class Outages:
@@ -61,7 +61,7 @@ class Outages:
         self._alarms = 0
         """The number of the last alarm."""
         self._waits: dict[int, Subject] = {}
-        """What each alarm is about."""
+        """The subject of each alarm."""
 
     def start(self) -> list[SetAlarm]:
         """Begin to wait for the switches that have not answered yet."""
@@ -105,7 +105,7 @@ class Outages:
         return LinksDown(switch, port, watch.is_down, len(links))
 
     def rewire(self, fabric: Fabric) -> None:
-        """Tell which links of a fabric are down, whose ports have other links than before."""
+        """Take up a fabric with other links, and find out which of them are down."""
         self.fabric = fabric
         links: dict[LinkEnds, str] = {}
         for cause in self._causes():

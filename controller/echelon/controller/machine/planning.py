@@ -68,7 +68,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """What a group of jobs is planned by, because switches cannot carry what is best."""
+    """The plan of a group of jobs for which switches cannot carry the best one."""
 
     choice: Choice[Labelled]
     problem: str
@@ -89,23 +89,22 @@ class Planned:
     problems: Mapping[str, str]
     """The reasons of jobs that were left out, by job."""
     kept: Mapping[str, Document]
-    """The documents to save of jobs whose numbers or paths changed, by job; an empty one means to
-    remove it.
-    """
+    """The documents to save of jobs with other numbers or paths; an empty one is to be removed."""
     policy_s: float
     lowering_s: float
     trees: Mapping[str, tuple[JobTree, ...]] = field(default_factory=dict)
     """The trees of each job that has any."""
     at_hosts: Mapping[str, tuple[HostRule, ...]] = field(default_factory=dict)
-    """How the senders of each job rank, where switches do not."""
+    """The rules by which the senders of each job rank, where switches do not."""
     carried: Document | None = None
     """The document to save of the policy (`carried_by`); None if it is as before."""
     steps: tuple[Intents, ...] = ()
-    """The intents by which switches come to the plan, one after the other, where flows take other
-    paths (`echelon.switches.lowering.loop_free`). They have the versions before that of the plan.
+    """The intents, one after the other, by which switches come to a plan with other paths.
+
+    They have the versions before that of the plan (`echelon.switches.lowering.loop_free`).
     """
     instead: Instead | None = None
-    """What a better plan was made of, in place of what the search has found."""
+    """The choice that a better plan was made of, in place of the best that was found."""
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -115,7 +114,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Basis:
-    """What a search for the plan of a group depends on."""
+    """The jobs and links that a search for the plan of a group depends on."""
 
     jobs: Mapping[int, Job]
     """The jobs by identity."""
@@ -199,19 +198,19 @@ class Planner:
     """The version of the last intents that were made."""
     _chosen: ChosenPolicy | None = None
     _asked: Policy | None = None
-    """The policy that was chosen last, with what it remembers; None: there is none yet, or it
-    failed.
-    """
+    """The policy that was chosen last, with its memory; None: there is none yet, or it failed."""
     _paths: ChosenByFabric = field(default_factory=ChosenByFabric)
-    """What chooses the paths of connections for that policy."""
+    """The choice of paths of connections for that policy."""
     _lowering: Lowering | None = None
     _versions: tuple[int, ...] = ()
     """The versions of the last plans, the newest last."""
     _last_plan: LastPlan | None = None
     """The last plan; None: there is none since the start."""
     _routes: dict[str, Routes] = field(default_factory=dict)
-    """The paths of the connections of each job of the last plan, or of one before a restart. A new
-    policy keeps them."""
+    """The paths of the connections of each job of the last plan, or of one before a restart.
+
+    A new policy keeps them.
+    """
     _flows: FlowsByJob = field(default_factory=dict)
     """The flows in the last plan."""
     _in_plan: Mapping[str, RegisteredJob] = field(default_factory=dict)
@@ -222,7 +221,7 @@ class Planner:
     _lowered_jobs: Mapping[str, RegisteredJob] = field(default_factory=dict)
     """The jobs that were lowered last."""
     _identities: Mapping[str, Mapping[str, Identity]] = field(default_factory=dict)
-    """How switches recognise the flows of these jobs."""
+    """The identities by which switches recognise the flows of these jobs."""
     _has_planned: bool = False
     """Whether there was a plan since the start."""
     _restored: frozenset[str] = frozenset()
@@ -230,7 +229,7 @@ class Planner:
     _carried: Document = field(default_factory=dict)
     """The policy of the last plan and what it carries to the next, as it is saved."""
     _searched: dict[Group, Basis] = field(default_factory=dict)
-    """What the last search of each group was about."""
+    """The basis of the last search of each group."""
     _searchable: frozenset[str] = frozenset()
     """The jobs of the plan for which searches were listed last."""
 

@@ -1,4 +1,4 @@
-"""What the planner does, and when.
+"""The turns of the planner: which work it does, and when.
 
 One plan at a time is on its way to the switches: it is made, its numbers are saved, then it is
 ready to install. `Searches` says which search for a better plan is under way, what came of it, and
@@ -147,9 +147,7 @@ class PlanPipeline:
 
 
 OFF = 0.03
-"""The part by which iterations may take longer or shorter than predicted before a plan is searched
-for again.
-"""
+"""The part by which iterations may differ from their prediction before another search."""
 JUDGED = 12
 """The number of iterations, of each job of a group, after which a prediction is judged."""
 COUNTED = 8
@@ -180,9 +178,7 @@ class _Watch:
     """The iterations of a group of jobs since its plan was searched for."""
 
     patience: int = 1
-    """The number of times `JUDGED` before another search; it doubles with each one that changes
-    nothing.
-    """
+    """The multiple of `JUDGED` before another search; one that changes nothing doubles it."""
     iterations: Counter[str] = field(default_factory=Counter)
     times_s: dict[str, deque[float]] = field(default_factory=dict)
     """The times of the last ones, by job."""
@@ -205,7 +201,7 @@ class Searches:
 
     def __init__(self, *, after_s: float, judges: bool) -> None:
         self.plans: Mapping[Group, str] = {}
-        """What each group of jobs is planned by."""
+        """The label of each group's plan."""
         self.chosen: dict[Group, Chosen] = {}
         self._after_s = after_s
         self._judges = judges

@@ -44,9 +44,7 @@ class ActiveFlows:
         self._counted: dict[FlowKey, int] = {}
         """Each flow's counter at its last switch, as it was read last."""
         self._at_start: dict[FlowKey, int] = {}
-        """Each flow's counter where its present iteration began: counters run on from iteration to
-        iteration.
-        """
+        """Each flow's counter at the start of its iteration: counters are never reset."""
         self._starting: set[FlowKey] = set()
         """Flows whose next count is the one where their iteration begins."""
         self.follow(jobs, plan)

@@ -1,6 +1,6 @@
-"""What a change would do.
+"""The outcome of a change that is not carried out.
 
-That is the entries and queues that it changes, and how much slower or faster it makes jobs.
+That is the entries and queues that it would change, and how much slower or faster jobs would be.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a change means for one job."""
+    """The predicted slowdowns of one job, before and after a change."""
 
     job: str
     before: float | None
-    """Mean time of an iteration over the least on the whole fabric, in the fluid model, before the
-    change; None: the job is in no plan, or was not simulated."""
+    """The mean time of an iteration over the least on the whole fabric, in the fluid model.
+
+    None: the job is in no plan, or was not simulated.
+    """
     after: float | None
     """The same after the change."""
     problem: str | None = None
@@ -58,14 +60,12 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """What a change would do."""
+    """The outcome of a change that is not carried out."""
 
     differences: tuple[IntentDifference, ...]
     """The changes of each switch that has any, by what the plan in force has for it."""
     forecasts: tuple[Forecast, ...]
-    """The jobs that change, and those that share links with them, directly or through others, by
-    name.
-    """
+    """The jobs that change, by name, and those that share links with them, even through others."""
     unpredicted: str | None
     """The reason why no slowdowns were predicted."""
 
@@ -85,11 +85,10 @@ def outcome(
     slow_after: Mapping[str, float] = {}
     unpredicted = None
     try:
-        run_before = _Run.for_jobs(names, before, all_links)
-        run_after = _Run.for_jobs(names, after, all_links)
-        rounds = min(run_before.rounds(), run_after.rounds())
-        slow_before = run_before.slowdowns(rounds, make_policy)
-        slow_after = run_after.slowdowns(rounds, make_policy)
+        runs = [_Run.for_jobs(names, situation, all_links) for situation in (before, after)]
+        rounds = min(run.rounds() for run in runs)
+        # Both or none: a prediction of one of them would be compared with nothing.
+        slow_before, slow_after = [run.slowdowns(rounds, make_policy) for run in runs]
     except (_TooLargeError, FluidError, PlanError) as error:
         unpredicted = str(error)
     forecasts = tuple(

@@ -1,4 +1,4 @@
-"""What switches report of flows, which becomes facts about jobs."""
+"""The reports of switches about flows, which become facts about jobs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Followed:
     flows: JobFlows
     """Its flows in the plan."""
     head_at: float | None = None
-    """When its head flow started last, in seconds since the epoch."""
+    """The last start of its head flow, in seconds since the epoch."""
 
     @cached_property
     def by_name(self) -> Mapping[str, FlowPlan]:

@@ -19,7 +19,7 @@ STEP_S = 5.0
 """The longest wait for the switches to hold a step. Then all get the plan at once, in no order."""
 
 Lacking = Callable[[int], Sequence[str]]
-"""What says which switches that can be reached do not hold a version yet."""
+"""A function that returns which switches that can be reached do not hold a version yet."""
 
 
 class Rollout:

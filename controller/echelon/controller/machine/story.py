@@ -52,17 +52,17 @@ LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class StoryRecord:
-    """What happened to a job, or what the machine did about it."""
+    """Something that happened to a job, or that the machine did about it."""
 
     number: int
     """Its place in the order of all records."""
     time_s: float
-    """When it happened last, in seconds since the epoch."""
+    """The last time that it happened, in seconds since the epoch."""
     kind: str
     """The name of the event, effect or fact."""
     text: str
     times: int = 1
-    """How often it happened, with nothing else of its job, switch or all jobs between."""
+    """The number of times that it happened in a row."""
 
 
 Saying: TypeAlias = Callable[[Any], StoryLines]
@@ -259,4 +259,4 @@ SAYINGS: Mapping[type, Saying] = {
     effects.MakePlan: _planning,
     effects.SearchPlan: _searching,
 }
-"""What to say of each event and effect that concerns jobs."""
+"""The functions that say something of each event and effect that concerns jobs."""

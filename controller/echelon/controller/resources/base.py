@@ -1,4 +1,4 @@
-"""What all documents of the API have in common."""
+"""The base of all documents of the API."""
 
 from pydantic import BaseModel, ConfigDict
 

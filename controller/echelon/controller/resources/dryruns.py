@@ -1,4 +1,4 @@
-"""What a change would do, which is neither stored nor written."""
+"""The outcome of a change that is neither stored nor written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class QueueChange(Resource):
 
 
 class SwitchChange(Resource):
-    """What a change writes to one switch."""
+    """The entries and queues that a change writes to one switch."""
 
     switch: str
     inserts: tuple[EntryResource, ...]
@@ -23,12 +23,15 @@ class SwitchChange(Resource):
 
 
 class JobForecast(Resource):
-    """What a change means for one job."""
+    """The predicted slowdowns of one job, before and after a change."""
 
     job: str
     before: float | None
-    """Slowdown before the change: mean time of an iteration over that of the job alone on the whole
-    fabric, in the fluid model. None: the job is in no plan, or was not simulated."""
+    """Slowdown before the change: mean time of an iteration over that of the job alone.
+
+    It is that of the fluid model, on the whole fabric. None: the job is in no plan, or was not
+    simulated.
+    """
     after: float | None
     """Slowdown after the change."""
     problem: str | None = None
@@ -36,7 +39,7 @@ class JobForecast(Resource):
 
 
 class DryRunResource(Resource):
-    """What a change would do, which was neither stored nor written."""
+    """The outcome of a change that was neither stored nor written."""
 
     switches: tuple[SwitchChange, ...]
     """The switches that are written to."""

@@ -15,9 +15,7 @@ class ErrorDetail(BaseModel):
     reason: str
     """One line: what, why, and what to do."""
     path: str
-    """The key of the request that is at fault, like `pipeline.activation[0]`, or a line and column;
-    empty: none.
-    """
+    """The key at fault, like `pipeline.activation[0]`, or a line and column; empty: none."""
 
 
 class ErrorResource(BaseModel):

@@ -6,8 +6,10 @@ from echelon.controller.resources.base import Resource
 
 
 class FlowTable(Resource):
-    """Flows that finished, by column: a flow has the same place in each of them. Times are on one
-    clock, to within the delay of a switch's report."""
+    """Flows that finished, by column: a flow has the same place in each of them.
+
+    Times are on one clock, to within the delay of a switch's report.
+    """
 
     count: int
     """Number of flows that this leader has seen so far, more than are kept."""
@@ -24,7 +26,7 @@ class FlowTable(Resource):
     start_s: tuple[float, ...]
     finish_s: tuple[float, ...]
     tardiness_s: tuple[float | None, ...]
-    """How long after its ideal finish time it finished; null: the plan gives it none."""
+    """The time from its ideal finish time to its finish; null: the plan gives it none."""
 
 
 class WaitResource(Resource):
@@ -39,8 +41,11 @@ class WaitResource(Resource):
 
 
 class WaitsResource(Resource):
-    """Who waits for whom, by the flows that were seen last. This is an estimate: it divides the
-    time that a flow takes beyond its time alone over those that were on its links meanwhile."""
+    """The jobs that wait for others, by the flows that were seen last.
+
+    This is an estimate: it divides the time that a flow takes beyond its time alone over those that
+    were on its links meanwhile.
+    """
 
     flows: int
     """Number of flows that this comes from."""

@@ -29,7 +29,7 @@ class HistoryResource(Resource):
     """The last hour in steps of equal length. The last step has not ended."""
 
     from_s: float
-    """When the first step began."""
+    """The time at which the first step began."""
     step_s: float
     jobs: tuple[JobHistory, ...]
     """Those first whose longest iteration was longest against the job alone."""

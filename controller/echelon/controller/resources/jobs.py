@@ -25,9 +25,7 @@ from echelon.switches.telemetry.sizes import HostIteration
 
 
 class Timings(Resource):
-    """The durations of the phases of a change, from its acceptance to the last acknowledged
-    entry.
-    """
+    """The durations of a change's phases, from its acceptance to the last acknowledged entry."""
 
     queued_s: float
     """Time before planning began: coalescing, and a plan that was still being made."""
@@ -46,21 +44,15 @@ class EchelonFlowReport(Resource):
     name: str
     flows: int
     offsets_s: tuple[float, ...]
-    """The arrangement function in force: ideal finish times of its flows after the reference
-    time.
-    """
+    """The arrangement function in force: ideal finish times after the reference time."""
     observed_distances_s: tuple[float, ...] | None = None
-    """Smoothed observed starts of its flows after the head flow's; None: not seen (by one clock)
-    yet.
-    """
+    """Smoothed observed starts of its flows after the head flow's; None: not seen by one clock."""
     tardiness_s: tuple[float, ...] = ()
     """Tardiness in the latest iterations, oldest first."""
 
 
 class FlowNumbers(Resource):
-    """The numbers that a sender writes into the shim header of a flow's packets
-    (docs/data-plane.md).
-    """
+    """The numbers that a sender writes into the shim header (docs/data-plane.md)."""
 
     name: str
     src: str
@@ -80,9 +72,7 @@ class HostMeasurement(Resource):
     retransmitted_bytes: int
     """The bytes that it sent again in the latest of them."""
     stalled_s: float
-    """The time in the latest of them in which the host had data to send and its send buffers were
-    too small.
-    """
+    """The time in the latest of them in which send buffers were too small for the data to send."""
 
 
 class SizeReport(Resource):
@@ -95,9 +85,7 @@ class SizeReport(Resource):
     measured_bytes: int
     """The bytes that the host sent in the latest iteration."""
     used_bytes: int
-    """The size that plans go by: the file's, or the measured one where it replaces that
-    (`telemetry.correct_sizes`).
-    """
+    """The size that plans go by: the file's, or a measured one (`telemetry.correct_sizes`)."""
 
 
 class JobResource(Resource):
@@ -115,9 +103,7 @@ class JobResource(Resource):
     flow_count: int
     """0: not counted yet since the start, or too large to be built (`problem`)."""
     alone_iteration_s: float | None = None
-    """Duration of an iteration on an otherwise empty fabric, in the fluid model; None: not computed
-    yet.
-    """
+    """Duration of an iteration alone on the fabric, in the fluid model; None: not computed yet."""
     iteration_times_s: tuple[float, ...] = ()
     """Durations of the latest iterations as switches saw them, oldest first."""
     echelonflows: tuple[EchelonFlowReport, ...] = ()
@@ -128,10 +114,9 @@ class JobResource(Resource):
     flows: tuple[FlowNumbers, ...] = ()
     """The job's flows and their numbers. Only present where a single job is requested."""
     trees: tuple[dict[str, Any], ...] = ()
-    """What the hosts of each tree of switches have to know, which adds up what the job's flows
-    bring (docs/aggregation.md)."""
+    """The trees of switches that add up what flows bring, for the hosts (docs/aggregation.md)."""
     ranked_at_hosts: tuple[dict[str, Any], ...] = ()
-    """How its senders rank its flows, where switches do not (docs/ranking-at-hosts.md)."""
+    """The rules by which senders rank flows, where switches do not (docs/ranking-at-hosts.md)."""
     timings: Timings | None = None
     """Timings of the change that last installed it."""
 
@@ -145,18 +130,14 @@ class JobSummary(Resource):
     flow_count: int
     """0: not counted yet since the start, or too large to be built (`problem`)."""
     alone_iteration_s: float | None = None
-    """Duration of an iteration on an otherwise empty fabric, in the fluid model; None: not computed
-    yet.
-    """
+    """Duration of an iteration alone on the fabric, in the fluid model; None: not computed yet."""
     last_iteration_s: float | None = None
     last_tardiness_s: float | None = None
     """The largest tardiness of its EchelonFlows, in the latest iteration that was seen whole."""
     alone_tardiness_s: float | None = None
     """The same on an otherwise empty fabric, in the fluid model; null: not computed yet."""
     waiting_for: tuple[str, ...] = ()
-    """The switches that a `planned` job's flows pass and that do not hold the plan yet, or are
-    away.
-    """
+    """The switches of a `planned` job's paths that do not hold the plan yet, or are away."""
 
 
 _ENDPOINT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3}){3}):([0-9]{1,8})")
@@ -201,9 +182,7 @@ Endpoint = Annotated[
 
 
 class ReportedConnection(Section):
-    """A TCP connection, or a pair of connected queue pairs, as the host at one of its ends sees
-    it.
-    """
+    """A TCP connection, or a pair of connected queue pairs, as the host at one end sees it."""
 
     local: Annotated[
         Endpoint, Field(description="the host's own address and port, as 10.0.0.1:41234")
@@ -212,8 +191,10 @@ class ReportedConnection(Section):
 
 
 class ConnectionReport(Section):
-    """All connections of a job that a host has now with the job's other hosts. They replace those
-    that it reported before."""
+    """All connections of a job that a host has now with the job's other hosts.
+
+    They replace those that it reported before.
+    """
 
     connections: Annotated[
         tuple[ReportedConnection, ...],
@@ -226,12 +207,12 @@ class ConnectionsResource(Resource):
 
     job: str
     by: str
-    """The way in which switches recognise the job: shim, bytes or agent, or roce for agent over
-    RoCE. With agent, agents report its connections; with roce, somebody reports its queue pairs."""
-    idle_gap_s: float | None
-    """Silence after which the job's first connection starts a new iteration; null: the sender
-    tells.
+    """The way in which switches recognise the job: shim, bytes, agent, or roce for agent over RoCE.
+
+    With agent, agents report its connections; with roce, somebody reports its queue pairs.
     """
+    idle_gap_s: float | None
+    """Silence after which the first connection starts an iteration; null: the sender tells."""
     addresses: dict[str, str]
     """The address of each host of the job. Only connections between them are reported."""
     connections: dict[str, tuple[ReportedConnection, ...]]

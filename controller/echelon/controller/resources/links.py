@@ -17,8 +17,11 @@ class LinkResource(Resource):
     rate_bps: int
     delay_s: float
     state: Literal["up", "drained", "down", "moving"]
-    """drained: by hand, whether or not it is also down. down: a switch does not answer, or a port
-    is down. moving: it goes, as soon as nothing leads over it."""
+    """The state of the link.
+
+    drained: by hand, whether or not it is also down. down: a switch does not answer, or a port
+    is down. moving: it goes, as soon as nothing leads over it.
+    """
     problem: str | None = None
     """The reason why it is down, drained or not."""
 
@@ -36,8 +39,11 @@ class MoveResource(Resource):
     """The move of links that is under way."""
 
     stage: Stage
-    """standing: none is under way. routing: flows take other paths. draining: packets on their way
-    pass. moving: links move. installing: switches get the plan for the new links."""
+    """The stage of the move.
+
+    standing: none is under way. routing: flows take other paths. draining: packets on their way
+    pass. moving: links move. installing: switches get the plan for the new links.
+    """
     problem: str | None
     """The reason why it does not go on by itself."""
     go: tuple[CableResource, ...]
@@ -45,9 +51,7 @@ class MoveResource(Resource):
     come: tuple[CableResource, ...]
     """The links that will be new, or at other ports."""
     jobs: dict[str, str | None]
-    """The jobs whose paths lead over links that go, and why they still do where others have other
-    paths.
-    """
+    """The jobs whose paths still lead over links that go, each with its problem."""
 
 
 class LinkSetting(Section):

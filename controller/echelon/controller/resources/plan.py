@@ -33,9 +33,9 @@ class CandidateResource(Resource):
     worst: float | None
     """The slowdown of the job that is slowed down most."""
     score: float | None
-    """What candidates are compared by: lower is better."""
+    """The score by which candidates are compared: lower is better."""
     draws: int
-    """In how many draws of what is not known it was simulated.
+    """The number of draws of what is not known in which it was simulated.
 
     Those that look bad at first get fewer.
     """
@@ -44,20 +44,20 @@ class CandidateResource(Resource):
 
 
 class ChoiceResource(Resource):
-    """Why a group of jobs, which share links, is planned as it is."""
+    """The reasons for the plan of a group of jobs that share links."""
 
     jobs: tuple[str, ...]
     plan: str
     """The plan in force."""
     searched_at: float | None
-    """When the last search ended; null: there was none since the service started."""
+    """The end of the last search; null: there was none since the service started."""
     search_s: float | None
     before: str | None
     """The plan that was in force before that search."""
     problem: str | None
     """The reason why the best plan is not in force."""
     slowdowns: dict[str, float]
-    """What was predicted for the best plan, by job."""
+    """The slowdowns that were predicted for the best plan, by job."""
     tried: tuple[CandidateResource, ...]
     """The best first."""
 
@@ -70,19 +70,13 @@ class PlanResource(Resource):
     jobs: int
     flows: tuple[FlowPlanResource, ...]
     problem: str | None = None
-    """The reason why the newest jobs, policy or fabric have no plan; this is then the last good
-    one.
-    """
+    """The reason why the newest jobs, policy or fabric have no plan; this is the last good one."""
     why: tuple[ChoiceResource, ...] = ()
-    """Why it is as it is, for each group of jobs that share links, where the policy chooses by
-    simulation.
-    """
+    """The reasons for it, for each group of jobs, where the policy chooses by simulation."""
 
 
 class ClassResource(Resource):
-    """The traffic class of some of a job's flows: those of one communicator, where each collective
-    has its own.
-    """
+    """The traffic class of the flows of one communicator, where each collective has its own."""
 
     echelonflow: str
     queue: int | None
@@ -91,18 +85,16 @@ class ClassResource(Resource):
     Null: the plan gives them several, or ranks them packet by packet.
     """
     dscp: int | None
-    """The code point by which switches know the queue: its class selector, or as the fabric's
-    `roce_marks` say.
-    """
+    """The code point of the queue: its class selector, or as the fabric's `roce_marks` say."""
     traffic_class: int | None
-    """The byte with that code point and ECN-capable transport (RFC 3168), for `NCCL_IB_TC` or
-    `ncclConfig_t.trafficClass`."""
+    """The byte with that code point and ECN-capable transport (RFC 3168).
+
+    It is for `NCCL_IB_TC` or `ncclConfig_t.trafficClass`.
+    """
 
 
 class ClassesResource(Resource):
-    """The traffic classes of a job that its own program has to ask for, since the plan in force
-    gives them.
-    """
+    """The traffic classes that a job's own program has to ask for, by the plan in force."""
 
     job: str
     policy: str

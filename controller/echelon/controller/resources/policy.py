@@ -29,6 +29,4 @@ class PolicyResource(Resource):
     name: str
     parameters: dict[str, str]
     choices: dict[str, dict[str, tuple[str, ...]]]
-    """Every policy with its parameters, and for each the values that it takes, the default first,
-    or a range.
-    """
+    """Every policy with its parameters, each with its values, the default first, or a range."""

@@ -27,33 +27,38 @@ class StatusResource(Resource):
     installed_jobs: int
     jobs_by_state: dict[JobState, int] = Field(default_factory=dict)
     problems: tuple[str, ...] = ()
-    """What an operator has to look at, one line each; `/readyz` has those that keep the service
-    from its work.
+    """The problems that an operator has to look at, one line each.
+
+    `/readyz` has those that keep the service from its work.
     """
     plan: int
     """Number of the plan in force; 0: none yet."""
     plan_problem: str | None = None
     settled: bool = False
-    """Whether nothing is under way: the plan includes all that was accepted, and every switch that
-    has a session has acknowledged it, or refuses part of it."""
+    """Whether nothing is under way.
+
+    Then the plan includes all that was accepted, and every switch that has a session has
+    acknowledged it, or refuses part of it.
+    """
     searching: bool = False
     """Whether a better plan may come soon."""
     switches: dict[State, int]
 
 
 class EventResource(Resource):
-    """A change that a client asked for, or another plan, other links or a takeover of which the
-    service tells.
-    """
+    """A change that a client asked for, or that the service tells of: a plan, links, a takeover."""
 
     at: float
     action: str
-    """What was done: `register job`, `replace job`, `remove job`, `report distances`, `choose
-    policy`, `drain link`, `restore link`, `move links`, `take switch`; `links moved`, by a client
-    or the service; or by the service alone `choose plan`, `links down`, `links up`, and `switch
-    taken` or `switch left` (to another controller)."""
+    """The kind of change.
+
+    `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link`,
+    `restore link`, `move links`, `take switch`; `links moved`, by a client or the service; or by
+    the service alone `choose plan`, `links down`, `links up`, and `switch taken` or `switch left`
+    (to another controller).
+    """
     object: str
-    """What it was done to."""
+    """The object that was changed."""
     request: str
     """The request's id, as in the header `X-Request-Id` of its answer and in the log."""
     client: str | None

@@ -68,9 +68,7 @@ class SwitchResource(Resource):
     sessions: int = 0
     """Number of sessions opened so far."""
     unwatched: str | None = None
-    """The reason why the switch does not tell which of its ports are down, so that plans do not
-    lead around these.
-    """
+    """The reason why the switch does not tell which ports are down; plans still use these."""
     drift_found: int = 0
     """Number of entries that an audit found different from what had been written, and repaired."""
     last_audit_at: float | None = None
@@ -78,7 +76,7 @@ class SwitchResource(Resource):
 
 
 class QueueUse(Resource):
-    """What has passed one queue of an egress port since the switch started."""
+    """The counters of one queue of an egress port since the switch started."""
 
     port: int
     to: str
@@ -104,7 +102,7 @@ class SwitchQueues(Resource):
 
 
 class PortUse(Resource):
-    """What an egress port has sent between the latest two readings of its switch."""
+    """The rates of an egress port between the latest two readings of its switch."""
 
     switch: str
     port: int

@@ -131,9 +131,9 @@ class ServiceConfig:
     coalesce_s: float
     correct_sizes: bool
     move_command: tuple[str, ...]
-    """What moves links; empty: a person does."""
+    """The command that moves links; empty: a person does."""
     drain_s: float
-    """How long packets are waited for, at most, before links move."""
+    """The longest wait for packets before links move."""
     log: LogSpec
     accept_empty: bool = False
     """Begin with an empty store even where there must have been jobs."""
@@ -232,10 +232,7 @@ class _SwitchReader:
         self._directory = directory
         self._targets = targets
         self._tls = tls
-        self._ports: dict[str, list[int]] = {name: [] for name in fabric.switches}
-        for node, port in fabric.neighbour:
-            if node in self._ports:
-                self._ports[node].append(port)
+        self._ports = fabric.ports
         self._models: dict[str, type[Section]] = {}
 
     def read(self, switch: Switch, data: Mapping[str, object]) -> SwitchConfig:

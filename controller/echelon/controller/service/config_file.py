@@ -296,9 +296,11 @@ class TelemetrySpec(Section):
 class MovesSpec(Section):
     command: tuple[Annotated[str, Field(strict=True, min_length=1)], ...] = ()
     """The program that moves links, and its arguments (`echelon.controller.service.moving`).
-    Default: a person moves them."""
+
+    Default: a person moves them.
+    """
     drain: Duration = Fraction(2)
-    """How long packets on their way over links that go are waited for, at most."""
+    """The longest wait for packets on their way over links that go."""
 
 
 class LogSpec(Section):
@@ -318,13 +320,11 @@ class ServiceSpec(Section):
         Field(description='the switches of the fabric, as {s1: {address: "127.0.0.1:9559"}}'),
     ]
     policy: Annotated[PolicySpec, BeforeValidator(_policy)] = PolicySpec()
-    """The policy of the first start, as its name or with `parameters`; what is done about links
-    that are down.
-    """
+    """The policy of the first start, by name or with `parameters`; what is done if links fail."""
     store: StoreUrl = _DEFAULT_STORE
     """sqlite:PATH or etcd://HOST:PORT/NAME."""
     tls: TlsSpec | None = None
-    """To the switches. Default: none."""
+    """The TLS files for the sessions with switches. Default: none."""
     api: ApiSpec = ApiSpec()
     """The REST API."""
     audit: PositiveDuration = Fraction(30)
@@ -332,13 +332,13 @@ class ServiceSpec(Section):
     lease: PositiveDuration = Fraction(5)
     """The time after which a silent leader is replaced (etcd) or reported (sqlite)."""
     limits: LimitsSpec = LimitsSpec()
-    """What clients may ask for."""
+    """The limits of what clients may ask for."""
     coalesce: Duration = Fraction(5, 1000)
     """Changes within this time become one plan."""
     telemetry: TelemetrySpec = TelemetrySpec()
-    """What is done with the reports of switches."""
+    """The use of the reports of switches."""
     moves: MovesSpec = MovesSpec()
-    """How links move from port to port."""
+    """The move of links from port to port."""
     log: LogSpec = LogSpec()
     """The log on standard error."""
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ControllerService:
-    """What the endpoints ask, on its own event loop.
+    """The service that the endpoints ask, on its own event loop.
 
     As a standby it answers nothing but status and readiness.
     """
@@ -23,7 +23,7 @@ class ControllerService:
         self.leading: Leader | None = None
         """Set while this controller leads."""
         self.beginning: str | None = None
-        """What this controller does just before it leads; None: it is not about to lead."""
+        """The work of this controller just before it leads; None: it is not about to lead."""
         self.leader_url: str | None = None
         """URL of the controller that leads, as far as a standby knows."""
         self.problem: str | None = None

@@ -33,13 +33,13 @@ from echelon.controller.service.leader import Leader
 from echelon.controller.service.metrics import Metrics
 from echelon.controller.service.store import (
     Candidate,
+    EmptyStoreError,
     Leadership,
     Store,
     StoreError,
     StoreUnavailableError,
     open_store,
 )
-from echelon.controller.service.store.base import EmptyStoreError
 from echelon.controller.service.systemd import (
     notify_alive,
     notify_ready,
@@ -55,8 +55,7 @@ FAILED = 1
 _LAG_PERIOD_S = 0.05
 """Interval at which the event loop's lag is measured."""
 _SWITCH_INTERVAL_S = 0.001
-"""The longest time for which a thread that plans keeps the event loop waiting, each time that the
-loop has waited for something else."""
+"""The longest time for which a thread that plans keeps the event loop from going on."""
 _LEADER_POLL_S = 1.0
 """Interval at which a standby asks the store who leads."""
 _RETRY_S = 1.0
@@ -70,9 +69,7 @@ _READ_AT_START = {
     "api": "api",
     "api_limits": "limits.body, limits.connections",
 }
-"""The fields of `ServiceConfig` that only a start of the service reads, with the keys of the
-file.
-"""
+"""The fields of `ServiceConfig` that only a start reads, with the keys of the file."""
 
 log = logs.get(__name__)
 

@@ -19,15 +19,14 @@ _COLLECT_PERIOD_S = 0.1
 _FEW_OBJECTS = 50_000
 """The number of new objects up to which a collection is not worth its time."""
 _MANY_OBJECTS = 100_000
-"""The number of new objects that are left to the next full collection: to look at them holds up the
-event loop.
+"""The number of new objects that are left to the next full collection.
+
+To look at them holds up the event loop.
 """
 _MOST_UNSEEN = 10_000_000
 """The number of new objects that nobody has looked at from which a full collection is due."""
 _FULL_PERIOD_S = 3600.0
-"""The longest time from one full collection to the next, unless their share of the time is too
-large.
-"""
+"""The longest time between two full collections, unless their share of the time is too large."""
 _FULL_SHARE = 1 / 1000
 """The largest share of the time that full collections take."""
 
@@ -63,7 +62,7 @@ class _Collector:
         self._unseen = 0
         """The number of objects that no collection has looked at."""
         self._allowed_at_s = 0.0
-        """When the next full collection takes no more than its share of the time."""
+        """The time from which a full collection takes no more than its share."""
         self._due_at_s = 0.0
         self._collect_all()
 

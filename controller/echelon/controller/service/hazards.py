@@ -1,4 +1,4 @@
-"""What is unsafe in a configuration although the service runs with it.
+"""The hazards of a configuration: what is unsafe although the service runs with it.
 
 There is one line for each hazard, with what to do.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from echelon.controller.addresses import is_loopback
+from echelon.controller.names import short_list
 from echelon.model.documents import DocumentError
 from echelon.model.errors import Code, CodedError
 
@@ -75,9 +76,7 @@ def hazards(config: ServiceConfig) -> list[str]:
 
     plain = [name for name, switch in config.switches.items() if _is_overheard(switch)]
     if plain:
-        names = ", ".join(plain[:_NAMED])
-        if len(plain) > _NAMED:
-            names += f" and {len(plain) - _NAMED} more"
+        names = short_list(plain, _NAMED)
         warnings.append(
             f"the network carries the sessions with {names} without TLS: others on it can read them"
             " and write to these switches (give tls)"

@@ -23,8 +23,10 @@ STEPS = 180
 JOBS = 2000
 PORTS = 1000
 LARGEST_BYTES = 10_000_000
-"""The values alone are 4 * STEPS * (2 * JOBS + LEVELS * PORTS) bytes; the rest is names and
-Python's objects.
+"""The most bytes of a history.
+
+The values alone take 4 * STEPS * (2 * JOBS + LEVELS * PORTS); the rest is names and Python's
+objects.
 """
 
 Steps = Sequence[tuple[float | None, ...]]

@@ -26,13 +26,19 @@ from echelon.controller.machine.jobs import RegisteredJob
 from echelon.controller.machine.machine import OVER, InForce, Machine, Settings
 from echelon.controller.machine.planning import Planner
 from echelon.controller.machine.records import Changes
+from echelon.controller.names import short_list
 from echelon.controller.service import logs, moving
 from echelon.controller.service.history import History
-from echelon.controller.service.log_lines import log_fact, short_list
+from echelon.controller.service.log_lines import MOST_NAMES, log_fact
 from echelon.controller.service.loop import MachineLoop
 from echelon.controller.service.metrics import Metrics
-from echelon.controller.service.store import Leadership, NotLeaderError, Store, StoreError
-from echelon.controller.service.store.base import EmptyStoreError
+from echelon.controller.service.store import (
+    EmptyStoreError,
+    Leadership,
+    NotLeaderError,
+    Store,
+    StoreError,
+)
 from echelon.controller.service.switches import Switches
 from echelon.controller.service.trail import Origin, Trail
 from echelon.controller.service.work_process import LOWEST, WorkLostError, WorkProcess
@@ -94,8 +100,11 @@ class Leader(MachineLoop):
         self._alarms: dict[int, asyncio.TimerHandle] = {}
         self._counting: asyncio.TimerHandle | None = None
         self._saving: set[asyncio.Task[None]] = set()
-        """Tasks that save. Unlike others they do not end with `run`, because a change that reaches
-        the disk is acknowledged."""
+        """Tasks that save.
+
+        Unlike others they do not end with `run`, because a change that reaches the disk is
+        acknowledged.
+        """
         loop = asyncio.get_running_loop()
         self._failure: asyncio.Future[None] = loop.create_future()
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")
@@ -227,14 +236,8 @@ class Leader(MachineLoop):
             # Only the process's own thread may close it.
             thread.submit(process.close)
             thread.shutdown(wait=False)
-        self._planning.shutdown(
-            wait=False,
-            cancel_futures=True,
-        )
-        self._timing.shutdown(
-            wait=False,
-            cancel_futures=True,
-        )
+        for executor in (self._planning, self._timing):
+            executor.shutdown(wait=False, cancel_futures=True)
 
     async def saved(self) -> None:
         """Wait until every change that was under way when `run` ended is on disk, or has failed."""
@@ -383,7 +386,7 @@ class Leader(MachineLoop):
         match fact:
             case facts.PlanChosen(jobs, plan, before) if plan != before:
                 # It is saved with the plan.
-                choice = f"{plan} instead of {before} for {short_list(jobs)}"
+                choice = f"{plan} instead of {before} for {short_list(jobs, MOST_NAMES)}"
                 self.trail.note("choose plan", choice)
             case facts.LinksMoved(by_hand=False):
                 self.record("links moved", str(fact))
@@ -535,16 +538,16 @@ class Leader(MachineLoop):
         The other one cannot have the lease, because this controller holds it.
         """
         switch = effect.switch
-        election_id = effect.election_id
+        taken_by = effect.election_id
         now_us = time.time_ns() // 1000
         try:
-            wanted = outranking(election_id, now_us, self.term)
+            wanted = outranking(taken_by, now_us, self.term)
             term = await self._leadership.raise_term(wanted)
         except ElectionError as error:
             reason = f"cannot lead the switch: {error}"
-            self.submit(events.TermFailed(switch, election_id, reason, retry=False))
+            self.submit(events.TermFailed(switch, taken_by, reason, retry=False))
         except StoreError as error:
             reason = f"the store refuses a higher term: {error}"
-            self.submit(events.TermFailed(switch, election_id, reason, retry=True))
+            self.submit(events.TermFailed(switch, taken_by, reason, retry=True))
         else:
             self.submit(events.TermSaved(term))

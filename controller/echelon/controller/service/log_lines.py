@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from echelon.controller.machine import facts
+from echelon.controller.names import short_list
 from echelon.controller.service import logs
 
-_NAMED = 10
+MOST_NAMES = 10
 """The most jobs or switches that a line names."""
 
 log = logs.get(__name__)
-
-
-def short_list(names: Sequence[str]) -> str:
-    """Return names on one line, and how many there are beyond the first ten."""
-    text = ", ".join(names[:_NAMED])
-    if len(names) > _NAMED:
-        text += f" and {len(names) - _NAMED} more"
-    return text
 
 
 def log_fact(fact: facts.Fact) -> None:
@@ -60,10 +51,10 @@ def log_fact(fact: facts.Fact) -> None:
         case facts.PlanChosen():
             _log_choice(fact)
         case facts.SearchEnded():
-            jobs = short_list(fact.jobs)
+            jobs = short_list(fact.jobs, MOST_NAMES)
             log.info("search ended: jobs or links have changed", jobs=jobs)
         case facts.NoPlanChosen():
-            jobs = short_list(fact.jobs)
+            jobs = short_list(fact.jobs, MOST_NAMES)
             log.warning(
                 "no better plan was chosen",
                 jobs=jobs,
@@ -83,7 +74,7 @@ def log_fact(fact: facts.Fact) -> None:
             log.warning(
                 "switches are slow: flows take other paths in no order, and may lose packets",
                 plan=fact.version,
-                switches=short_list(fact.switches),
+                switches=short_list(fact.switches, MOST_NAMES),
             )
         case facts.NumbersUnsaved():
             log.error(
@@ -142,7 +133,7 @@ def _log_plan(fact: facts.PlanAdopted) -> None:
 def _log_choice(fact: facts.PlanChosen) -> None:
     log.info(
         "plan kept" if fact.plan == fact.before else "plan chosen",
-        jobs=short_list(fact.jobs),
+        jobs=short_list(fact.jobs, MOST_NAMES),
         by=fact.plan,
         before=fact.before,
         tried=fact.tried,

@@ -53,7 +53,8 @@ class MachineLoop(ABC):
         Then the switch gets an acknowledgement.
         """
         number = next(self._numbers)
-        dealt_with = self._reports[number] = asyncio.get_running_loop().create_future()
+        dealt_with = asyncio.get_running_loop().create_future()
+        self._reports[number] = dealt_with
         try:
             self.submit(Digests(number, switch, digests))
             await dealt_with

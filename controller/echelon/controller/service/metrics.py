@@ -24,9 +24,7 @@ from echelon.switches.southbound.lifecycle import State
 LabelValues = str | tuple[str, ...]
 """The value of the only label, or the values of all."""
 Change = float | Mapping[LabelValues, float]
-"""What a fact adds to a counter, sets a gauge to or is observed as: of the only series, or by its
-labels.
-"""
+"""The number that a fact adds, sets or observes: of the only series, or by its labels."""
 Labels = Mapping[str, tuple[str, ...]]
 """The labels of a metric, each with its values where these are known.
 
@@ -78,7 +76,7 @@ class Metric:
     """The function from such a fact to the change."""
     buckets: tuple[float, ...] = ()
     short: str = ""
-    """What the page says, where the help is too long for a line of it."""
+    """The text of the page, where the help is too long for a line of it."""
 
     def series(self, switch: str | None = None) -> Iterable[tuple[str, ...]]:
         """Return the labels of the series that are there before any fact.

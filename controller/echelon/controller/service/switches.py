@@ -65,9 +65,7 @@ class Switches:
         self._troubled: set[str] = set()
         """Switches that had a problem and are not ready yet."""
         self._unready_since = dict.fromkeys(config.switches, time.monotonic())
-        """The time since which a switch has not been ready, in whatever states it was; a ready
-        switch is absent.
-        """
+        """The monotonic time since which each switch has not been ready; ready ones are absent."""
         self._refused: dict[str, int] = {}
         """The number of entries of its intent that each switch refuses."""
 
@@ -152,8 +150,7 @@ class Switches:
         """Tell metrics and the log what a connection says."""
         match event:
             case SwitchChanged():
-                fact = facts.SwitchInState(event.switch, event.state)
-                self._metrics.count(fact)
+                self._metrics.count(facts.SwitchInState(event.switch, event.state))
                 self._note_state(event)
             case SwitchConnected(switch):
                 self._metrics.count(facts.SwitchSessionOpened(switch))
@@ -164,9 +161,8 @@ class Switches:
                 self._metrics.count(written)
             case IntentRefused(switch, problem, version, entries):
                 self._refused[switch] = entries
-                event_text = "part of the intent refused"
                 log.error(
-                    event_text,
+                    "part of the intent refused",
                     switch=switch,
                     plan=version,
                     problem=problem,
@@ -219,9 +215,8 @@ def _endpoint(config: ServiceConfig, switch: SwitchConfig) -> Endpoint:
     target = TARGETS[switch.target]
     options = switch.options
     rates = {}
-    for (node, neighbour), port in fabric.port_to.items():
-        if node == switch.name:
-            rates[port] = fabric.rate_bps[node, neighbour]
+    for port, neighbour in fabric.ports[switch.name].items():
+        rates[port] = fabric.rate_bps[switch.name, neighbour]
     return Endpoint(
         name=switch.name,
         address=switch.address,

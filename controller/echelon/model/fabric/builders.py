@@ -40,8 +40,7 @@ def one_tor(
 
 
 def thesis_a(rate_bps: int = 250_000_000, delay_s: Fraction = DELAY_S) -> FabricSpec:
-    """Return configuration A of Salamy (SM thesis, MIT 2022, Fig. 3-1a): four servers at one
-    switch.
+    """Return configuration A of Salamy: four servers at one switch (thesis, MIT 2022, Fig. 3-1a).
 
     S0 sends cross traffic besides its part of the ring, and the bottleneck is the outbound queue of
     its NIC. A server contains no P4 switch, so that queue is modelled as the switch `nic0` between
@@ -109,8 +108,9 @@ def leaf_spine(
     rate_bps: int = LINK_BPS,
     delay_s: Fraction = DELAY_S,
 ) -> FabricSpec:
-    """Return two stages of switches: every leaf has a link to every spine. Hosts h1, h2... are
-    listed leaf by leaf.
+    """Return two stages of switches: every leaf has a link to every spine.
+
+    Hosts h1, h2... are listed leaf by leaf.
 
     Hosts have links of `rate_bps`. `oversubscription` is what the hosts of a leaf can send, divided
     by what its uplinks carry.
@@ -137,8 +137,10 @@ def fat_tree(
     rate_bps: int = LINK_BPS,
     delay_s: Fraction = DELAY_S,
 ) -> FabricSpec:
-    """Return a fat-tree (Al-Fares, Loukissas and Vahdat, A Scalable, Commodity Data Center Network
-    Architecture, SIGCOMM '08, section 3).
+    """Return a fat-tree.
+
+    Source: Al-Fares, Loukissas and Vahdat, A Scalable, Commodity Data Center Network Architecture,
+    SIGCOMM '08, section 3.
 
     It has k pods of k/2 edge and k/2 aggregation switches with k ports, (k/2)^2 core switches, and
     k^3/4 hosts. All links have the same rate, so that no stage is a bottleneck. Hosts have the
@@ -184,8 +186,10 @@ def clos(
     rate_bps: int = LINK_BPS,
     delay_s: Fraction = DELAY_S,
 ) -> FabricSpec:
-    """Return a folded Clos network of three stages: pods of leaves and spines, and a plane of cores
-    for each spine of a pod (A. Andreyev, Introducing data center fabric, Facebook, 2014).
+    """Return a folded Clos network of three stages.
+
+    It has pods of leaves and spines, and a plane of cores for each spine of a pod (A. Andreyev,
+    Introducing data center fabric, Facebook, 2014).
 
     Spine n of every pod has a link to every core of plane n, of which there are as many as spines
     in a pod. `oversubscription` is that of the leaves; the uplinks of a spine carry what its leaves
@@ -228,8 +232,10 @@ def dragonfly(
     rate_bps: int = LINK_BPS,
     delay_s: Fraction = DELAY_S,
 ) -> FabricSpec:
-    """Return a dragonfly (J. Kim et al., Technology-Driven, Highly-Scalable Dragonfly Topology,
-    ISCA '08, section 3).
+    """Return a dragonfly.
+
+    Source: J. Kim et al., Technology-Driven, Highly-Scalable Dragonfly Topology, ISCA '08, section
+    3.
 
     The switches of a group are linked to each other, and one link leads from each group to each
     other one. A group's switches have these in turn. All links have the same rate. Switch 2 of
@@ -267,8 +273,9 @@ def torus(
     rate_bps: int = LINK_BPS,
     delay_s: Fraction = DELAY_S,
 ) -> FabricSpec:
-    """Return a torus of so many switches along each side: each has a link to both neighbours of
-    each dimension.
+    """Return a torus of so many switches along each side.
+
+    Each has a link to both neighbours of each dimension.
 
     All links have the same rate. A side of two has one link between its ends, not two. The switch
     at 1, 2 is `s1-2`.
@@ -303,8 +310,7 @@ def rail_optimised(
     rate_bps: int = LINK_BPS,
     delay_s: Fraction = DELAY_S,
 ) -> FabricSpec:
-    """Return a rail-optimised fabric: the NICs of one rank in all servers share one switch, their
-    rail.
+    """Return a rail-optimised fabric: the NICs of one rank in all servers share a switch.
 
     There is one NIC for each accelerator, so collectives between accelerators of one rank stay
     below their rail (Wang et al., Rail-only, HOTI '24, section 2, describes the usual design).
@@ -343,9 +349,7 @@ def multi_rail(
     rate_bps: int = LINK_BPS,
     delay_s: Fraction = DELAY_S,
 ) -> FabricSpec:
-    """Return the same fabric with servers as hosts h1, h2..., each of which has a link to every
-    rail.
-    """
+    """Return the same fabric with servers as hosts h1, h2..., each linked to every rail."""
     nics = rail_optimised(servers, rails, spines, oversubscription, rate_bps, delay_s)
     hosts = _names("h", servers)
     host_of = {nic: hosts[index // rails] for index, nic in enumerate(nics.hosts)}
@@ -391,8 +395,8 @@ def _uplink_bps(
     rate_bps = int(Fraction(offered_bps) / uplinks / Fraction(oversubscription))
     if rate_bps < 1:
         raise ValueError(
-            f"oversubscription is {oversubscription}: uplinks would carry less than 1 bit/s (give"
-            " less)"
+            f"oversubscription is {oversubscription}: uplinks would carry less than 1 bit/s"
+            " (give less)"
         )
     return rate_bps
 

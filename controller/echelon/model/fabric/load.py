@@ -181,9 +181,7 @@ class FabricSpec(Section):
         ),
     ]
     paths: Annotated[str, AfterValidator(_choosable)] = "kept"
-    """How connections get their paths: `kept`, `hash` or `valiant`, where a policy leaves that
-    open.
-    """
+    """The choice of paths where a policy leaves it open: `kept`, `hash` or `valiant`."""
     roce_marks: (
         Annotated[
             tuple[Annotated[int, Field(strict=True, ge=0, le=63)], ...],
@@ -242,8 +240,8 @@ class FabricSpec(Section):
                 yield problem(reason, *ends)
             elif pair in seen:
                 reason = (
-                    f"links '{a}' and '{b}' again, as links[{seen[pair]}] (give one link the rate"
-                    " of both)"
+                    f"links '{a}' and '{b}' again, as links[{seen[pair]}]"
+                    " (give one link the rate of both)"
                 )
                 yield duplicate(reason, *ends)
             seen[pair] = index
@@ -266,8 +264,8 @@ class FabricSpec(Section):
                     yield problem(reason, *path)
                 elif (node, port) in taken:
                     yield duplicate(
-                        f"port {port} of '{node}' is taken by links[{taken[node, port]}] (use"
-                        " another)",
+                        f"port {port} of '{node}' is taken by links[{taken[node, port]}]"
+                        " (use another)",
                         *path,
                     )
                 taken[node, port] = index
@@ -385,8 +383,7 @@ _DECIMALS = 3
 
 
 def fabric_text(spec: FabricSpec, about: str) -> str:
-    """Return YAML from which `load_fabric_spec` reads `spec` again, below a comment with the text
-    `about`.
+    """Return YAML from which `load_fabric_spec` reads `spec` again, below the comment `about`.
 
     Delays are rounded to nanoseconds.
     """

@@ -115,8 +115,9 @@ class ShortestPaths:
         return self._paths[edges]
 
     def _trees(self, ends: Sequence[str]) -> tuple[Path, ...]:
-        """Return the trees of shortest paths to each switch that is as near as any to the farthest
-        of the hosts.
+        """Return the trees of shortest paths to the best roots.
+
+        These are the switches that are as near as any to the farthest of the hosts.
         """
         if ends not in self._tree_paths:
             for host in ends:
@@ -168,17 +169,14 @@ class ShortestPaths:
         return sorted({edge for edges in self._edges.values() for edge in edges})
 
     def between(self, first: str, last: str) -> tuple[Path, ...]:
-        """Return the shortest paths between two switches, sorted; none if they are not
-        connected.
-        """
+        """Return the shortest paths between two switches, sorted; empty if there are none."""
         pair = (first,), (last,)
         if pair not in self._paths:
             self._paths[pair] = tuple(self._find(first, last))
         return self._paths[pair]
 
     def next_hops(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        """Return the neighbours of every switch on its shortest paths to every host, by (switch,
-        host).
+        """Return the neighbours of switches on their shortest paths to hosts, by (switch, host).
 
         Neighbours are sorted; the tuple is empty where there is no path.
         """
@@ -235,8 +233,9 @@ class ShortestPaths:
 
 
 def _joined(ways: Iterable[Path], *, at_end: bool) -> Iterator[Path]:
-    """Yield of each way the part that no earlier one has; ways have their ends in common, or their
-    beginnings.
+    """Yield the part of each way that no earlier one has.
+
+    Ways have their ends in common, or their beginnings.
     """
     seen: set[str] = set()
     for way in ways:
@@ -311,9 +310,7 @@ class Fabric:
     """Links that are used only between nodes without another path. Such a path needs no change when
     they are back, and a controller that is cut off from all switches leaves all paths alone."""
     paths: str = "kept"
-    """How connections get their paths (`echelon.model.fabric.choices`), where a policy leaves that
-    open.
-    """
+    """The choice of paths where a policy leaves it open (`echelon.model.fabric.choices`)."""
     roce_marks: tuple[int, ...] = ()
     """The DSCP of RoCE packets from each queue of a switch; empty: as their sender set it."""
 
@@ -404,9 +401,7 @@ class Fabric:
 
     @cached_property
     def next_hops(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """Return the neighbours of a switch on its shortest paths to a host, by (switch, host);
-        none if no path.
-        """
+        """Return the neighbours of switches on their shortest paths to hosts, by (switch, host)."""
         return self.shortest_paths.next_hops()
 
 

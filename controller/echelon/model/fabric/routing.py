@@ -35,9 +35,7 @@ __all__ = [
     "Router",
     "Routes",
     "equal_cost_paths",
-    "next_hops",
     "route",
-    "route_jobs",
     "stranded",
 ]
 
@@ -58,27 +56,6 @@ def equal_cost_paths(
         raise NoRouteError(f"there is no path from '{src}' to '{dst}'") from None
 
 
-def next_hops(
-    fabric: Fabric,
-    node: str,
-    dst: str,
-) -> tuple[str, ...]:
-    """Return the neighbours of `node` on its shortest paths to `dst`, sorted; none if `node` is
-    `dst`.
-
-    Raises `NoRouteError`.
-    """
-    import networkx
-
-    graph = _graph(fabric, node, dst)
-    # Distances suffice. The number of paths grows exponentially with the stages of the fabric.
-    hops_left = networkx.single_source_shortest_path_length(graph, dst)
-    if node not in hops_left:
-        raise NoRouteError(f"there is no path from '{node}' to '{dst}'")
-    nearer = hops_left[node] - 1
-    return tuple(sorted(neighbour for neighbour in graph[node] if hops_left[neighbour] == nearer))
-
-
 def route(
     fabric: Fabric,
     src: str,
@@ -91,21 +68,6 @@ def route(
     """
     paths = equal_cost_paths(fabric, src, dst)
     return paths[key % len(paths)]
-
-
-def route_jobs(fabric: Fabric, jobs: Iterable[Job]) -> dict[tuple[str, str, str], Path]:
-    """Return the path of each connection, by (job, source, destination), in the order of jobs and
-    their flows.
-
-    All flows of a connection share its path; otherwise they could overtake each other. Connections
-    between the same two edge switches take the paths between them in turn. Raises `NoRouteError`.
-    """
-    routes = Router().route(fabric, jobs)
-    paths = {}
-    for job, job_routes in routes.items():
-        for (src, dst), path in job_routes.items():
-            paths[job, src, dst] = path
-    return paths
 
 
 def stranded(fabric: Fabric, jobs: Iterable[Job]) -> dict[str, NoRouteError]:
@@ -146,13 +108,19 @@ def chooser(name: str) -> PathChooser:
         hint = ""
         if not choices:
             hint = (
-                "; the installed package is older than its source tree: run pip install"
-                " --editable ."
+                "; the installed package is older than its source tree:"
+                " run pip install --editable ."
             )
         suggested = suggestion(name, sorted(choices))
         raise ValueError(f"'{name}' is no choice of paths ({suggested}){hint}")
-    chooser: PathChooser = choices[name].load()()
-    return chooser
+    entry = choices[name]
+    try:
+        make = entry.load()
+    except Exception as error:  # whatever a foreign module raises when it is imported
+        reason = f"'{name}' of {entry.value} cannot be used: {error} (repair or remove it)"
+        raise ValueError(reason) from error
+    path_chooser: PathChooser = make()
+    return path_chooser
 
 
 @cache
@@ -165,9 +133,7 @@ class ChosenByFabric:
     """A chooser that does what the fabric says (`Fabric.paths`)."""
 
     def __init__(self, remembered: Mapping[str, Routes] | None = None) -> None:
-        """Prefer the remembered paths, by job, for jobs that are still to come, where paths are
-        kept.
-        """
+        """Prefer these paths, by job, for jobs that are still to come, where paths are kept."""
         self._choosers: dict[str, PathChooser] = {}
         self._remembered = remembered
 
@@ -201,14 +167,17 @@ class Router:
         self._jobs: dict[str, Job] = {}
         self._routes: dict[str, Routes] = {}
         self.users: Counter[Path] = Counter()
-        """Number of connections by path between edge switches, and by link of hosts with several;
-        of trees by root.
+        """The number of connections by path between edge switches, and of trees by root.
+
+        Hosts with several links have that of each link, too.
         """
         self._remembered: dict[str, Routes] = {}
 
     def remember(self, routes: Mapping[str, Routes]) -> None:
-        """Prefer these paths, by job, for jobs that are still to come: a connection keeps its path
-        if it is a shortest one."""
+        """Prefer these paths, by job, for jobs that are still to come.
+
+        A connection keeps its path if it is a shortest one.
+        """
         self._remembered = dict(routes)
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
@@ -307,9 +276,7 @@ def _graph(fabric: Fabric, *needed: str) -> networkx.Graph[str]:
 
 
 def narrowest_bps(fabric: Fabric, pairs: Iterable[tuple[str, str]]) -> float | None:
-    """Return the rate of the slowest link on a shortest path of each pair of hosts; None if there
-    is none.
-    """
+    """Return the slowest rate on the paths between pairs of hosts; None if a path is missing."""
     try:
         paths = [equal_cost_paths(fabric, src, dst)[0] for src, dst in pairs]
     except NoRouteError:

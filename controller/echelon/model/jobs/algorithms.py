@@ -1,7 +1,7 @@
-"""The algorithms of collective operations that job files may name: Echelon's own, and those of
-plug-ins.
+"""The algorithms of collectives that job files may name: Echelon's and those of plug-ins.
 
-A distribution registers an algorithm in the entry-point group `echelon.algorithms`, as operation and name::
+A distribution registers an algorithm in the entry-point group `echelon.algorithms`, as operation
+and name::
 
     [project.entry-points."echelon.algorithms"]
     "all-reduce.in-network" = "echelon_aggregation.collectives:ALL_REDUCE"

@@ -29,8 +29,9 @@ __all__ = [
 
 
 def _once(analyse: Callable[[Job], T]) -> Callable[[Job], T]:
-    """Return the analysis as one that keeps its result with the job: planning asks for it again and
-    again.
+    """Return the analysis with a result that is kept with the job.
+
+    Planning asks for it again and again.
     """
 
     @wraps(analyse)
@@ -61,8 +62,7 @@ def _topological_order(job: Job, after: Mapping[str, Sequence[str]]) -> tuple[st
 
 
 def ordered(after: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return the names in layers, each name after those that `after` lists for it, and otherwise as
-    listed.
+    """Return the names, each after those that `after` lists for it, and otherwise as listed.
 
     Raises `GraphError` if names wait for each other in a circle.
     """
@@ -99,8 +99,7 @@ def _a_cycle(after: Mapping[str, Sequence[str]]) -> str:
 
 
 def earliest_start_s(job: Job, transfer_s: Callable[[Flow], Fraction]) -> dict[str, Fraction]:
-    """Return when each compute unit and flow of an iteration starts, in seconds after the
-    iteration's start.
+    """Return when each step of an iteration starts, in seconds after the iteration's start.
 
     Every flow takes `transfer_s` of it and waits for nothing but its dependencies. Raises
     `GraphError`.
@@ -147,8 +146,9 @@ def connections(job: Job) -> Mapping[Ends, tuple[Flow, ...]]:
 
 
 def ideal_finish_s(echelonflow: EchelonFlow, reference_s: Fraction) -> dict[str, Fraction]:
-    """Return the ideal finish time of each flow, seconds: the arrangement function, given the
-    reference time.
+    """Return the ideal finish time of each flow, in seconds, for this reference time.
+
+    This is the arrangement function.
     """
     offsets = zip(echelonflow.flows, echelonflow.offsets_s, strict=True)
     return {flow: reference_s + offset for flow, offset in offsets}
@@ -188,8 +188,8 @@ def _checked(
     flows = echelonflows[name].flows
     if len(offsets_s) != len(flows):
         reason = (
-            f"has {len(offsets_s)} values, EchelonFlow '{name}' has {len(flows)} flows (give one"
-            " for each)"
+            f"has {len(offsets_s)} values, EchelonFlow '{name}' has {len(flows)} flows"
+            " (give one for each)"
         )
         raise DocumentError(place, "offsets", reason)
     if offsets_s[0] != 0:
@@ -203,8 +203,9 @@ def _checked(
 
 
 def with_profile_error(job: Job, error: Fraction) -> Job:
-    """Return `job` as someone sees it whose profile of its compute times is wrong by `error`; 1/5
-    means 20 % too long.
+    """Return `job` with a profile of its compute times that is wrong by `error`.
+
+    1/5 means 20 % too long.
 
     The durations of compute units are scaled, and so are the arrangement offsets, which are
     differences of compute times. Flows and transfers inside a host stay as they are: bytes are

@@ -1,5 +1,4 @@
-"""Arrangement functions that follow from a graph: which flows are consumed when, by the computing
-between them.
+"""Arrangement functions that follow from a graph: the times at which flows are consumed.
 
 **Ideal finish times.** An EchelonFlow's ideal finish times assume an infinitely fast network
 (EchelonFlow, Pan et al., HotNets '22, section 3). A send or collective is *consumed* when a rank
@@ -40,9 +39,7 @@ from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, EchelonFlow, F
 
 Node = ComputeUnit | Flow | CollectiveStep
 _Begin = tuple[Mapping[int, int], int]
-"""The begin of a node, counted from each head that precedes it: a time by head, and a delay to add
-to all of them.
-"""
+"""The begin of a node, counted from each head before it: times by head, and a delay to add."""
 _Chain = tuple[list[int], list[Fraction]]
 """The operations of an EchelonFlow by their indexes, and the offset of each in seconds."""
 
@@ -112,8 +109,9 @@ class _Graph:
             for earlier in before:
                 self._after[earlier].append(index)
         self.consumed = [math.inf] * len(nodes)
-        """The time at which the first rank uses each node's result, on an infinitely fast network;
-        infinity if none does.
+        """The time at which the first rank uses each node's result; infinity if none does.
+
+        The network is infinitely fast.
         """
         self._consumers_end = [0] * len(nodes)
         """The last index of those that consume it, or the end."""

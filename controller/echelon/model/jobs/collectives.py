@@ -31,9 +31,7 @@ Round = Sequence[Transfer]
 
 
 class Algorithm(ABC):
-    """A collective algorithm for any number of ranks, 2 or more, that `refusal` does not
-    exclude.
-    """
+    """A collective algorithm for two or more ranks; `refusal` excludes some numbers."""
 
     by_ranks: ClassVar[bool] = True
     """Whether each flow is sent by one rank."""
@@ -75,8 +73,10 @@ class Algorithm(ABC):
 
     @abstractmethod
     def connection_bytes(self, ranks: int, size_bytes: int) -> int:
-        """Return an upper bound on what one connection carries if the data has `size_bytes`. The
-        bound is exact up to one byte for each chunk that the connection carries."""
+        """Return an upper bound on the bytes of one connection for `size_bytes` of data.
+
+        The bound is exact up to one byte for each chunk that the connection carries.
+        """
 
     def block(
         self,
@@ -115,15 +115,11 @@ class Algorithm(ABC):
         return self
 
     def misplaced(self, hosts: Sequence[str]) -> str | None:
-        """Return why the algorithm does not work for ranks on these hosts and what to do, or None
-        if it does.
-        """
+        """Return why it does not work for ranks on these hosts, with a remedy; None: it does."""
         return None
 
     def refusal(self, ranks: int) -> str | None:
-        """Return why the algorithm does not work for this number of ranks and what to do, or None
-        if it does.
-        """
+        """Return why it does not work for this number of ranks, with a remedy; None: it does."""
         return None
 
 
@@ -154,8 +150,7 @@ class Collective:
     group: Sequence[str]
 
     def block(self, name: str, size_bytes: int) -> Block:
-        """Return the flows that the collective sends if the data has `size_bytes`; no flow has less
-        than one byte.
+        """Return the flows of the collective for `size_bytes` of data, each of at least one byte.
 
         ``NAME-k1-w2`` is what the second rank sends in the first round. Flows are listed by round
         and then rank.
@@ -179,9 +174,7 @@ _LISTED_IN_A_STEP = 16
 
 @lru_cache(maxsize=32)
 def _pairs(algorithm: Algorithm, ranks: int) -> Mapping[tuple[int, int], Sequence[int]]:
-    """Return the chunks that one rank sends to another, in ascending order, as often as it sends
-    them.
-    """
+    """Return the chunks that one rank sends to another, ascending, as often as it sends them."""
     sent: dict[tuple[int, int], list[int]] = {}
     for transfers in algorithm.rounds(ranks):
         for src, dst, chunks_sent in transfers:
@@ -196,8 +189,9 @@ def pair_bytes(
     ranks: int,
     size_bytes: int,
 ) -> dict[tuple[int, int], int]:
-    """Return how many bytes each rank sends to each other in all rounds, at least 1; ranks count
-    from 0.
+    """Return the bytes that each rank sends to each other in all rounds, at least 1.
+
+    Ranks count from 0.
     """
     chunks = algorithm.chunks(ranks)
     smaller, larger = divmod(size_bytes, chunks)
@@ -213,8 +207,11 @@ def chunk_bytes(
     chunks: int,
     chunk: int,
 ) -> int:
-    """Return the bytes of one chunk. The first `size_bytes` mod `chunks` chunks are one byte larger
-    than the others, so that all chunks add up to the data."""
+    """Return the bytes of one chunk.
+
+    The first `size_bytes` mod `chunks` chunks are one byte larger than the others, so that all
+    chunks add up to the data.
+    """
     return size_bytes // chunks + (chunk < size_bytes % chunks)
 
 
@@ -308,8 +305,7 @@ class Chain(Algorithm):
 
 
 class HalvingDoubling(AllReduce):
-    """All-reduce by recursive halving and doubling; each rank has a connection to each of log2 n
-    others.
+    """All-reduce by recursive halving and doubling; each rank has connections to log2 n others.
 
     Source: Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in
     MPICH, IJHPCA '05, section 4.5.
@@ -346,8 +342,8 @@ class HalvingDoubling(AllReduce):
     def refusal(self, ranks: int) -> str | None:
         if ranks & (ranks - 1):
             return (
-                f"needs a power of two of workers, not {ranks} (add or remove workers, or use"
-                " 'ring')"
+                f"needs a power of two of workers, not {ranks} (add or remove workers,"
+                " or use 'ring')"
             )
         return None
 
@@ -367,8 +363,7 @@ _ALL = range(1)
 
 
 class Tree(AllReduce):
-    """All-reduce along a binomial tree whose root is the first rank; each other rank has a
-    connection to its parent.
+    """All-reduce along a binomial tree, from each rank to its parent; the first rank is the root.
 
     Source: Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in
     MPICH, IJHPCA '05, sections 4.2 (broadcast) and 4.5 (reduce).
@@ -434,8 +429,9 @@ class Direct(AllReduce):
 
 
 class AllToAll(Algorithm):
-    """All-to-all by pairwise exchange; each rank has a connection to each other rank. Chunk j is
-    for rank j.
+    """All-to-all by pairwise exchange; each rank has a connection to each other rank.
+
+    Chunk j is for rank j.
 
     Source: Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in
     MPICH, IJHPCA '05, section 4.3.
@@ -522,8 +518,8 @@ class Hierarchical(AllReduce):
         is_mixed = any(part != [part[0]] * local for part in parts)
         if is_mixed or len(set(hosts)) < len(parts):
             return (
-                "needs as many ranks of the group on each host, listed host by host (use 'ring', or"
-                " list them so)"
+                "needs as many ranks of the group on each host, listed host by host (use 'ring',"
+                " or list them so)"
             )
         return None
 
@@ -649,8 +645,9 @@ class Gloo(Algorithm):
         group: Sequence[str],
         size_bytes: int,
     ) -> Block:
-        """Return the flows, and a flow of one byte for each word: ``NAME-k1-c2`` is the second
-        rank's in round 1.
+        """Return the flows, and a flow of one byte for each word.
+
+        ``NAME-k1-c2`` is the second rank's in round 1.
         """
         ranks = len(group)
         steps: dict[str, Flow] = {}

@@ -44,9 +44,7 @@ Names: TypeAlias = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of an iteration: steps, their dependencies, and where each rank enters and leaves the
-    part.
-    """
+    """A part of an iteration: steps, dependencies, and where each rank enters and leaves."""
 
     steps: Mapping[str, Step]
     """Steps by name, in order of first mention. Their own `after` is empty."""

@@ -1,5 +1,6 @@
-"""A job as a free graph: ranks compute, send and run collectives in any order; hosts have one or
-more of the ranks.
+"""A job as a free graph: ranks compute, send and run collectives in any order.
+
+Hosts have one or more of the ranks.
 
 A `FreeGraph` is what importers and paradigms build. The name of a rank is its number, from 0, as
 text: rank r is on worker r // `ranks_per_worker`. `FreeGraph.iteration` turns it into the iteration
@@ -76,8 +77,7 @@ class FreeGraph:
     """Bits per second between two ranks of one worker. None: such transfers take no time."""
 
     def check(self, ranks: int) -> None:
-        """Raise `FreeGraphError` for the first node that does not fit the number of ranks or the
-        nodes before it.
+        """Raise `FreeGraphError` for the first node that does not fit the ranks or earlier nodes.
 
         Raises `GraphError` if nodes wait for each other in a circle.
         """
@@ -104,9 +104,7 @@ class FreeGraph:
         return sum(1 for _ in self._messages())
 
     def connection_bytes(self) -> int:
-        """Return how many bytes the busiest connection carries in an iteration, without building
-        the graph.
-        """
+        """Return the bytes of an iteration on the busiest connection, without the graph."""
         carried: Counter[tuple[int, ...]] = Counter()
         for ends, size_bytes in self._messages():
             carried[ends] += size_bytes
@@ -224,8 +222,8 @@ def _check_ranks(
     for rank in ranks:
         if rank not in all_ranks:
             reason = (
-                f"rank {rank} does not exist (ranks are 0 to {len(all_ranks) - 1}: add workers, or"
-                " correct it)"
+                f"rank {rank} does not exist (ranks are 0 to {len(all_ranks) - 1}: add workers,"
+                " or correct it)"
             )
             raise FreeGraphError(index, key, reason, "unknown-name")
     if len(set(ranks)) < len(ranks):
@@ -349,9 +347,7 @@ def _placed(
     host_of: Mapping[str, str],
     local_bps: Fraction | None,
 ) -> tuple[tuple[ComputeUnit, ...], tuple[Flow, ...]]:
-    """Return the steps on hosts, where a transfer from a rank to another of the same host is no
-    flow.
-    """
+    """Return the steps on hosts; a transfer between two ranks of one host is no flow."""
     computes: list[ComputeUnit] = []
     flows: list[Flow] = []
     steps = tuple(steps)

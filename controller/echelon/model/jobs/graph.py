@@ -1,5 +1,4 @@
-"""The iteration of a training job: compute units, the flows between them, and the EchelonFlows that
-the flows form.
+"""The iteration of a training job: compute units, flows, and the EchelonFlows of the flows.
 
 A graph of *ranks* also has collectives (`CollectiveStep`). `echelon.model.jobs.free` turns it into
 a graph of hosts, in which collectives have become flows.
@@ -34,8 +33,9 @@ _WORK: ContextVar[list[int] | None] = ContextVar("work", default=None)
 
 @contextmanager
 def limited_work(most: int) -> Iterator[None]:
-    """Let graphs that are built inside raise `GraphError` when that takes more work: dependencies
-    that are followed.
+    """Limit the work of building graphs inside, beyond which they raise `GraphError`.
+
+    Work is counted in dependencies that are followed.
 
     Each step of a collective may wait for each of the one before, and each flow may be due by each
     that precedes it.
@@ -86,9 +86,7 @@ class ComputeUnit:
 
 
 Ends = tuple[str, ...]
-"""What a connection is between: source and destination, or all hosts of a flow among several
-(`Flow.among`).
-"""
+"""The ends of a connection: source and destination, or all hosts of a flow (`Flow.among`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +161,15 @@ class EchelonFlow:
     def __post_init__(self) -> None:
         if len(self.flows) != len(self.offsets_s) or not self.flows:
             raise ValueError(
-                f"EchelonFlow {self.name}: {len(self.flows)} flows but {len(self.offsets_s)}"
-                " offsets"
+                f"EchelonFlow {self.name}: {len(self.flows)} flows but"
+                f" {len(self.offsets_s)} offsets"
             )
         if any(early > late for early, late in pairwise(self.offsets_s)):
             raise ValueError(f"EchelonFlow {self.name}: offsets must not decrease")
 
     @classmethod
     def coflow(cls, name: str, flows: Iterable[str]) -> EchelonFlow:
-        """Return an EchelonFlow whose flows should all finish at the reference time (HotNets '22,
-        eq. 5).
-        """
+        """Return an EchelonFlow whose flows should all finish at the reference time (eq. 5)."""
         names = tuple(flows)
         return cls(name, names, (Fraction(0),) * len(names))
 
@@ -210,13 +206,9 @@ class Job:
     start_s: Fraction = Fraction(0)
     """The start of the first iteration, in seconds."""
     weight: Fraction = Fraction(1)
-    """Multiplies the job's normalised tardiness when a policy compares it with that of other
-    jobs.
-    """
+    """The factor of the job's normalised tardiness when a policy compares it with others'."""
     in_turn: bool = False
-    """Whether a host sends the job's flows one after the other, in the order in which they
-    start.
-    """
+    """Whether a host sends the job's flows one after the other, in the order of their start."""
 
     @property
     def workers(self) -> tuple[str, ...]:

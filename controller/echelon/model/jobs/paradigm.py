@@ -1,6 +1,4 @@
-"""The base of training paradigms: a section of the job file, and the iteration graph that it
-describes.
-"""
+"""The base of training paradigms: a section of the job file, and its iteration graph."""
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import ClassVar, Self
 
 from echelon.model.documents import Section, problem
+from echelon.model.extras import origin
 from echelon.model.jobs.graph import IterationGraph
 
 Examples = Mapping[str, Mapping[str, object]]
@@ -60,13 +59,10 @@ class Paradigm(Section):
 
     @abstractmethod
     def connection_bytes(self, workers: int) -> int:
-        """Return an upper bound on what one connection carries in an iteration, without building
-        the graph.
-        """
+        """Return an upper bound on the bytes of a connection in an iteration, by arithmetic."""
 
     def counting_refusal(self, exactly: bool) -> str | None:
-        """Return what keeps switches from telling the flows of a connection apart by counting
-        bytes, or None.
+        """Return why switches cannot tell flows of a connection apart by bytes; None: they can.
 
         They can if flows start in the same order however long anything takes, and connections pause
         between iterations. Unless they have to do so `exactly`, flows of an iteration may be taken
@@ -76,15 +72,11 @@ class Paradigm(Section):
 
     @property
     def sends_in_turn(self) -> bool:
-        """Whether a host sends the job's flows one after the other, in the order in which they
-        start.
-        """
+        """Whether a host sends the job's flows one after the other, in the order of their start."""
         return False
 
     def check(self, workers: Sequence[str]) -> None:
-        """Raise `echelon.model.documents.problem` if the section does not fit the job's
-        `workers`.
-        """
+        """Raise `problem` (`echelon.model.documents`) if the section does not fit `workers`."""
 
     def check_length(
         self,
@@ -92,8 +84,9 @@ class Paradigm(Section):
         length: int,
         places: str,
     ) -> None:
-        """Raise `problem` if a key has a list with another number of values; `places` says in words
-        what they are for.
+        """Raise `problem` if a key has a list with another number of values.
+
+        `places` says in words what they are for.
         """
         value = getattr(self, key)
         if isinstance(value, tuple) and len(value) != length:
@@ -145,19 +138,19 @@ def registered() -> Paradigms:
     origins: dict[str, str] = {}
     for entry in sorted(entry_points(group=GROUP)):
         name = entry.name
-        origin = _origin(entry)
-        if origins.setdefault(name, origin) != origin:
+        place = origin(entry)
+        if origins.setdefault(name, place) != place:
             sections.pop(name, None)
-            broken[name] = f"is registered by {origins[name]} and {origin} (remove one)"
+            broken[name] = f"is registered by {origins[name]} and {place} (remove one)"
             continue
         try:
             sections[name] = _load(entry)
         except Exception as error:  # whatever a foreign module raises when it is imported
-            broken[name] = f"of {origin} cannot be used: {error} (repair or remove it)"
+            broken[name] = f"of {place} cannot be used: {error} (repair or remove it)"
     if not sections:
         raise RuntimeError(
-            "no paradigm is registered: the installed package is older than its source tree "
-            "(run: python -m pip install --editable .)"
+            "no paradigm is registered: the installed package is older than its source tree"
+            " (run: python -m pip install --editable .)"
         )
     return Paradigms(sections, broken)
 
@@ -169,7 +162,3 @@ def _load(entry: EntryPoint) -> type[Paradigm]:
             f"{entry.value} is not a subclass of {Paradigm.__module__}.{Paradigm.__name__}"
         )
     return paradigm
-
-
-def _origin(entry: EntryPoint) -> str:
-    return f"{entry.dist.name if entry.dist else 'an unknown distribution'} ({entry.value})"

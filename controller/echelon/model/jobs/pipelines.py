@@ -1,6 +1,4 @@
-"""Pipeline parallelism: the schedules by which stages take micro-batches, and the graphs that
-follow from them.
-"""
+"""Pipeline parallelism: the schedules of micro-batches, and the graphs that follow."""
 
 from __future__ import annotations
 
@@ -44,8 +42,9 @@ class Pass(NamedTuple):
 
     @property
     def consumer(self) -> Pass:
-        """Return the pass of the neighbouring stage that needs this one's result; stages may not go
-        so far.
+        """Return the pass of the neighbouring stage that needs this result.
+
+        There may be no such stage.
         """
         step = 1 if self.direction == "forward" else -1
         return Pass(self.direction, self.stage + step, self.micro_batch)
@@ -65,9 +64,7 @@ class Crossing:
         return f"{self.name}-m{produced_by.micro_batch}"
 
     def echelonflow(self, offsets_s: Iterable[Fraction]) -> EchelonFlow:
-        """Return the EchelonFlow whose flows have these ideal finish times, seconds after that of
-        the first.
-        """
+        """Return the EchelonFlow with these ideal finish times, seconds after that of the first."""
         flows = tuple(self.flow(each) for each in self.passes)
         return EchelonFlow(self.name, flows, tuple(offsets_s))
 
@@ -80,8 +77,7 @@ def pipeline(
     backward_s: StageTimes = (),
     gradient_bytes: StageSizes = (),
 ) -> tuple[Block, list[Crossing]]:
-    """Return one iteration in which each stage does its passes in the order in which `passes` lists
-    them.
+    """Return one iteration in which each stage does its passes in the order of `passes`.
 
     The other arguments are those of `gpipe`. Crossings are listed from the first boundary
     to the last and back.
@@ -308,8 +304,9 @@ class ReplicatedStage:
 
 
 def versions(stages: Sequence[int], stage: int) -> int:
-    """Return how many mini-batches a worker of a stage has in flight, each with its version of the
-    weights.
+    """Return how many mini-batches a worker of a stage has in flight.
+
+    Each has its version of the weights.
 
     `stages` has the number of workers of each stage; `stage` counts from 1.
     """
@@ -317,9 +314,7 @@ def versions(stages: Sequence[int], stage: int) -> int:
 
 
 def schedule(stages: Sequence[int], mini_batches: int) -> Iterator[Pass]:
-    """Yield the passes of all mini-batches, those of each worker in the order in which it does
-    them.
-    """
+    """Yield the passes of all mini-batches, those of each worker in its order."""
     for stage, workers in enumerate(stages, start=1):
         ahead = versions(stages, stage)
         for first in range(1, min(workers, mini_batches) + 1):
@@ -350,10 +345,7 @@ def one_f_one_b_rr(
 
     def unit(each: Pass) -> Block:
         stage = stages[each.stage - 1]
-        if each.direction == "forward":
-            lasts_s = stage.forward_s
-        else:
-            lasts_s = stage.backward_s
+        lasts_s = stage.forward_s if each.direction == "forward" else stage.backward_s
         rank = rank_of(each.stage, each.micro_batch)
         return compute(each.unit, rank, lasts_s, each.direction, each.micro_batch)
 
@@ -385,8 +377,9 @@ def _sums(
     mini_batches: int,
     algorithm: str | None,
 ) -> dict[Pass, list[Block]]:
-    """Return the all-reduces that follow backward passes; in the last round, some workers may have
-    no mini-batch.
+    """Return the all-reduces that follow backward passes.
+
+    In the last round, some workers may have no mini-batch.
     """
     sums: dict[Pass, list[Block]] = {}
     for number, stage in enumerate(stages, start=1):
@@ -483,8 +476,9 @@ class PipelineSchedule:
     each worker in the order in which it does them. Worker w, from 0, has the stages w + 1, w + 1 +
     workers..."""
     chunked: bool = False
-    """Whether workers have several chunks, and the number of micro-batches is a multiple of that of
-    workers.
+    """Whether workers have several chunks.
+
+    The number of micro-batches is then a multiple of that of workers.
     """
     splits_backward: bool = False
     """Whether the gradients of weights are passes of their own."""

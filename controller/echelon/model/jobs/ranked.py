@@ -24,8 +24,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Mesh(Generic[R]):
-    """A grid of ranks with named axes; along the last axis, neighbours follow each other in
-    `ranks`.
+    """A grid of ranks with named axes.
+
+    Along the last axis, neighbours follow each other in `ranks`.
 
     ``Mesh(hosts, {"data": 2, "stage": 4})`` is two pipelines of four stages: hosts 0 to 3 are the
     first pipeline. Raises `ValueError` if the number of ranks is not the product of the axes'
@@ -73,8 +74,9 @@ MOST_STEPS = 1_000_000
 
 
 class RankedParadigm(Paradigm):
-    """A paradigm whose workers hold one or more ranks each, and whose EchelonFlows follow from its
-    graph.
+    """A paradigm of ranks, one or more on each worker.
+
+    Its EchelonFlows follow from its graph.
 
     Rank r, from 0, is on worker r // `ranks_per_worker`.
     """
@@ -93,23 +95,17 @@ class RankedParadigm(Paradigm):
 
     @abstractmethod
     def rank_steps(self, ranks: int) -> int:
-        """Return an upper bound on what `steps` becomes, with all flows of collectives, by
-        arithmetic.
-        """
+        """Return an upper bound on the steps with all flows of collectives, by arithmetic."""
 
     def step_count(self, workers: int) -> int:
         ranks = workers * self.ranks_per_worker
         return ranks + self.rank_steps(ranks)
 
     def check_ranks(self, ranks: int) -> None:
-        """Raise `echelon.model.documents.problem` if the section does not fit the number of
-        ranks.
-        """
+        """Raise `problem` (`echelon.model.documents`) if the section does not fit the ranks."""
 
     def check_stages(self, key: str, stages: int) -> None:
-        """Raise `problem` if a key has neither one value nor one for each stage, or each boundary
-        between stages.
-        """
+        """Raise `problem` if a key has neither one value nor one for each stage or boundary."""
         if key in ("activation", "gradient"):
             boundaries = stages - 1
             self.check_length(key, boundaries, f"but there are {boundaries} stage boundaries")
@@ -137,8 +133,8 @@ class RankedParadigm(Paradigm):
         if not exactly:
             return None
         return (
-            "needs flows that follow each other in the same order in every iteration, which these"
-            " need not do"
+            "needs flows that follow each other in the same order in every iteration,"
+            " which these need not do"
         )
 
     def check(self, workers: Sequence[str]) -> None:

@@ -99,7 +99,8 @@ def _mtu(value: object) -> int:
     size = size_bytes(value)
     if size not in MTUS:
         raise QuantityError(
-            f"{excerpt(value)} is not the MTU of a path of RoCE (use {', '.join(map(str, MTUS))} B)",
+            f"{excerpt(value)} is not the MTU of a path of RoCE"
+            f" (use {', '.join(map(str, MTUS))} B)",
             code="out-of-range",
         )
     return size
@@ -131,9 +132,7 @@ class RecognitionSpec(Section):
     idle_gap: PositiveDuration | None = None
     """Seconds without a packet after which the next one starts a new iteration."""
     iterations: Literal["silence", "bytes"] = "silence"
-    """What comes between two iterations: a silence, or nothing but the last byte of the one
-    before.
-    """
+    """The border between two iterations: a silence, or the last byte of the one before."""
     pause: bool = False
     """Whether switches let a sender over TCP pause for less than a round trip, so that its
     connection can rise to its queue: they close the window that acknowledgements announce, and
@@ -163,14 +162,14 @@ class RecognitionSpec(Section):
                 yield missing("switches need it to recognise flows by bytes", key)
         if self.idle_gap is not None and not SHORTEST_GAP_S <= self.idle_gap < LONGEST_GAP_S:
             reason = (
-                "is not between 1 us and 71 min (give a time that the pause between iterations"
-                " exceeds)"
+                "is not between 1 us and 71 min"
+                " (give a time that the pause between iterations exceeds)"
             )
             yield problem(reason, "idle_gap", code="out-of-range")
         if self.iterations == "bytes" and self.by == "shim":
             yield conflict(
-                "is for senders that do not mark packets (remove it, or write 'by: bytes' or 'by:"
-                " agent')",
+                "is for senders that do not mark packets"
+                " (remove it, or write 'by: bytes' or 'by: agent')",
                 "iterations",
             )
         if self.pause and (self.by == "shim" or self.protocol not in (None, "tcp")):
@@ -207,9 +206,7 @@ class JobSpec(Section):
     start: Duration = Fraction(0)
     """The start of the first iteration, in seconds."""
     weight: PositiveReal = Fraction(1)
-    """Multiplies the job's normalised tardiness when a policy compares it with that of other
-    jobs.
-    """
+    """The factor of the job's normalised tardiness when a policy compares it with others'."""
     recognition: RecognitionSpec = RecognitionSpec()
     """The way in which switches recognise the job's packets."""
 
@@ -221,9 +218,7 @@ class JobSpec(Section):
 
     @property
     def hosts(self) -> dict[str, tuple[Key, ...]]:
-        """Return all hosts of the job, the workers first, each with the path of the key that names
-        it.
-        """
+        """Return all hosts, workers first, each with the path of the key that names it."""
         hosts: dict[str, tuple[Key, ...]] = {}
         for index, worker in enumerate(self.workers):
             hosts[worker] = ("workers", index)
@@ -240,8 +235,7 @@ class JobSpec(Section):
         return self.paradigm.flow_count(len(self.workers))
 
     def with_profile_error(self, error: Fraction) -> JobSpec:
-        """Return the job as someone describes it whose profile of its compute times is wrong by
-        `error`.
+        """Return the job with a profile of its compute times that is wrong by `error`.
 
         1/5 means 20 % too long. `echelon.model.jobs.analysis.with_profile_error` does the same to a
         job.
@@ -314,9 +308,7 @@ class JobSpec(Section):
                 yield problem(refusal, *place, code="too-large")
 
     def carried_refusal(self, carried: int) -> str | None:
-        """Return why switches cannot count what a connection of `carried` bytes carries, and what
-        to do, or None.
-        """
+        """Return why switches cannot count `carried` bytes of a connection; None: they can."""
         if self.recognition.by == "shim" or carried < COUNTED_BYTES:
             return None
         return (
@@ -326,8 +318,9 @@ class JobSpec(Section):
 
 
 def _nested(data: dict[str, Any], axes: Sequence[object]) -> dict[str, Any]:
-    """Return a document whose `parallelism` names the paradigm that nests these axes, and whose
-    section has them.
+    """Return a document whose `parallelism` names the paradigm that nests these axes.
+
+    The section of that paradigm has them.
     """
     sections = registered().sections
     for name, section in sections.items():
@@ -343,15 +336,16 @@ def _nested(data: dict[str, Any], axes: Sequence[object]) -> dict[str, Any]:
     nested = [section.nests for section in sections.values()]
     choices = sorted(frozenset[str]().union(*nested))
     reason = (
-        f"{excerpt(axes)} cannot be nested (use some of {', '.join(choices)}, or the name of one"
-        " paradigm)"
+        f"{excerpt(axes)} cannot be nested (use some of {', '.join(choices)},"
+        " or the name of one paradigm)"
     )
     raise problem(reason, "parallelism", code="not-allowed")
 
 
 def _with_sections(base: type[JobSpec]) -> type[JobSpec]:
-    """Return `base` with a key for each registered paradigm, and `parallelism` restricted to their
-    names.
+    """Return `base` with a key for each registered paradigm.
+
+    `parallelism` is restricted to their names.
     """
     sections = registered().sections
     *names, last_name = (f"'{name}'" for name in sections)
@@ -386,9 +380,7 @@ def make_job_spec(**keys: object) -> JobSpec:
 
 
 def _keys() -> str:
-    """Return the keys of a job, and those of each paradigm's section, as `help(echelon.job)` lists
-    them.
-    """
+    """Return the keys of a job and of its sections, as `help(echelon.job)` lists them."""
     sections = registered().sections
     lines = []
     for name, field in JobSpec.model_fields.items():

@@ -157,9 +157,7 @@ class _Link:
         self.served: list[tuple[_Rank, _Flow]] = []
         """The flows among them that have a rate."""
         self.change: int = 0
-        """The rate that the flows looked at so far have gained on this link since a flow began or
-        ended.
-        """
+        """The rate that flows have gained on this link since a flow began or ended."""
 
     def left_for(self, rank: _Rank) -> int:
         """Return the rate that flows of higher rank leave."""
@@ -335,9 +333,7 @@ class _Run:
         self._announced = 0
         self._started = 0
         self._empty: list[tuple[int, str]] = []
-        """Flows that finish as they start, because they have no bytes or no links: (sequence,
-        name).
-        """
+        """Flows that finish as they start, without bytes or links: (sequence, name)."""
 
     def to_the_end(self) -> AloneRecord:
         self._obey(self._execution.start(self._now))

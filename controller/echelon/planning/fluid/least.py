@@ -35,8 +35,9 @@ from echelon.model.jobs.graph import Ends, Flow, Job
 from echelon.planning.plan import PlanError
 
 _MOST_BITS = 256
-"""The most bits of the number of ticks in a second; beyond, there are `_TICKS` and times are
-rounded down.
+"""The most bits of the number of ticks in a second.
+
+Beyond, there are `_TICKS`, and times are rounded down.
 """
 _TICKS = 10**24
 
@@ -51,7 +52,7 @@ _Crossing = tuple[Fraction, Mapping[_Cut, Fraction]]
 
 
 class _Step(NamedTuple):
-    """What a step needs at least, in ticks."""
+    """The least time and work of a step, in ticks."""
 
     lasts: int
     work: Sequence[tuple[_Cut, int]]
@@ -151,7 +152,7 @@ def _narrow(order: Sequence[str], predecessors: _Adjacent) -> set[str]:
     narrow: set[str] = set()
     seen: set[str] = set()
     open_steps = 0
-    """How many of the steps so far nothing waits for."""
+    """The number of steps so far for which nothing waits."""
     for name in order:
         fresh = {*predecessors[name]} - seen
         seen |= fresh
@@ -257,9 +258,7 @@ class _Cuts:
             if frozenset(nodes) not in fabric.drained:
                 links.append(nodes)
         self._leaving: dict[str, Fraction] = {}
-        """What each host, and each switch with its hosts, can send to other nodes, and receive of
-        them.
-        """
+        """The rates at which each host, and each switch with its hosts, can send and receive."""
         self._home: dict[str, set[str]] = {}
         """The neighbours of each host."""
         for host in fabric.hosts:

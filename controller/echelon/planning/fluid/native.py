@@ -22,7 +22,7 @@ from echelon.planning.engine import wanted_engine
 from echelon.planning.execution import IterationRecord, JobRecord, Span, Step, steps_of
 from echelon.planning.fluid.network import FluidError
 from echelon.planning.fluid.plan_execution import Windows
-from echelon.planning.fluid.result import RoutedFlow
+from echelon.planning.fluid.result import ENDLESS_BYTES, RoutedFlow
 from echelon.planning.paths import links_of
 from echelon.planning.plan import LEVELS, Plan, PortSchedule
 from echelon.planning.rankings.base import InEngine, Ranking
@@ -46,9 +46,8 @@ const double *fluid_background(const Engine *e);
 """
 _DONE, _PAUSED, _RUNNING, _NO_RATES, _NO_VALIDITY, _NO_MEMORY = range(6)
 _ALLOCATIONS_A_CALL = 20_000
-"""How often rates are set before Python looks for signals and progress."""
+"""The number of allocations before Python looks for signals and progress."""
 _FOR_EVER_S = 1e299
-_ENDLESS_BYTES = 1 << 80
 _NumberedPath = tuple[tuple[int, ...], int]
 """The links of a path, and the packets in flight at first."""
 
@@ -104,7 +103,7 @@ class _StepTables:
         self.place = _integers()
         """The place of a step among those that its job lists."""
         self.missing = _integers()
-        """How many steps each one waits for."""
+        """The number of steps for which each one waits."""
         self.followers = _integers()
         self.first_follower = _integers([0])
 
@@ -286,7 +285,7 @@ class NativeNetwork:
         sizes_bytes = _reals()
         limits_Bps = _reals()  # noqa: N806
         for flow, _ in self.background:
-            size_bytes = _ENDLESS_BYTES if flow.size_bytes is None else flow.size_bytes
+            size_bytes = ENDLESS_BYTES if flow.size_bytes is None else flow.size_bytes
             limit_Bps = -1 if flow.max_rate_Bps is None else flow.max_rate_Bps  # noqa: N806
             starts_s.append(float(flow.start_s))
             sizes_bytes.append(float(size_bytes))
@@ -530,10 +529,7 @@ def _add_spans(
         start_s = values[2 * place]
         if start_s < 0:
             continue
-        if isinstance(step, Flow):
-            spans = iteration.flows
-        else:
-            spans = iteration.computes
+        spans = iteration.flows if isinstance(step, Flow) else iteration.computes
         spans[step.name] = Span(start_s, _time_s(values[2 * place + 1]))
 
 

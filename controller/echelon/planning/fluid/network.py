@@ -44,8 +44,9 @@ class FluidPort:
         self.fastest_Bps: float = 0
         """The rate of all flows if each were alone on its path."""
         self.always_narrow = False
-        """Whether the port can hold flows up even when it has room for all of them: a queue has a
-        maximum share.
+        """Whether a queue has a maximum share.
+
+        The port can then hold flows up even when it has room for all of them.
         """
         self.reverse: FluidPort | None = None
         """The port of the opposite direction, if acknowledgements take part of its link."""
@@ -88,7 +89,7 @@ class FlowUnderWay(ActiveFlow):
     since_s: float
     rate_Bps: float = 0  # noqa: N815
     version: int = 0
-    """float of rates that the flow has had: events expected of an earlier one are outdated."""
+    """Number of rates that the flow has had: events expected of an earlier one are outdated."""
     neighbourhood: Neighbourhood | None = None
     removed: bool = False
     """Whether the flow has left the network."""
@@ -132,8 +133,7 @@ class FluidNetwork:
         """Flows whose rates must be set anew, beside those of `_expired`."""
         self._expired: list[Neighbourhood] = []
         self._moved = False
-        """Whether a flow has started or finished since rates were set, so that neighbourhoods may
-        differ.
+        """Whether a flow has started or finished since rates were set: neighbourhoods may differ.
         """
         self.changed = False
         """Whether a flow has started or finished, or rates must be set anew for another reason."""

@@ -37,9 +37,7 @@ class Windows:
     full: int = 1
     """Packets in flight when the window is open."""
     initial: int | None = 1
-    """Packets in flight at first; None: as many as the path holds
-    (`echelon.planning.paths.packets_held`).
-    """
+    """Packets in flight at first; None: as many as the path holds (`packets_held`)."""
     acknowledgement_bytes: int = 0
 
     def initially_in_flight(self, path: Sequence[str], fabric: Fabric) -> int:
@@ -78,9 +76,7 @@ class _PortState:
     present: Mapping[Execution[Any], Sequence[tuple[FlowUnderWay, Ranking]]] | None = None
     """The flows; None: to be found anew, since one has started or finished."""
     outdated: bool = False
-    """Whether a flow has started or finished here since the flows were ranked, or bytes decide on a
-    rank.
-    """
+    """Whether a flow has started or finished here since ranking, or bytes decide on a rank."""
     until_s: float | None = None
     """The time when the first rank ends."""
     counting: list[Rank] = field(default_factory=list)

@@ -11,6 +11,9 @@ from echelon.planning.allocation import Link
 from echelon.planning.execution import JobRecord, Span, duration_s
 from echelon.planning.plan import Plan
 
+ENDLESS_BYTES = 1 << 80
+"""The size of a background flow that lasts as long as the run."""
+
 
 @dataclass(frozen=True, slots=True)
 class BackgroundFlow:
@@ -41,9 +44,7 @@ class FluidResult:
     allocations: int
     """The number of times that rates were set."""
     work: int
-    """The sum, over these times, of the links on the paths of the flows concerned: what the run
-    took.
-    """
+    """The work of the run: the sum, over these times, of the links on the paths concerned."""
 
     def iteration_times_s(self, job: str) -> tuple[float, ...]:
         """Return the durations of the job's finished iterations."""

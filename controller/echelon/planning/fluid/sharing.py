@@ -137,7 +137,7 @@ class _Link:
         self.queues: list[_Queue] = []
         self.used = taken
         self.version = 0
-        """How often its offers were renewed."""
+        """The number of times that its offers were renewed."""
 
 
 _NOBODY, _WINDOWS, _CONSTANTS = range(3)
@@ -182,10 +182,12 @@ class _Queue:
         self.rate = 0.0
         """The rate of all flows of the queue."""
         self.room = 0.0
-        """How much more it can have."""
+        """The rate that it can have besides."""
         self.offer = 0.0
-        """Bytes per second for each unit of a flow's window, or the part that a sender of constant
-        rate gets of what it lacks."""
+        """Bytes per second for each unit of a flow's window.
+
+        For a sender of constant rate, it is the part that it gets of what it lacks.
+        """
         self.serves = _NOBODY
         self.members: list[_Filler] = []
         """The flows that waited when the pass began."""
@@ -216,11 +218,11 @@ class _Filler:
         self.waiting = False
         """Whether it has not got its rate in this pass."""
         self.refused = 0
-        """How many queues on its path make it no offer yet."""
+        """The number of queues on its path that make it no offer yet."""
 
     @property
     def units(self) -> float:
-        """What an offer is multiplied by."""
+        """The factor by which an offer is multiplied."""
         sent_Bps = self.sharer.sent_Bps  # noqa: N806
         if sent_Bps is None:
             return self.sharer.window

@@ -56,7 +56,12 @@ from echelon.planning.fluid.network import (
     Neighbourhood,
 )
 from echelon.planning.fluid.plan_execution import PlanExecution, Windows
-from echelon.planning.fluid.result import BackgroundFlow, FluidResult, RoutedFlow
+from echelon.planning.fluid.result import (
+    ENDLESS_BYTES,
+    BackgroundFlow,
+    FluidResult,
+    RoutedFlow,
+)
 from echelon.planning.paths import links_of
 from echelon.planning.plan import Plan, PlanError
 
@@ -68,7 +73,6 @@ Delays: TypeAlias = Mapping[tuple[str, str, int], Fraction]
 
 BACKGROUND_JOB = ""
 """The name of the job of background flows, as a policy sees it."""
-ENDLESS_BYTES = 1 << 80
 SAME_TIME = 1e-12
 """Events less than this apart, as a part of the time since the start of the run, happen at once."""
 
@@ -148,7 +152,7 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class _Setup:
-    """What both engines need of a run: see `simulate`."""
+    """The inputs of a run, for both engines: see `simulate`."""
 
     jobs: Sequence[Job]
     fabric: Fabric
@@ -297,11 +301,13 @@ _Action: TypeAlias = tuple[str, str] | Callable[[], None]
 _Subject: TypeAlias = FlowUnderWay | Neighbourhood | _Action
 """A flow that finishes, a neighbourhood whose rates are no longer valid, or an action."""
 _Event = tuple[float, int, _Subject, int]
-"""A future event, sorted by time and then by when it was announced: (time, sequence, subject,
-version of the flow's rate)."""
+"""A future event: (time, sequence, subject, version of the flow's rate).
+
+Events are sorted by time and then by when they were announced.
+"""
 
 _MOST_STALLED = 1000
-"""How often in a row a policy's rates may be valid for less time than a float can tell."""
+"""The times in a row that a policy's rates may be valid for less than a float can tell."""
 _LEAST_TIDIED = 1024
 """The number of events up to which it does not pay to drop outdated ones."""
 
@@ -425,8 +431,8 @@ class _Run:
     def _act(self, action: _Action) -> None:
         if isinstance(action, tuple):
             job, name = action
-            execution = self.executions[job]
-            self._obey(job, execution.compute_finished(name, self.now_s))
+            job_execution = self.executions[job]
+            self._obey(job, job_execution.compute_finished(name, self.now_s))
         else:
             action()
 
@@ -500,8 +506,8 @@ class _Run:
         if flow.job == BACKGROUND_JOB:
             self.background[flow.flow].finish = self.now_s
         else:
-            execution = self.executions[flow.job]
-            self._obey(flow.job, execution.flow_finished(flow.flow, self.now_s))
+            job_execution = self.executions[flow.job]
+            self._obey(flow.job, job_execution.flow_finished(flow.flow, self.now_s))
 
     def _allocate(self) -> None:
         """Set the rates of all flows of neighbourhoods in which something has happened."""

@@ -1,4 +1,4 @@
-"""How much longer the iterations of jobs take than alone, in a simulation of a plan."""
+"""The slowdown of jobs, in a simulation of a plan: their iteration times over those alone."""
 
 from __future__ import annotations
 

@@ -123,10 +123,7 @@ class Aalo:
         """
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        if parameters is None:
-            self._parameters = self.Parameters()
-        else:
-            self._parameters = parameters
+        self._parameters = parameters or self.Parameters()
         self._capacities: Capacities = {}
         self._thresholds: tuple[int, ...] = ()
         self._paths = FlowPaths()
@@ -150,11 +147,8 @@ class Aalo:
         slowest_Bps = min(self._capacities.values(), default=Fraction(1))  # noqa: N806
         first = max(1, int(slowest_Bps * chosen.first_ms / 1000))
         self._thresholds = thresholds_bytes(first, chosen.growth, chosen.queues)
-        histories = {}
-        for key, history in self._histories.items():
-            if key[0] in paths_by_job:
-                histories[key] = history
-        self._histories = histories
+        histories = self._histories.items()
+        self._histories = {key: history for key, history in histories if key[0] in paths_by_job}
         on_switch = self._thresholds[: len(JOB_QUEUES) - 1]
         rows = {}
         for job in jobs:

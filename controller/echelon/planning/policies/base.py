@@ -95,13 +95,13 @@ C = TypeVar("C", bound=Labelled, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Prediction(Generic[C]):
-    """What a way to plan does, as simulated."""
+    """The simulated effect of a way to plan."""
 
     candidate: C
     slowdowns: Mapping[str, float]
     """The mean time of an iteration over that alone, by job; empty if there was no simulation."""
     score: float
-    """What is compared: lower is better."""
+    """The figure by which predictions are compared: lower is better."""
     draws: int
     """The number of draws of what is not known in which it was simulated."""
     problem: str | None = None
@@ -123,9 +123,7 @@ class GroupDecision(Generic[C]):
 
     candidate: C
     choice: Choice[C] | None = None
-    """The search that chose it; None: it has not been searched for, or was searched for before a
-    restart.
-    """
+    """The search that chose it; None: there was none, or it was before a restart."""
     before: C | None = None
     """The candidate that the search replaced."""
 

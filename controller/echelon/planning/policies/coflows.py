@@ -30,9 +30,7 @@ from echelon.planning.policies.spread import Spread
 CoflowKey: TypeAlias = tuple[str, int, str]
 """Job, iteration and EchelonFlow."""
 ROUNDING = 2**30
-"""A link is full if at most its capacity divided by this is left, since rates may have been
-rounded.
-"""
+"""A link is full if at most its capacity over this is left: rates may have been rounded."""
 
 
 class CoflowSharing(Protocol):

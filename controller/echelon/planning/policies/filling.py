@@ -16,7 +16,7 @@ from echelon.planning.allocation import ActiveFlow, Capacities, Link, Number
 
 ZERO: Number = 0
 Residual: TypeAlias = MutableMapping[Link, Number]
-"""What is left of each link, in bytes per second."""
+"""The rate that is left of each link, in bytes per second."""
 
 
 def residual_of(capacities: Capacities, flows: Sequence[ActiveFlow]) -> dict[Link, Number]:

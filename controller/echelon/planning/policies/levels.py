@@ -22,8 +22,7 @@ BEST_EFFORT_QUEUE = 0
 JOB_QUEUES = range(1, CONTROL_QUEUE)
 """The queues of flows that jobs claim: above best effort, below acknowledgements."""
 MIN_SHARE = Fraction(1, 100)
-"""The part of the port that each queue below the highest is guaranteed where flows move between
-queues.
+"""The guaranteed part of the port of each lower queue where flows move between queues.
 
 A packet that waits there keeps moving, so that the next packet of its flow can be ranked anew.
 """

@@ -39,9 +39,9 @@ class Memories:
         rates_Bps: Sequence[Number],  # noqa: N803
     ) -> None:
         """Take note of the rates that flows have from now on."""
-        for flow, deadline_s, rate_Bps in zip(flows, deadlines_s, rates_Bps, strict=True):  # noqa: N806
-            if rate_Bps:
-                finish_s = now_s + flow.remaining_bytes / rate_Bps
+        for flow, deadline_s, rate in zip(flows, deadlines_s, rates_Bps, strict=True):
+            if rate:
+                finish_s = now_s + flow.remaining_bytes / rate
                 expected = self._expected.setdefault(flow.job, {})
                 expected[flow.flow] = finish_s - deadline_s
 

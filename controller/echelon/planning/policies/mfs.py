@@ -57,10 +57,7 @@ class Mfs:
         """The lateness that a flow is allowed, in iterations of its job alone."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        if parameters is None:
-            chosen = self.Parameters()
-        else:
-            chosen = parameters
+        chosen = parameters or self.Parameters()
         self._allowance = Fraction(chosen.allowance).limit_denominator(10**6)
         self._paths = FlowPaths()
         self._alone = AloneRuns()

@@ -48,9 +48,11 @@ from echelon.planning.policies.weighted import fill_by_weight
 from echelon.planning.rankings.attained import Attained
 
 REFRESHES = 32
-"""Into how many parts `allocate` cuts an iteration's bytes, to follow F as it grows. For jobs with
-the same bytes the ratio of their weights does not change while they share a link, so that their
-rates are exact."""
+"""The number of parts of an iteration's bytes in which `allocate` follows F as it grows.
+
+For jobs with the same bytes the ratio of their weights does not change while they share a link, so
+that their rates are exact.
+"""
 
 
 class Mltcp(LinksOnly):
@@ -73,10 +75,7 @@ class Mltcp(LinksOnly):
         """
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        if parameters is None:
-            self._chosen = self.Parameters()
-        else:
-            self._chosen = parameters
+        self._chosen = parameters or self.Parameters()
         self._slope = Fraction(self._chosen.slope).limit_denominator(10**6)
         self._intercept = Fraction(self._chosen.intercept).limit_denominator(10**6)
         self._capacities: Capacities = {}

@@ -19,16 +19,15 @@ LOWEST = 1
 """The lowest level of jobs; best effort has the levels below it."""
 JOB_LEVELS = LEVELS - LOWEST
 THRESHOLDS = tuple(Fraction(percent, 100) for percent in (2, 7, 14, 22, 31, 40))
-"""Fixed thresholds: the parts of the job's iteration time alone at which a tardy packet goes one
-level up.
+"""Fixed thresholds, at which a tardy packet goes one level up.
+
+They are parts of the job's iteration time alone.
 
 The first steps are fine, to tell apart jobs that begin almost together. The others are about as
 wide as the flows of one EchelonFlow are apart.
 """
 STEPS = tuple(Fraction(part, 1000) for part in (1, 30, 80, 150, 300, 600))
-"""Relative levels: a packet goes one level down for each of these by which it is behind the most
-urgent at the port.
-"""
+"""Relative levels: a packet goes one level down for each step behind the most urgent."""
 IDLE = 16
 """A flow that has not sent for this part of its job's iteration alone is no longer at the port.
 This is longer than a round trip through the queue of the most urgent, and short against the
@@ -49,12 +48,11 @@ class JobFacts:
     occupied_s: Fraction = Fraction(0)
     """Sum of these seconds over all links of its paths."""
     latest_alone_s: Fraction = Fraction(0)
-    """The largest e - d of its flows in an iteration alone on the fabric, with d from the reference
-    in use.
-    """
+    """The largest e - d of its flows in an iteration alone, with d from the reference in use."""
     handicap: Fraction = Fraction(0)
-    """What is taken off its relative rank, in its units, to tell it from copies that start
-    together.
+    """The part of its relative rank that is taken off to tell it from copies, in its units.
+
+    Copies are equal jobs that start together.
     """
     has_copies: bool = False
     """Whether an iteration of another job takes as long alone."""
@@ -141,9 +139,7 @@ class Levels:
     latest: bool = False
     """Whether packets are due at the latest finish of their flow on the critical path."""
     left: int = 0
-    """How many times the seconds that the bytes left of a flow take on its path lower its relative
-    rank.
-    """
+    """The factor of the seconds of a flow's bytes left by which they lower its relative rank."""
     together: bool = False
     """Whether these are the seconds of all flows that are due together."""
 
@@ -208,21 +204,16 @@ class Blend:
     alone: Fraction
     """The exponent of P, the job's iteration time alone."""
     occupied: Fraction
-    """The exponent of q, the sum over all links of the seconds for which an iteration occupies
-    them.
-    """
+    """The exponent of q, the seconds for which an iteration occupies links, summed over them."""
     head: Fraction = Fraction(0)
-    """The part of b / 2 that is taken off, b the time for which the job's busiest link is busy in
-    an iteration.
+    """The part of b / 2 that is taken off.
+
+    b is the time for which the job's busiest link is busy in an iteration.
     """
     latest: bool = False
-    """Whether flows are due at their latest finish on the critical path, instead of when their
-    arrangement says.
-    """
+    """Whether flows are due at their latest finish on the critical path, not by arrangement."""
     left: int = 0
-    """c: how many times the seconds that the bytes left of the flow take on its path are taken
-    off.
-    """
+    """c, the factor of the seconds that the bytes left of the flow take on its path."""
     together: bool = False
     """Whether these are the seconds in which all flows that are due together can finish, if they
     have sent as large a part as the flow."""
@@ -277,9 +268,7 @@ def _relative(blend: Blend, facts: JobFacts) -> Levels:
     unit_s = facts.unit_s(blend)
     head_start = facts.head_start(blend)
     idle_s = facts.alone_s / IDLE
-    apart = Fraction(0)
-    if facts.has_copies:
-        apart = facts.handicap
+    apart = facts.handicap if facts.has_copies else Fraction(0)
     relative = Relative(unit_s, head_start, facts.latest_alone_s, idle_s, STEPS, apart)
     return Levels(
         (),
@@ -302,17 +291,12 @@ class EarliestDeadline:
 
     def to_document(self) -> dict[str, Any]:
         """Return the unit of the thresholds."""
-        unit_s = None
-        if self._unit_s is not None:
-            unit_s = str(self._unit_s)
-        return {"unit_s": unit_s}
+        return {"unit_s": None if self._unit_s is None else str(self._unit_s)}
 
     def take(self, document: Mapping[str, Any]) -> None:
         """Continue with that unit. Raises `ValueError`."""
         unit_s = document["unit_s"]
-        self._unit_s = None
-        if unit_s is not None:
-            self._unit_s = Fraction(unit_s)
+        self._unit_s = None if unit_s is None else Fraction(unit_s)
 
     def urgency(
         self,

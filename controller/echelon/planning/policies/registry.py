@@ -1,8 +1,9 @@
 """The registry of policies: which there are, what parameters each takes, and how to make one.
 
-A policy is a class that has `plan` (see `echelon.planning.policies.base.Policy`), a class attribute `Parameters`, which
-is a subclass of `echelon.model.documents.Section` with typed fields and defaults, and a constructor that takes an
-instance of it. A distribution registers it in the entry-point group `echelon.policies`::
+A policy is a class that has `plan` (see `echelon.planning.policies.base.Policy`), a class attribute
+`Parameters`, which is a subclass of `echelon.model.documents.Section` with typed fields and
+defaults, and a constructor that takes an instance of it. A distribution registers it in the
+entry-point group `echelon.policies`::
 
     [project.entry-points."echelon.policies"]
     fifo = "echelon.planning.policies.fifo:Fifo"
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from echelon.model.documents import DocumentError, Section, parse_document, suggestion
 from echelon.model.errors import Code
+from echelon.model.extras import origin
 from echelon.planning.plan import PlanError
 
 if TYPE_CHECKING:
@@ -70,8 +72,8 @@ def registered() -> Mapping[str, EntryPoint]:
         other = entries.setdefault(entry.name, entry)
         if other.value != entry.value:
             raise PlanError(
-                f"policy {entry.name} is registered by {_origin(other)} and {_origin(entry)};"
-                " remove one",
+                f"policy {entry.name} is registered by"
+                f" {origin(other)} and {origin(entry)}; remove one",
                 code="duplicate",
             )
     if not any(map(_is_own, entries.values())):
@@ -96,11 +98,7 @@ def own_policy_names() -> tuple[str, ...]:
 
     Raises as `registered`.
     """
-    names = []
-    for name, entry in registered().items():
-        if _is_own(entry):
-            names.append(name)
-    return tuple(names)
+    return tuple(name for name, entry in registered().items() if _is_own(entry))
 
 
 def parse_parameters(name: str, values: Mapping[str, object]) -> Section:
@@ -138,7 +136,7 @@ def choices() -> dict[str, dict[str, tuple[str, ...]]]:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a policy says of itself, each in a few words; empty: it says nothing."""
+    """The description of a policy by itself, in a few words each; empty: it says nothing."""
 
     name: str
     about: str
@@ -209,25 +207,18 @@ def _load(name: str) -> Any:
         policy = entry.load()
     except Exception as error:  # whatever a foreign module raises when it is imported
         reason = (
-            f"policy '{name}' of {_origin(entry)} cannot be imported: {error} (repair or remove it)"
+            f"policy '{name}' of {origin(entry)} cannot be imported: {error} (repair or remove it)"
         )
         raise PolicyChoiceError(name, reason, code="unknown-policy") from error
     parameters = getattr(policy, "Parameters", None)
     has_parameters = isinstance(parameters, type) and issubclass(parameters, Section)
     if not has_parameters or not hasattr(policy, "plan"):
         reason = (
-            f"policy '{name}' of {_origin(entry)} lacks `plan` or a Section `Parameters` (repair or"
-            " remove it)"
+            f"policy '{name}' of {origin(entry)} lacks `plan` or a Section `Parameters`"
+            " (repair or remove it)"
         )
         raise PolicyChoiceError(name, reason, code="unknown-policy")
     return policy
-
-
-def _origin(entry: EntryPoint) -> str:
-    distribution = "an unknown distribution"
-    if entry.dist:
-        distribution = entry.dist.name
-    return f"{distribution} ({entry.value})"
 
 
 def _values(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -108,8 +108,7 @@ def remaining_thresholds_bytes(
     """
     total = sum(sizes_bytes)
     passing = []
-    """Ascending sizes, each with the bytes that pass with at most so much left and the number of
-    larger flows.
+    """Ascending sizes, each with the bytes that pass with at most so much left, and larger flows.
     """
     below = 0
     larger = len(sizes_bytes)

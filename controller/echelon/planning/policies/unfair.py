@@ -52,10 +52,7 @@ class Unfair(LinksOnly):
         """The share of a job over that of the next job, with `weights`."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        if parameters is None:
-            self._chosen = self.Parameters()
-        else:
-            self._chosen = parameters
+        self._chosen = parameters or self.Parameters()
         self._capacities: Capacities = {}
         self._is_strict = self._chosen.by == "priority"
         self._queues: Mapping[str, int] = {}

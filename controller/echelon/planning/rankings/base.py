@@ -20,7 +20,7 @@ R_contra = TypeVar(
 
 
 ToNumber = Callable[[Fraction], Number]
-"""What turns a number of a plan into one of a run."""
+"""A function that turns a number of a plan into one of a run."""
 
 
 class HostView(NamedTuple):
@@ -174,9 +174,7 @@ class Rank(NamedTuple):
     until_bytes: Number | None = None
     counted: Sequence[ActiveFlow] = ()
     by_rates: bool = False
-    """Whether it depends on the rates of the flows at the port how long the rank holds
-    (`RatedExecution`).
-    """
+    """Whether rates at the port decide how long the rank holds (`RatedExecution`)."""
 
 
 class Execution(Protocol[R_contra]):

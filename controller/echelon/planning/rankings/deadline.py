@@ -75,16 +75,12 @@ class Relative:
     unit_s: Fraction
     head_start: Fraction
     alone_tardiness_s: Fraction
-    """The largest e - d of the job's flows in an iteration alone on the fabric, with e the actual
-    finish time.
-    """
+    """The largest e - d of the job's flows in an iteration alone, with e the actual finish time."""
     idle_s: Fraction
     """The time after which a flow that has not sent has left the port."""
     steps: tuple[Fraction, ...]
     apart: Fraction = Fraction(0)
-    """The part of `head_start` that only tells the job apart from copies that start together; 0: it
-    has none.
-    """
+    """The part of `head_start` that tells the job apart from copies; 0: it has none."""
 
     def __hash__(self) -> int:
         """Return a hash of what differs from job to job.
@@ -120,9 +116,7 @@ class Relative:
             unit = units.time.exactly(self.unit_s) / part
 
         edges = [int(step * unit) + 1 for step in self.steps]
-        queues = []
-        for level in range(len(edges) + 1):
-            queues.append(max(highest - level, lowest))
+        queues = [max(highest - level, lowest) for level in range(len(edges) + 1)]
         ranges = steps(edges, queues, units.key_bits)
         alone = units.time.unsigned("tardiness alone", self.alone_tardiness_s, 32)
         head_start = round(self.head_start * unit)
@@ -414,8 +408,9 @@ class GrowingRank:
 
 
 GRAINS = 10**9
-"""Ranks closer than 1 / GRAINS count as equal, so that rounding cannot make a change of levels come
-twice.
+"""Ranks closer than 1 / GRAINS count as equal.
+
+So rounding cannot make a change of levels come twice.
 """
 
 
@@ -431,7 +426,7 @@ def relative_levels(
     """
     top = _most_urgent(lines)
     overtaking_s: Number | None = None
-    """When the first flow becomes as urgent as the top one."""
+    """The time until the first flow becomes as urgent as the top one."""
     for line in lines:
         if line.slope > top.slope:
             time_s = (top.value - line.value) / (line.slope - top.slope)
@@ -484,13 +479,12 @@ class _Ranked:
     due_s: Number
     """The time when it should have finished: its deadline, or another time (`Deadline.due`)."""
     slope: Number
-    """The growth of its relative rank per second while it does not send, or 0 if its thresholds are
-    fixed.
+    """The growth of its relative rank per second while it does not send; 0: thresholds are fixed.
     """
     left_s: Number
     """The seconds by which each byte left lowers its relative rank."""
     head_start: Number
-    """What is taken off its relative rank, in units of it."""
+    """The units that are taken off its relative rank."""
     steps: Sequence[Number]
     """Steps of the relative rank, or the times when it goes one queue up."""
     grain_s: Number
@@ -630,9 +624,9 @@ class DeadlineExecution(UncoupledExecution):
         slope = number(1 / relative.unit_s)
         left_s = number(ranking.left_s)
         head_start = number(relative.head_start)
-        steps = [number(step) for step in relative.steps]
+        relative_steps = [number(step) for step in relative.steps]
         grain_s = number(relative.unit_s / GRAINS_OF_UNIT)
-        return _Ranked(deadline_s, due_s, slope, left_s, head_start, steps, grain_s)
+        return _Ranked(deadline_s, due_s, slope, left_s, head_start, relative_steps, grain_s)
 
 
 def _replaces(

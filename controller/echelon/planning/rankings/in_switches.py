@@ -1,4 +1,4 @@
-"""What switches need of a ranking: an action for each flow, and maps from keys to queues."""
+"""The form of a ranking in switches: an action for each flow, and maps from keys to queues."""
 
 from __future__ import annotations
 
@@ -74,9 +74,7 @@ def steps(
     Edges are cut to the keys that exist; neighbours that mean the same queue become one step.
     """
     end = 1 << key_bits
-    lows = [0]
-    for edge in edges:
-        lows.append(min(max(edge, 0), end))
+    lows = [0, *(min(max(edge, 0), end) for edge in edges)]
     highs = [*lows[1:], end]
     out: list[KeyRange] = []
     for low, high, queue in zip(lows, highs, queues, strict=True):
@@ -95,7 +93,7 @@ class TimeUnit:
 
     nanoseconds: int
     suffix: str
-    """What the names of such times end with in the P4 program."""
+    """The end of the names of such times in the P4 program."""
     plural: str
 
     def exactly(self, seconds: Fraction) -> Fraction:
@@ -190,8 +188,8 @@ class RankShifts:
         if abs(rank) >= 1 << _SHIFTED_RANK_BITS - 2:
             raise ValueError(
                 f"due time: {abs(units)} of the switch's units of time after the flow's offset are"
-                " too many for the unit of its job; give it a due time that is nearer to its"
-                " offset"
+                " too many for the unit of its job;"
+                " give it a due time that is nearer to its offset"
             )
         return rank % (1 << _SHIFTED_RANK_BITS)
 
@@ -208,14 +206,12 @@ class Units:
     offset_bits: int
     """Width of a flow's offset or period, an unsigned number of `time`."""
     key_bits: int
-    """Width of the keys that map packets to queues: a slack, a signed number of `time`, and
-    others.
-    """
+    """Width of the keys that map packets to queues, such as a slack, a signed number of `time`."""
     time: TimeUnit = MICROSECONDS
     attained_bytes: int = 1
     """The number of bytes that ranking `attained` counts as one."""
     shifts: RankShifts | None = None
-    """How times become keys and ranks.
+    """The shifts by which times become keys and ranks.
 
     None: keys are as wide as times, and a rank is a time multiplied by a factor.
     """

@@ -1,5 +1,6 @@
-"""Lowering for hosts: where switches do not rank, senders compute the rank of each packet and mark
-it with its queue.
+"""Lowering for hosts, which rank packets where switches do not.
+
+Senders compute the rank of each packet and mark it with its queue.
 
 A sender holds for each of its flows what the P4 program has in its tables `flow`, `level` and
 `period`. The same rankings make it, and a sender computes as the program does
@@ -34,7 +35,7 @@ The rank of a job that is on time grows from below -1 to 0 while it sends, and w
 former iterations lifts it. Of five choices, this one was best on eleven even seeds of `echelon
 evaluate` (docs/ranking-at-hosts.md)."""
 APART = 25
-"""How many times as far apart as in switches copies of a job are that start together.
+"""The factor by which copies of a job that start together are further apart than in switches.
 
 A switch sends the most urgent first, however little it is ahead. Absolute levels tell two jobs
 apart only if a step is between them.
@@ -45,7 +46,7 @@ _STRICT = strict()
 
 @dataclass(frozen=True, slots=True)
 class HostRule:
-    """How a sender ranks the packets of one flow.
+    """The rule by which a sender ranks the packets of one flow.
 
     Times are microseconds, ranks those of the P4 program.
     """
@@ -58,7 +59,7 @@ class HostRule:
     queue: int = 0
     """The queue of all packets, if there is no `echelonflow`."""
     echelonflow: str | None = None
-    """What the reference time and the memory belong to, among those of the job."""
+    """The EchelonFlow whose reference time and memory count."""
     offset_us: int = 0
     due_us: int = 0
     left_shift: int = 0
@@ -207,7 +208,7 @@ def _rule(
 
 @dataclass
 class _Numbers:
-    """What a ranking asks for, noted for a host, which needs no numbers.
+    """The answers to a ranking for a host, which needs no numbers.
 
     It is an `echelon.planning.rankings.in_switches.SwitchNumbers`.
     """

@@ -39,7 +39,7 @@ EcnMarks = QueueDepthMarks | VirtualQueueMarks
 
 @dataclass(frozen=True, slots=True)
 class TreeMemory:
-    """What a program has for trees of switches that add up what flows bring."""
+    """The room of a program for trees of switches that add up what flows bring."""
 
     places: int
     """Blocks that are added up at a time."""
@@ -48,8 +48,10 @@ class TreeMemory:
 
 @dataclass(frozen=True, slots=True)
 class OuterQueues:
-    """The queues that packets leave without the switch's ingress knowing. Table `promotion_hold`
-    carries the hold times that follow from them."""
+    """The queues that packets leave without the switch's ingress knowing.
+
+    Table `promotion_hold` carries the hold times that follow from them.
+    """
 
     depth_packets: int
     """Maximum number of packets that one queue holds."""
@@ -58,18 +60,14 @@ class OuterQueues:
     rate_error_percent: int = 1
     """Largest error of a queue's minimum rate."""
     delay_us: int = 20_000
-    """Longest way from the switch's egress to the queue, plus the longest delay by which the kernel
-    sends late.
-    """
+    """Longest way from the switch's egress to the queue, with the longest delay of the kernel."""
     by_port: bool = False
     """Whether a port has one hold time, the longest of its queues'."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The capabilities of one kind of switch: its queues, the sizes of its tables and the widths of
-    their keys.
-    """
+    """The capabilities of one kind of switch: queues, sizes of tables and widths of keys."""
 
     target: str
     """The target's name, for messages only."""
@@ -111,9 +109,7 @@ class Capabilities:
     hosts is then counted without what it sends again, rises when all that it has sent is
     acknowledged, and can be paused."""
     iterations_by_bytes: bool = True
-    """Whether an iteration of a connection can begin behind the bytes of the one before, without a
-    silence.
-    """
+    """Whether an iteration can begin behind the bytes of the one before, without a silence."""
     trees: TreeMemory | None = None
     """None: its program adds up nothing."""
     levels: int = 8

@@ -1,6 +1,4 @@
-"""The difference between two intents of a switch: what is written to bring it from one to the
-other.
-"""
+"""The difference between two intents of a switch: the entries and settings to write."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ class IntentDifference:
 
 
 def difference(before: Intent, after: Intent) -> IntentDifference:
-    """Return what changes from one intent of a switch to another, in time that grows with the parts
-    that differ.
+    """Return the changes from one intent of a switch to another.
+
+    It takes time that grows with the parts that differ.
     """
     # A part that did not change is the same object.
     former = {id(part) for part in before.parts}

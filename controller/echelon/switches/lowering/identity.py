@@ -21,6 +21,13 @@ FiveTuple = tuple[str, str, str, int, int]
 """A connection: (protocol, source address, destination address, source port, destination port).
 With RoCE, the numbers of the queue pairs stand in place of ports."""
 
+
+def reverse(connection: FiveTuple) -> FiveTuple:
+    """Return the connection as its other end sees it."""
+    protocol, src, dst, src_port, dst_port = connection
+    return protocol, dst, src, dst_port, src_port
+
+
 UNPLANNED = Fraction(1, 20)
 """The part of an iteration that a connection may send beyond what the plan knows..."""
 LEAST_UNPLANNED_BYTES = 1 << 13
@@ -37,8 +44,7 @@ class ShimIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIdentity:
-    """An identity by position: the flow is a range of the bytes that its connection carries in one
-    iteration.
+    """An identity by position: a range of the bytes of a connection in one iteration.
 
     The sender knows nothing of Echelon. Bytes are payload of TCP or UDP; a RoCE packet counts as
     a full one. A new iteration starts on the connection after `idle_gap_s` seconds without a

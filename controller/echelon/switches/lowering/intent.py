@@ -1,5 +1,7 @@
-"""The intent: what one switch should hold, as table entries, queue settings and digests, in P4
-terms and for no particular channel."""
+"""The intent: the table entries, queue settings and digests that one switch should hold.
+
+It is in P4 terms, for no particular channel.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,9 @@ Match = int | Prefix | Interval
 
 
 def prefixes(interval: Interval, bits: int) -> tuple[Prefix, ...]:
-    """Return the fewest prefixes of values of `bits` that together are `interval`, ascending; below
-    2 * `bits`.
+    """Return the fewest prefixes of values of `bits` that together are `interval`, ascending.
+
+    There are fewer than 2 * `bits`.
     """
     blocks = []
     low = interval.low
@@ -85,8 +88,10 @@ class QueueSetting:
 
 @dataclass(frozen=True, slots=True)
 class DigestSetting:
-    """The reporting of a digest by a switch: lists of at most `max_list_size`, sent at most
-    `max_timeout_ns` after the first event.
+    """The reporting of a digest by a switch.
+
+    Lists have at most `max_list_size` events, and are sent at most `max_timeout_ns` after the
+    first.
 
     If `ack_timeout_ns` is 0 the switch does not wait for acknowledgements.
     """
@@ -111,7 +116,7 @@ FIRST_GROUP = 0x4000
 
 
 class Resources(NamedTuple):
-    """What a switch holds for a job besides its flows, because a plug-in asks for it."""
+    """The things that a switch holds for a job besides its flows, for a plug-in."""
 
     entries: tuple[TableEntry, ...]
     groups: tuple[MulticastGroup, ...]
@@ -170,8 +175,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Intent:
-    """The state that one switch should hold. It is the same object as before if nothing in it
-    changed.
+    """The state that one switch should hold.
+
+    It is the same object as before if nothing in it changed.
 
     Parts come in the order in which they may be written to an empty switch: a part needs nothing
     that comes after it.
@@ -200,10 +206,11 @@ class Intent:
         return {flow.number: (flow.job, flow.flow) for part in self.parts for flow in part.flows}
 
     @cached_property
-    def _jobs(self) -> Mapping[str, Part]:
+    def jobs(self) -> Mapping[str, Part]:
+        """The parts that have flows, by job."""
         return {part.owner: part for part in self.parts if part.flows}
 
     def flow_entry(self, job: str, flow: str) -> TableEntry:
         """Return the entry that ranks a flow and counts its bytes."""
-        part = self._jobs[job]
+        part = self.jobs[job]
         return part.flows[part.places[flow]].entry

@@ -17,6 +17,7 @@ from echelon.switches.lowering.identity import (
     Identity,
     SegmentIdentity,
     ShimIdentity,
+    reverse,
 )
 from echelon.switches.lowering.intent import (
     ActionCall,
@@ -162,7 +163,7 @@ class _Connection:
         # With windows closed both ways, each side would take the other's acknowledgements for old
         # ones, and send nothing more.
         closes = int(self.segment.pause and not is_shared)
-        key = _ends(_reversed(connection))
+        key = _ends(reverse(connection))
         return entry(
             "tcp_answer",
             key,
@@ -176,11 +177,6 @@ def _ends(connection: FiveTuple) -> dict[str, Match]:
     """Return the key of a connection over TCP or UDP."""
     _, src, dst, src_port, dst_port = connection
     return {"src": ipv4(src), "dst": ipv4(dst), "src_port": src_port, "dst_port": dst_port}
-
-
-def _reversed(connection: FiveTuple) -> FiveTuple:
-    protocol, src, dst, src_port, dst_port = connection
-    return (protocol, dst, src, dst_port, src_port)
 
 
 @dataclass
@@ -284,7 +280,7 @@ class _JobAtSwitch:
         for identity in self.identities.values():
             if isinstance(identity, SegmentIdentity):
                 connections.update(identity.five_tuples)
-        return {connection for connection in connections if _reversed(connection) in connections}
+        return {connection for connection in connections if reverse(connection) in connections}
 
     def _connection(self, segment: SegmentIdentity) -> int:
         """Return the number of a flow's connection, which the switch follows from now on."""

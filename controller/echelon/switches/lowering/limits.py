@@ -1,4 +1,4 @@
-"""What switches can and cannot do for a job that they recognise by bytes, said before it runs."""
+"""The limits of recognising a job by its bytes, told before it runs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ def limits(job: Job, recognition: RecognitionSpec) -> Iterator[str]:
     if recognition.by == "shim" or recognition.idle_gap is None:
         return
     pairs = connections(job)
-    if recognition.pause:
-        pause = ""
-    else:
+    pause = ""
+    if not recognition.pause:
         pause = ", and over TCP each gets its rank when it starts and after pauses"
     gap = duration_text(recognition.idle_gap)
     if recognition.iterations == "bytes":
         begins = (
-            "behind the bytes of the one before, on each connection, and is put right by silences of"
-            f" {gap} near it (on a Tofino, whose stages are full, after such a silence alone: where"
-            " there is none, no iteration begins, and what is past the bytes of the first is best"
-            " effort)"
+            "behind the bytes of the one before, on each connection, and is put right by silences"
+            f" of {gap} near it (on a Tofino, whose stages are full, after such a silence alone: where"
+            " there is none, no iteration begins,"
+            " and what is past the bytes of the first is best effort)"
         )
     else:
         begins = f"after {gap} of silence and 95 % of a connection's bytes"
@@ -52,10 +51,7 @@ def limits(job: Job, recognition: RecognitionSpec) -> Iterator[str]:
         f"{src} and {dst}" for src, dst in pairs if is_shared and src < dst and (dst, src) in pairs
     ]
     if both:
-        if len(both) > _NAMED:
-            more = f" and {len(both) - _NAMED} more pairs"
-        else:
-            more = ""
+        more = f" and {len(both) - _NAMED} more pairs" if both[_NAMED:] else ""
         yield (
             f"job '{job.name}': recognition.pause does nothing between"
             f" {', '.join(both[:_NAMED])}{more}: one connection carries data both ways there, and a"

@@ -1,5 +1,4 @@
-"""The steps from one plan's intents to the next one's in which no packet of a flow circles or falls
-into a hole.
+"""The steps from one plan's intents to the next one's, without loops or holes for packets.
 
 Ratul Mahajan and Roger Wattenhofer, "On Consistent Updates in Software Defined Networks", HotNets
 2013: a switch may change its rule for a destination once those that the new rule leads to have
@@ -40,7 +39,7 @@ class LastPlan:
     """The flows of each job."""
     fabric: Fabric
     identities: Mapping[str, object]
-    """How switches recognise the flows of each job."""
+    """The identities by which switches recognise the flows of each job."""
     intents: Mapping[str, Intent]
 
 
@@ -216,13 +215,10 @@ def _merged(
     after: Intent,
     late: Mapping[str, Collection[str]],
 ) -> Intent:
-    """Return the intent `after` with what the switch needs to know some flows as `before`, by
-    job.
-    """
+    """Return the intent `after` in which some flows of each job are as `before`."""
     if not late:
         return after
-    former = _parts_with_flows(before)
-    jobs = _parts_with_flows(after)
+    jobs = dict(after.jobs)
     shared = [part for part in after.parts if not part.flows]
     owners = {part.owner for part in shared}
     # What is of no job and has left the intent: profiles, which come before the jobs that need
@@ -231,12 +227,8 @@ def _merged(
     shared += [part for part in former_profiles if part.owner not in owners]
     for job, flows in late.items():
         part_after = jobs.get(job)
-        jobs[job] = _with_former(former[job], part_after, flows)
+        jobs[job] = _with_former(before.jobs[job], part_after, flows)
     return replace(after, parts=(*shared, *jobs.values()))
-
-
-def _parts_with_flows(intent: Intent) -> dict[str, Part]:
-    return {part.owner: part for part in intent.parts if part.flows}
 
 
 def _with_former(

@@ -1,5 +1,6 @@
-"""Lower a plan and a fabric to one intent per switch: entries of the P4 program's tables, queues
-and digests.
+"""The lowering of a plan and a fabric to one intent per switch.
+
+An intent is entries of the P4 program's tables, queues and digests.
 """
 
 from __future__ import annotations
@@ -82,8 +83,7 @@ def lower(
     identities: Mapping[FlowKey, Identity],
     capabilities: Capabilities,
 ) -> dict[str, Intent]:
-    """Return one intent for every switch of the fabric, all of one kind, whether or not a flow
-    passes it.
+    """Return an intent for each switch of the fabric, all of one kind, also where no flow passes.
 
     Entries come in the order in which they may be written: what a packet looks up last comes first,
     so that no packet is classified before everything that its class needs is there. Raise
@@ -103,14 +103,14 @@ class _Job:
     flows: tuple[FlowPlan, ...]
     identities: Mapping[str, Identity]
     parts: Mapping[str, LoweredJob]
-    """What each switch holds of the job."""
+    """The part of the job that each switch holds."""
     queues: frozenset[int]
     """The queues that the job's packets can enter."""
     connections: frozenset[FiveTuple]
     """The connections by which its packets are recognised."""
     trees: tuple[JobTree, ...] = ()
     host_rules: tuple[HostRule, ...] = ()
-    """How its senders rank, where switches do not."""
+    """The rules by which its senders rank, where switches do not."""
 
     def is_same(self, flows: tuple[FlowPlan, ...], identities: Mapping[str, Identity]) -> bool:
         """Return whether the job has these flows and identities."""
@@ -173,7 +173,7 @@ class _Claims:
     owners: Mapping[FiveTuple, str] = field(default_factory=dict)
     """The job of each."""
     taken: Mapping[str, int] = field(default_factory=dict)
-    """How many each switch recognises."""
+    """The number that each switch recognises."""
 
 
 @dataclass
@@ -199,7 +199,7 @@ class _Changes:
     replaced: list[_Job] = field(default_factory=list)
     """The former jobs in whose place others are, or nothing."""
     by_switch: dict[str, dict[str, LoweredJob | None]] = field(default_factory=dict)
-    """What differs at each switch, by job; None: the switch holds nothing more of the job."""
+    """The parts that differ at each switch, by job; None: the switch holds nothing more of it."""
 
     def requeue(
         self,
@@ -259,8 +259,7 @@ class _Changes:
 
 
 class Lowering:
-    """A lowering that remembers: it lowers plan after plan, in time that grows with what changed
-    between them.
+    """A lowering of plan after plan, in time that grows with what changed between them.
 
     `capabilities` are by switch. `numbering` has the limits of the same switches (`limits`); it may
     hold what a former controller numbered. Without one, nothing is numbered yet. Not safe for use
@@ -288,8 +287,7 @@ class Lowering:
         version: int | None = None,
         fabric: Fabric | None = None,
     ) -> dict[str, Intent]:
-        """Return one intent for every switch, the same object as before where nothing changed for
-        it.
+        """Return an intent for every switch: the same object as before where nothing changed.
 
         - `identities`: by job and flow, of every job in the plan. A job is lowered anew if its
           flows (`Plan.by_job`) or its identities are not those of the last plan; the same objects
@@ -487,9 +485,7 @@ class Lowering:
 
     @property
     def at_hosts(self) -> Mapping[str, tuple[HostRule, ...]]:
-        """Return how the senders of each job rank, where switches do not, as they were lowered
-        last.
-        """
+        """Return the rules by which senders of each job rank, as they were lowered last."""
         return {name: job.host_rules for name, job in self._last.jobs.items() if job.host_rules}
 
     def _lower_switch(
@@ -750,8 +746,8 @@ def _check_schedule(
         refused = f"switch {name}: target {able.target}:"
         if plan.reactive and not able.ranks:
             raise LoweringError(
-                f"{refused} no digests, by which policy {plan.policy} hears of flows; choose"
-                " another one"
+                f"{refused} no digests, by which policy {plan.policy} hears of flows;"
+                " choose another one"
             )
         if able.queues < LEVELS:
             raise LoweringError(f"{refused} {able.queues} queues a port, the plan needs {LEVELS}")
@@ -762,8 +758,8 @@ def _check_schedule(
             )
         if weighted and not able.weights:
             raise LoweringError(
-                f"{refused} no DWRR weights, which policy {plan.policy} needs on {where}; "
-                "choose a policy of strict levels, or another target"
+                f"{refused} no DWRR weights, which policy {plan.policy} needs on {where};"
+                " choose a policy of strict levels, or another target"
             )
         if rated and not able.rates:
             raise LoweringError(

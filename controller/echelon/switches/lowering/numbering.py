@@ -1,5 +1,4 @@
-"""Numbers that last: what a switch calls flows, EchelonFlows, profiles and the like while jobs come
-and go.
+"""Lasting numbers of flows, EchelonFlows, profiles and the like, while jobs come and go.
 
 A number stays with its part for as long as the job has that part. It is then kept until the switch
 has acknowledged an intent without it: if it were given out earlier, an entry of the departed job
@@ -36,9 +35,7 @@ class NumberKind(StrEnum):
     TREE = "trees"
     """A tree has one number at all switches."""
     JOB = "jobs"
-    """Indexes of the register in which a switch keeps the epoch of jobs that it recognises by
-    bytes.
-    """
+    """Indexes of the register of epochs of jobs that a switch recognises by bytes."""
 
 
 class ExhaustedError(CodedError, ValueError):
@@ -111,7 +108,7 @@ class Pool:
 
 
 _Part = tuple[NumberKind, Hashable]
-"""What has a number: its kind, and what tells it from others of the kind."""
+"""A thing that has a number: its kind, and what tells it from others of the kind."""
 
 
 @dataclass(slots=True)
@@ -272,10 +269,9 @@ class JobNumbers:
         leaving: set[_Part] = set()
         for unused in self._pools.unused.values():
             leaving.update(part for _, part in unused if part[0] is kind)
+        wait = ""
         if leaving:
             wait = f" (up to {len(leaving)} of them are being removed from it: try again)"
-        else:
-            wait = ""
         return (
             f"job {self.job}: switch {self.switch}: more than {self._pools.pools[kind].limit}"
             f" {kind}{wait}; spread the jobs over more switches"
@@ -334,7 +330,7 @@ class Numbering:
     def __init__(self, limits: Mapping[str, Mapping[NumberKind, int]]) -> None:
         self._switches = {name: _SwitchPools(by_kind) for name, by_kind in limits.items()}
         self._jobs: dict[str, dict[str, _Held]] = {}
-        """What each job holds at each switch."""
+        """The numbers that each job holds at each switch."""
         self._changed: set[str] = set()
         self.freed = 0
         """Number of numbers that have become free so far."""
@@ -378,8 +374,9 @@ class Numbering:
         return bool(self._switches[switch].unused)
 
     def settle(self, switch: str, version: int) -> frozenset[str]:
-        """Free what has been unused since that version or before: the switch has acknowledged its
-        intent.
+        """Free what has been unused since that version or before.
+
+        The switch has acknowledged its intent.
 
         Return the jobs that no longer hold a number at any switch because of this. Takes time in
         proportion to what becomes free.
@@ -450,8 +447,7 @@ class Numbering:
         return document
 
     def restore(self, documents: Mapping[str, Document]) -> None:
-        """Restore what `export` gave for each job, into a numbering in which nothing has been
-        numbered yet.
+        """Restore what `export` gave for each job, into a numbering without numbers.
 
         The numbers count as unused since before the first version until the next attempt claims
         them. Switches that no longer exist are skipped. Raise `ValueError`, naming the job, for

@@ -1,5 +1,4 @@
-"""The parts of an intent that belong to no job: of the fabric, of queues that packets leave unseen,
-and of profiles.
+"""The parts of an intent that belong to no job: of fabric, unwatched queues, and profiles.
 
 `echelon.switches.lowering.job_part` makes those of jobs, with the same builders of entries.
 """
@@ -109,10 +108,7 @@ def _ecn_entries(
     for port in _ports(switch, fabric):
         match ecn:
             case QueueDepthMarks(packets, cells):
-                if cells is None:
-                    depth = {"packets": packets}
-                else:
-                    depth = {"cells": packets * cells}
+                depth = {"packets": packets} if cells is None else {"cells": packets * cells}
                 for queue in range(LEVELS):
                     key: dict[str, Match] = {"port": port, "queue": queue}
                     yield entry("ecn_threshold", key, "mark_from", **depth)
@@ -225,14 +221,10 @@ def _queue_setting(
     rate_bps: int,
 ) -> QueueSetting:
     """Return `settings` with the port's shares converted to bits per second."""
-    if settings.max_share is None:
-        maximum = None
-    else:
+    maximum = None
+    if settings.max_share is not None:
         maximum = max(1, int(settings.max_share * rate_bps))
-    if settings.min_share:
-        minimum = int(settings.min_share * rate_bps)
-    else:
-        minimum = 0
+    minimum = int(settings.min_share * rate_bps)
     return QueueSetting(port, queue, settings.level, settings.weight, minimum, maximum)
 
 

@@ -1,5 +1,4 @@
-"""Trees of switches that add up or copy what flows among several hosts bring: the door to the
-plug-in that knows how.
+"""Trees of switches that add up or copy flows among several hosts: the door to a plug-in.
 
 A distribution registers one in the entry-point group `echelon.trees`::
 
@@ -37,7 +36,7 @@ GROUP = "echelon.trees"
 EVERYWHERE = ""
 """The switch, as numbers see it, whose numbers are the same at all switches."""
 LIMITS = {NumberKind.TREE: 0xFFFF - FIRST_GROUP}
-"""How many numbers there are everywhere: each tree has a multicast group."""
+"""The number of trees everywhere: each has a multicast group."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,9 @@ class JobTree:
     It comes back as late as possible.
     """
     session: int
-    """The number of the job: of two jobs that have the tree one after the other, packets tell which
-    they are of.
+    """The number of the job.
+
+    Of two jobs that have the tree one after the other, packets tell which they are of.
     """
     flows: tuple[FlowPlan, ...]
     shims: tuple[ShimIdentity, ...]
@@ -59,7 +59,7 @@ class JobTree:
     index: int
     """The tree's place among those of the job, from 0."""
     memory: object = None
-    """What the policy gives the tree (`echelon.planning.plan.Plan.memory`)."""
+    """The memory that the policy gives the tree (`echelon.planning.plan.Plan.memory`)."""
 
     @property
     def path(self) -> Path:
@@ -69,21 +69,24 @@ class JobTree:
 
 @dataclass(frozen=True, slots=True)
 class HeldTree:
-    """What a switch holds for a tree, beside its flows."""
+    """The things that a switch holds for a tree, beside its flows."""
 
     entries: tuple[TableEntry, ...]
     group: MulticastGroup
 
 
 class Trees(Protocol):
-    """What a plug-in knows of trees.
+    """The knowledge of a plug-in about trees.
 
     Each method raises `LoweringError` for a tree that it cannot carry.
     """
 
     def ways(self, tree: JobTree) -> Iterator[tuple[FlowPlan, ShimIdentity]]:
-        """Yield flows between two hosts as which switches forward packets of the tree that none of
-        them adds up. Those of one name meet at no switch that sends them on to different ones."""
+        """Yield flows between two hosts for the packets of a tree that no switch adds up.
+
+        Switches forward packets of the tree as these. Those of one name meet at no switch that
+        sends them on to different ones.
+        """
 
     def at_switches(
         self,
@@ -159,14 +162,14 @@ def trees_of(
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What a plug-in makes of a job: all that lowering has to know of trees."""
+    """The extension of a job by a plug-in: all that lowering has to know of trees."""
 
     flows: tuple[FlowPlan, ...]
     """The job's flows between two hosts, and those that the plug-in adds."""
     identities: Mapping[str, Identity]
-    """How switches recognise all of these, by flow."""
+    """The identities by which switches recognise all of these, by flow."""
     resources: Mapping[str, Resources]
-    """What switches hold besides flows."""
+    """The things that switches hold besides flows."""
     trees: tuple[JobTree, ...] = ()
 
 
@@ -219,7 +222,7 @@ def check_groups(
         return None
     if len(groups) > able.trees.trees:
         raise LoweringError(
-            f"switch {switch}: {len(groups)} trees, of which it holds {able.trees.trees} (use"
-            " rings)"
+            f"switch {switch}: {len(groups)} trees, of which it holds {able.trees.trees}"
+            " (use rings)"
         )
     return groups

@@ -38,13 +38,13 @@ _KEEPALIVE = (
 )
 
 WRITE_TIMEOUT_S = 10.0
-"""How long a Write without updates may take; each update adds `UPDATE_TIMEOUT_S`."""
+"""The timeout of a Write without updates; each update adds `UPDATE_TIMEOUT_S`."""
 UPDATE_TIMEOUT_S = 0.02
 READ_TIMEOUT_S = 60.0
 
 
 Connect = Callable[[str, GRPCCredentialsTLS | None], grpc.aio.Channel]
-"""What opens a connection to an address, as `open_channel` does."""
+"""A function that opens a connection to an address, as `open_channel` does."""
 
 
 @dataclass(frozen=True, slots=True)

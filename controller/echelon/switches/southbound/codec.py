@@ -1,5 +1,4 @@
-"""Translation of an intent's entries to and from P4Runtime's bytes, by the names and widths of a
-P4Info.
+"""Translation of an intent's entries to and from P4Runtime's bytes, by a P4Info.
 
 Two entries have the same key, and do the same, if and only if their `key` and `value` here are
 equal, whoever wrote them: fields, parameters and members have one order, and numbers are as short
@@ -63,8 +62,9 @@ class EntryText:
     table: str
     match: Mapping[str, str]
     action: str
-    """The action as `name(parameter=value, ...)`; several for an action set, joined by `+`; empty
-    if unknown.
+    """The action as `name(parameter=value, ...)`; empty if unknown.
+
+    An action set has several, joined by `+`.
     """
     priority: int = 0
     owner: str = ""
@@ -387,10 +387,7 @@ def _match_text(part: p4r.FieldMatch, field: P4MatchField | None) -> str:
             return _number_text(part.exact.value, bits)
         case "lpm":
             # A prefix of 32 bits is an IPv4 network, or at least reads most easily as one.
-            if bits == 32:
-                value = _address(part.lpm.value)
-            else:
-                value = _number_text(part.lpm.value, bits)
+            value = _address(part.lpm.value) if bits == 32 else _number_text(part.lpm.value, bits)
             return f"{value}/{part.lpm.prefix_len}"
         case "range":
             return f"{_number_text(part.range.low, bits)}...{_number_text(part.range.high, bits)}"

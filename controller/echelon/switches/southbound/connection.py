@@ -55,25 +55,25 @@ from echelon.switches.southbound.tls import TlsError, TlsFiles
 T = TypeVar("T")
 
 _REACH_S = 0.5
-"""How long to wait for a switch to accept a TCP connection.
+"""The timeout for a switch to accept a TCP connection.
 
 A lost SYN is sent again only after a second, which is more than a switch that has just started may
 take.
 """
 
 _RESOLVE_S = 5.0
-"""How long to wait for a switch's name to resolve."""
+"""The timeout for a switch's name to resolve."""
 
 _OPEN_S = 30.0
-"""How long arbitration and, where needed, the pipeline may take."""
+"""The timeout of arbitration and, where needed, the pipeline."""
 
 _CLOSE_S = 5.0
 
 _MARKED_S = 5.0
-"""How long to wait for the entries of a switch when the store is empty."""
+"""The timeout for the entries of a switch when the store is empty."""
 
 _STREAM_FIRST_S = 0.1
-"""How long to wait for the stream to fail after a call has failed.
+"""The time to wait for the stream to fail after a call has failed.
 
 When a switch dies, the stream fails last.
 """
@@ -90,9 +90,7 @@ class Endpoint:
 
     name: str
     address: str
-    """host:port of the service that holds its tables: P4Runtime, unless `session` says
-    otherwise.
-    """
+    """host:port of the service of its tables: P4Runtime, unless `session` says otherwise."""
     device_id: int
     program: P4Program
     target: str
@@ -100,13 +98,14 @@ class Endpoint:
     tls: TlsFiles | None = None
     """None means plain text."""
     queues: QueueDriver | None = None
-    """The driver of the switch's queues, for all sessions; None: an intent that configures queues
-    is refused.
+    """The driver of the switch's queues; None: an intent that configures queues is refused.
+
+    All sessions have the same one.
     """
     owner: bytes = OWNER
-    """What marks our entries (`echelon.switches.southbound.codec.owner_of`)."""
+    """The mark of our entries (`echelon.switches.southbound.codec.owner_of`)."""
     session: SessionFactory = SwitchSession
-    """What makes its sessions (`echelon.switches.targets.Target.session_factory`)."""
+    """The maker of its sessions (`echelon.switches.targets.Target.session_factory`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +132,14 @@ class ConnectionSnapshot:
     wanted_version: int | None
     """The version of the newest intent; None if there is none yet."""
     installed_version: int | None
-    """The version of the last intent that the switch acknowledged as a whole, in this session or an
-    earlier one.
-    """
+    """The version of the last intent that the switch acknowledged as a whole, in any session."""
     sessions: int
     """Number of sessions opened so far."""
     unwatched: str | None
-    """The reason why the switch does not tell which of its ports are down; None if it does, or is
-    not asked.
+    """The reason why the switch does not tell which ports are down; None: it does, or is not asked.
     """
     drift_found: int
-    """Number of entries and settings of queues and digests that audits found different from what
-    had been written, and repaired."""
+    """Number of entries and settings that audits found different from what was written."""
     last_audit_at: float | None
     """Time at which the whole switch was last read."""
     last_written_at: float | None
@@ -153,7 +148,7 @@ class ConnectionSnapshot:
 
 OnEvent: TypeAlias = Callable[[SwitchEvent], None]
 OnDigests: TypeAlias = Callable[[str, DigestReport], Awaitable[None]]
-"""What takes each report, after the name of its switch."""
+"""A function that takes the name of a switch and one of its reports."""
 
 
 class SwitchConnection:

@@ -46,6 +46,6 @@ async def deadline(
             yield
     except TimeoutError:
         raise SouthboundError(
-            f"switch {switch}: {action}: no answer within {timeout_s:g} s; the switch may be stuck"
-            " (restart it)"
+            f"switch {switch}: {action}: no answer within {timeout_s:g} s;"
+            " the switch may be stuck (restart it)"
         ) from None

@@ -1,5 +1,4 @@
-"""Election ids by time: a later leader outranks every earlier one, even if nobody remembers the
-earlier one.
+"""Election ids by time: a later leader outranks every earlier one, also forgotten ones.
 
 P4Runtime makes primary the controller with the highest election id that a switch has ever seen. A
 leader's *term* is the high word of its election id at every switch: microseconds since 1970, but
@@ -34,8 +33,9 @@ class ElectionError(CodedError):
 
 
 def next_term(now_us: int, last: int = 0) -> int:
-    """Return the term of a leader elected at `now_us` (microseconds since 1970) after one of term
-    `last` (0: there was none).
+    """Return the term of a leader elected at `now_us` after one of term `last`.
+
+    `now_us` is in microseconds since 1970; `last` is 0 if there was none.
 
     Raise `ElectionError` if it would exceed `LARGEST_TERM`, and ValueError for a negative number.
     """
@@ -56,8 +56,7 @@ def outranking(
     now_us: int,
     last: int,
 ) -> int:
-    """Return the term for a rightful leader whose switch obeys a controller of election id
-    `primary_id`.
+    """Return the term for a rightful leader whose switch obeys the election id `primary_id`.
 
     Raise as `next_term` does.
     """

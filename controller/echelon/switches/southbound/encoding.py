@@ -1,5 +1,4 @@
-"""Table entries as P4Runtime's bytes: values, whole entries by templates, and the requests that
-carry them.
+"""Table entries as P4Runtime's bytes: values, entries by templates, and requests.
 
 Entries of one shape name the same table, match fields, actions and parameters, in the same order;
 they differ in their values only. For each shape a function, its template, is written and compiled

@@ -6,16 +6,16 @@ from echelon.model.errors import Code, CodedError
 
 
 class SouthboundError(CodedError):
-    """The error for a switch that cannot be reached or refuses a request; the text names switch,
-    table, match and reason.
+    """The error for a switch that cannot be reached or refuses a request.
+
+    The text names switch, table, match and reason.
     """
 
     code: Code = "switch-failed"
 
 
 class NotPrimaryError(SouthboundError):
-    """The error when another controller is the switch's primary, so that this one must not write
-    any more.
+    """The error when another controller is the switch's primary: this one must not write.
 
     `primary_id` is that controller's election id, or 0 if the switch did not tell it.
     """

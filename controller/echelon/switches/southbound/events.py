@@ -10,26 +10,20 @@ from echelon.switches.southbound.lifecycle import State
 
 @dataclass(frozen=True, slots=True)
 class SwitchConnected:
-    """The event that there is a new session with a switch, which may have restarted since the
-    session before.
-    """
+    """The event of a new session with a switch, which may have restarted since the last one."""
 
     switch: str
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchChanged:
-    """The event that the connection with a switch came into another state, or has another
-    problem.
-    """
+    """The event of another state or problem of the connection with a switch."""
 
     switch: str
     state: State
     problem: str | None = None
     holds: int | None = None
-    """The version of the last intent that the switch acknowledged, in this session or an earlier
-    one.
-    """
+    """The version of the last intent that the switch acknowledged, in any session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +53,12 @@ class IntentRefused:
     problem: str
     version: int = 0
     entries: int = 0
-    """Number of entries that the switch does not take; 0: unknown, because the whole attempt
-    failed.
-    """
+    """Number of entries that the switch does not take; 0: unknown, as the whole attempt failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriftRepaired:
-    """The event that an audit found a switch different from what had been written to it, and
-    repaired it.
-    """
+    """The event of an audit that found and repaired differences from what was written."""
 
     switch: str
     count: int
@@ -77,9 +67,7 @@ class DriftRepaired:
 
 @dataclass(frozen=True, slots=True)
 class HigherPrimary:
-    """The event that a switch obeys a controller whose election id is not below our term; once for
-    each id.
-    """
+    """The event of a switch that obeys an election id that is not below our term; once an id."""
 
     switch: str
     election_id: int
@@ -87,9 +75,7 @@ class HigherPrimary:
 
 @dataclass(frozen=True, slots=True)
 class PortsChanged:
-    """The event that it is known which ports of a switch are down, and are not those that were down
-    before.
-    """
+    """The event of other ports of a switch that are down than before."""
 
     switch: str
     down: frozenset[int]

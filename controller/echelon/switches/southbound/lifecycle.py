@@ -62,24 +62,21 @@ class Timing:
     """Delays and periods, all in seconds."""
 
     first_retry_s: float = 0.05
-    """Ceiling of the first delay before another attempt; the ceiling doubles with each further
-    attempt.
-    """
+    """Ceiling of the first delay before another attempt; it doubles with each further one."""
     unreachable_retry_s: float = 0.5
-    """Highest ceiling while nothing answers at the address: a switch must be back soon after its
-    port opens.
+    """Highest ceiling while nothing answers at the address.
+
+    A switch must be back soon after its port opens.
     """
     failed_retry_s: float = 10.0
-    """Highest ceiling while the switch answers but no session opens, which costs the switch
-    more.
-    """
+    """Highest ceiling while the switch answers but no session opens, which costs more."""
     audit_s: float = 30.0
     """Maximum time after which a switch is read again and repaired; also the highest ceiling of the
     delays between attempts to write what fails."""
     heartbeat_s: float = 1.0
     """Time after the last sign of life at which another one is requested."""
     answer_s: float = 3.0
-    """How long to wait for a sign of life.
+    """The timeout for a sign of life.
 
     A switch that has restarted says at once that it knows no session.
     """
@@ -88,7 +85,7 @@ class Timing:
     entry_s: float = 0.02
     """Time that each entry of switch and intent adds to `write_s`."""
     turn_s: float = 15.0
-    """How long a call of others waits for a change to end."""
+    """The time for which a call of others waits for a change to end."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -123,9 +120,7 @@ class IntentWanted:
 
     version: int
     same: bool = False
-    """Whether it is the intent of the version before: a switch that holds that one holds it
-    already.
-    """
+    """Whether it is the intent of the version before, which the switch may hold already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,8 +323,9 @@ class Lifecycle:
         self._attempted: int | None = None
         """The version of the last write of this session, whatever its outcome."""
         self._holds_attempted = False
-        """Whether it is known what the switch holds: this session has written, and the last write
-        did not fail.
+        """Whether it is known what the switch holds.
+
+        This session has then written, and the last write did not fail.
         """
         self._failures = 0
         """Number of failed writes in a row."""
@@ -351,9 +347,7 @@ class Lifecycle:
 
     @property
     def attempted(self) -> int | None:
-        """The version that the switch was last brought to in this session, whether or not that
-        succeeded.
-        """
+        """The version that was last written in this session, whether or not that succeeded."""
         return self._attempted
 
     def handle(self, event: Event, now: float) -> list[Instruction]:

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class QueueDriver(Protocol):
-    """A driver of the queues of one switch. It serves all sessions with the switch; its calls do
-    not overlap.
+    """A driver of the queues of one switch.
+
+    It serves all sessions with the switch; its calls do not overlap.
 
     Every call raises `echelon.switches.southbound.errors.SouthboundError`, whose text names switch
     and port in one line.
     """
 
     async def open(self, gnmi: GNMIClient | None) -> None:
-        """Prepare for a new session: check that the channel works and that the switch can hold the
-        settings.
+        """Prepare for a new session: check the channel, and that the switch can hold the settings.
 
         `gnmi` is the session's gNMI client, or None where the switch does not serve gNMI. Whatever
         the channel can set but not read back is set here. It is called before any other call of the
@@ -43,8 +43,9 @@ class QueueDriver(Protocol):
         ...
 
     async def write(self, settings: Sequence[QueueSetting]) -> None:
-        """Apply these settings. All other queues stay as they are, and so do the packets that wait
-        in any queue.
+        """Apply these settings.
+
+        All other queues stay as they are, and so do the packets that wait in any queue.
 
         Each port is changed as a whole or not at all.
         """
@@ -53,7 +54,7 @@ class QueueDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueCount:
-    """What has passed one queue of a port since the switch started."""
+    """The packets that have passed one queue of a port since the switch started."""
 
     packets: int
     size_bytes: int

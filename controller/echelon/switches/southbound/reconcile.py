@@ -1,6 +1,4 @@
-"""The pure difference of two sets of entries: what to write so that a switch holds what it
-should.
-"""
+"""The difference of two sets of entries: what to write so that a switch holds what it should."""
 
 from __future__ import annotations
 
@@ -37,11 +35,12 @@ class Chunk(NamedTuple):
 _RETRIED, _NEW, _CHANGED, _REMOVED = range(4)
 
 
-def _staged(
+def staged(
     phase: int,
     kind: UpdateKind,
     entries: Iterable[EncodedEntry],
 ) -> Iterator[Chunk]:
+    """Yield entries stage by stage, those of later phases later."""
     stages: dict[int, list[EncodedEntry]] = defaultdict(list)
     for entry in entries:
         stages[entry.stage].append(entry)
@@ -51,8 +50,10 @@ def _staged(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Entries to insert, modify and delete, and those that cannot be installed because someone
-    else's entry has their key."""
+    """Entries to insert, modify and delete, and those that others' entries block.
+
+    The key of a blocked entry is that of someone else's.
+    """
 
     inserts: tuple[EncodedEntry, ...] = ()
     modifies: tuple[EncodedEntry, ...] = ()
@@ -61,9 +62,9 @@ class Difference:
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield chunks in the order in which they must be written."""
-        yield from _staged(_NEW, UpdateKind.INSERT, self.inserts)
-        yield from _staged(_CHANGED, UpdateKind.MODIFY, self.modifies)
-        yield from _staged(_REMOVED, UpdateKind.DELETE, self.deletes)
+        yield from staged(_NEW, UpdateKind.INSERT, self.inserts)
+        yield from staged(_CHANGED, UpdateKind.MODIFY, self.modifies)
+        yield from staged(_REMOVED, UpdateKind.DELETE, self.deletes)
 
 
 def difference(
@@ -313,8 +314,9 @@ def turned(
     # Decided before the inserts are carried out, after which they are held too.
     for key in retried:
         if key in wanted:
-            (modifies if key in held else inserts).append(wanted[key])
-    yield from _staged(_RETRIED, UpdateKind.INSERT, inserts)
+            changes = modifies if key in held else inserts
+            changes.append(wanted[key])
+    yield from staged(_RETRIED, UpdateKind.INSERT, inserts)
 
     for entries in turn.new:
         inserts = []
@@ -326,8 +328,8 @@ def turned(
                 modifies.append(entry)
         if inserts:
             yield Chunk((_NEW, inserts[0].stage), UpdateKind.INSERT, inserts)
-    yield from _staged(_CHANGED, UpdateKind.MODIFY, modifies)
+    yield from staged(_CHANGED, UpdateKind.MODIFY, modifies)
 
     candidates = dict.fromkeys((*turn.former, *retried))
     deletes = [held[key] for key in candidates if key in held and key not in wanted]
-    yield from _staged(_REMOVED, UpdateKind.DELETE, deletes)
+    yield from staged(_REMOVED, UpdateKind.DELETE, deletes)

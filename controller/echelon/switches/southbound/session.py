@@ -103,7 +103,10 @@ class RefusedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was written to a switch. It is true if anything was; its length counts the entries."""
+    """The changes that were written to a switch.
+
+    It is true if anything was; its length counts the entries.
+    """
 
     inserts: int
     modifies: int
@@ -135,7 +138,7 @@ class Applied:
 
     @property
     def problem(self) -> str | None:
-        """What was refused, in one line; None: nothing."""
+        """The refusals in one line; None: there are none."""
         if not self.refused:
             return None
         if len(self.refused) == 1:
@@ -150,7 +153,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What differs between a switch and its intent.
+    """The differences between a switch and its intent.
 
     It is true if anything does; its length counts the entries.
     """
@@ -168,8 +171,9 @@ class Comparison:
     queues: tuple[QueueSetting, ...]
     digests: tuple[DigestSetting, ...]
     groups: tuple[MulticastGroup, ...]
-    """Settings that are not in force, each as it should be; a group that should not be there has no
-    copies.
+    """Settings that are not in force, each as it should be.
+
+    A group that should not be there has no copies.
     """
 
     def __len__(self) -> int:
@@ -608,7 +612,7 @@ class IntentSession(ABC):
 _Settings = tuple[
     dict[tuple[int, int], QueueSetting], dict[str, DigestSetting], dict[int, MulticastGroup]
 ]
-"""What a switch holds besides entries: queues by (port, queue), digests by name, and groups."""
+"""The settings of a switch: queues by (port, queue), digests by name, and groups by number."""
 
 
 def _changed_queues(
@@ -684,10 +688,10 @@ _FIRST_ID = 10
 """The election id that a session bids first if it is given none."""
 
 _TAKEOVER_S = 5.0
-"""How long to wait for a switch to release its previous primary."""
+"""The timeout for a switch to release its previous primary."""
 
 _ANSWER_S = 10.0
-"""How long to wait for the answer to a call, other than Read and Write."""
+"""The timeout of calls other than Read and Write."""
 
 _DIGEST_QUEUE = 1 << 16
 """Maximum number of lists of one digest that wait to be handled; later ones are dropped."""
@@ -706,7 +710,7 @@ _ID_IN_USE = re.compile(r"election id .*\b(?:used|exists)\b", re.IGNORECASE)
 _NO_PROGRAM = re.compile(r"no .*\bforwarding pipeline config", re.IGNORECASE)
 
 _UNREADABLE = (DecodeError, ValueError, TypeError, AttributeError, LookupError)
-"""What follows from an answer that is no message, or not of the kind that was asked for."""
+"""The errors that follow from an answer that is no message, or not of the right kind."""
 
 
 class SwitchSession(IntentSession):
@@ -919,8 +923,8 @@ class SwitchSession(IntentSession):
                 )
         except (CallError, OSError, *_UNREADABLE) as error:
             raise SouthboundError(
-                f"switch {self.name} at {self._address} does not take the P4 program: {error}; "
-                "check that it is built for this kind of switch"
+                f"switch {self.name} at {self._address} does not take the P4 program: {error};"
+                " check that it is built for this kind of switch"
             ) from None
 
     async def _cookie(self) -> int | None:
@@ -1005,8 +1009,8 @@ class SwitchSession(IntentSession):
 
     def _unreadable(self, action: str, error: Exception) -> SouthboundError:
         return SouthboundError(
-            f"switch {self.name} at {self._address}: {action}: an answer cannot be read "
-            f"({type(error).__name__}: {error}); check what is behind that address"
+            f"switch {self.name} at {self._address}: {action}: an answer cannot be read"
+            f" ({type(error).__name__}: {error}); check what is behind that address"
         )
 
     @asynccontextmanager

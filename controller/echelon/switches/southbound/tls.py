@@ -1,5 +1,7 @@
-"""TLS and mutual TLS to switches. Files are checked before gRPC sees them, since gRPC only says
-that it could not connect."""
+"""TLS and mutual TLS to switches.
+
+Files are checked before gRPC sees them, since gRPC only says that it could not connect.
+"""
 
 from __future__ import annotations
 
@@ -82,8 +84,8 @@ class TlsFiles:
                     f"TLS key {self.key}: {reason}; give the pair that belongs together"
                 ) from None
             raise TlsError(
-                f"TLS certificate {self.certificate}, key {self.key}: not a certificate and its key"
-                " in PEM form"
+                f"TLS certificate {self.certificate}, key {self.key}:"
+                " not a certificate and its key in PEM form"
             ) from None
 
 

@@ -8,7 +8,7 @@ from being written.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from finsy import GRPCStatusCode
 
 from echelon.switches.southbound.channel import CallError, UpdateStatus
 from echelon.switches.southbound.encoding import EncodedEntry, UpdateKind, update_size
-from echelon.switches.southbound.reconcile import Chunk
+from echelon.switches.southbound.reconcile import Chunk, staged
 
 BATCH_UPDATES = 1000
 """Maximum number of updates in one Write.
@@ -36,6 +36,8 @@ A request needs three to leave, and answers come in.
 _LARGEST_FRAME = 32
 """Maximum number of bytes that a Write adds around an entry."""
 _MOST_TRIES = 3
+_POSTPONED = -1
+"""The phase of postponed entries: none of a difference."""
 
 _OF_THE_CONTENT = {
     GRPCStatusCode.INVALID_ARGUMENT,
@@ -156,7 +158,7 @@ class Writing:
         if self._ahead is None and not self._under_way and self._postponed:
             # The deletes are done, so there may be room.
             self._deletes = False
-            self._chunks = _by_stage(self._postponed)
+            self._chunks = staged(_POSTPONED, UpdateKind.INSERT, self._postponed)
             self._postponed = []
             self.prepare()
         chunk = self._ahead
@@ -289,22 +291,14 @@ class Writing:
         self.done[kind] += len(entries)
 
 
-def _by_stage(entries: Iterable[EncodedEntry]) -> Iterator[Chunk]:
-    stages: dict[int, list[EncodedEntry]] = defaultdict(list)
-    for entry in entries:
-        stages[entry.stage].append(entry)
-    for stage in sorted(stages):
-        yield Chunk((-1, stage), UpdateKind.INSERT, stages[stage])
-
-
 FOREIGN = UpdateStatus(
     GRPCStatusCode.ALREADY_EXISTS,
     "a foreign entry has this key and is left alone; remove it, or use another key",
 )
 _CONTRADICTION = UpdateStatus(
     GRPCStatusCode.ABORTED,
-    "the switch reports that the entry exists and that it does not; another client may be"
-    " writing it",
+    "the switch reports that the entry exists and that it does not;"
+    " another client may be writing it",
 )
 
 Write = Callable[[Send], Awaitable[None]]

@@ -1,5 +1,6 @@
-"""A switch of fixed function, as any cluster has it: eight strict queues a port, by the class
-selector of packets.
+"""A switch of fixed function: eight strict queues a port, by the class selector of packets.
+
+Any cluster has such switches.
 
 Hosts rank (`echelon.switches.lowering.at_hosts`). What such a switch lacks is refused: weights,
 rates and guaranteed shares of queues, entries for jobs or flows, and so paths other than those by

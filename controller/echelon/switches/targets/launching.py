@@ -1,6 +1,4 @@
-"""Switches as processes on interfaces: how they start, what a controller is told, and how they
-end.
-"""
+"""Switches as processes on interfaces: their start, their configuration, and their end."""
 
 from __future__ import annotations
 
@@ -49,16 +47,15 @@ class SwitchProcess(Protocol):
 
     @property
     def address(self) -> str:
-        """host:port of the P4Runtime (and gNMI) service, on the loopback interface of the
-        launcher's namespace.
+        """host:port of the P4Runtime (and gNMI) service, on the loopback interface.
+
+        The interface is that of the launcher's namespace.
         """
         ...
 
     @property
     def entry(self) -> Mapping[str, object]:
-        """The switch's whole entry in the service's configuration: `address`, `target`, and the
-        target's own keys.
-        """
+        """The switch's entry in the configuration: `address`, `target` and the target's keys."""
         ...
 
     @property
@@ -218,7 +215,7 @@ class _Process:
     """A `SwitchProcess`."""
 
     title: str
-    """What messages call it."""
+    """Its name in messages."""
     executable: str
     ports: Sequence[int]
     """The TCP ports at which it answers when it is ready."""

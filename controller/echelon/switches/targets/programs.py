@@ -13,8 +13,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from echelon.model.documents import problem, suggestion
+from echelon.model.documents import DocumentError, problem, suggestion
 from echelon.model.extras import plug_in
+from echelon.switches.targets.loading import load_entry
 
 if TYPE_CHECKING:
     from echelon.switches.lowering.capabilities import Capabilities
@@ -46,11 +47,18 @@ def program_names() -> tuple[str, ...]:
 
 
 def find_program(name: str) -> SwitchProgram | None:
-    """Return the program of that name, or None for the ranking one."""
+    """Return the program of that name, or None for the ranking one.
+
+    Raise `DocumentError` for one that cannot be loaded.
+    """
     if name == RANKING:
         return None
-    program = _entries()[name].load()
-    assert isinstance(program, SwitchProgram)
+    entry = _entries()[name]
+    where = f"program {name}"
+    program = load_entry(entry, where)
+    if not isinstance(program, SwitchProgram):
+        reason = f"{entry.value} is not a SwitchProgram (correct or remove its entry point)"
+        raise DocumentError(where, "", reason)
     return program
 
 

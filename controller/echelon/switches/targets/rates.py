@@ -11,7 +11,7 @@ from typing import Protocol
 from echelon.model.errors import Code, CodedError
 
 TIMEOUT_S = 15.0
-"""How long to wait for an answer of the switch."""
+"""The timeout for an answer of the switch."""
 
 
 class RatesError(CodedError):
@@ -48,9 +48,7 @@ class QueueRates(Protocol):
         packets_per_s: int,
         frame_bytes: int,
     ) -> None:
-        """Let at most `packets_per_s` frames of `frame_bytes` leave the queue; 0 removes the
-        limit.
-        """
+        """Limit the queue to `packets_per_s` frames of `frame_bytes`; 0 removes the limit."""
         ...
 
     def limit_port(

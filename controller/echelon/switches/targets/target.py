@@ -58,7 +58,7 @@ class Target(ABC, Generic[O]):
     ranks: ClassVar[bool] = True
     """Whether its switches rank packets; if not, hosts do."""
     limits: ClassVar[str] = ""
-    """What runs should say of it beforehand."""
+    """The limits that runs should name beforehand."""
     architecture: ClassVar[str] = "v1model"
     """The P4 architecture that the program is compiled for."""
     options: type[O]
@@ -78,9 +78,7 @@ class Target(ABC, Generic[O]):
         """
 
     def session_factory(self, options: O) -> SessionFactory:
-        """Return what makes sessions with such a switch: over P4Runtime, unless a target has
-        another channel.
-        """
+        """Return the maker of sessions with such a switch: over P4Runtime, unless overridden."""
         from echelon.switches.southbound.session import SwitchSession
 
         return SwitchSession
@@ -99,8 +97,9 @@ class Target(ABC, Generic[O]):
         return program(self.architecture, extended.builds / self.architecture)
 
     def aggregating(self) -> O | None:
-        """Return the options of a switch in virtual time whose program adds up what flows bring;
-        None: it has none.
+        """Return the options of a switch whose program adds up flows; None: no program does.
+
+        The switch is in virtual time.
         """
         if "program" not in self.options.model_fields:
             return None
@@ -113,26 +112,22 @@ class Target(ABC, Generic[O]):
         return None
 
     def launcher(self) -> SwitchLauncher | None:
-        """Return what starts a switch as a process on interfaces, or None if this target cannot run
-        so.
-        """
+        """Return the launcher of switches as processes on interfaces; None: there is none."""
         return None
 
     def virtual_fabric(self) -> VirtualFabricFactory | None:
-        """Return what builds a fabric of such switches in virtual time, or None if this target
-        cannot run so.
-        """
+        """Return the builder of a fabric of such switches in virtual time; None: there is none."""
         return None
 
     def virtual_packets_per_s(self) -> int:
-        """Return a round number of packets that switches in virtual time handle in a second of real
-        time, end hosts included: one packet counts at each switch on its way."""
+        """Return about how many packets switches in virtual time handle in a second of real time.
+
+        End hosts are included. One packet counts at each switch on its way.
+        """
         return 20_000
 
     def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
-        """Return what slows down the queues of the running switch with this configuration entry,
-        for PTF tests.
-        """
+        """Return the rates of queues of the running switch with this entry, for PTF tests."""
         from echelon.switches.targets.rates import NoRates
 
         return NoRates()
@@ -182,16 +177,10 @@ class Registry(Mapping[str, Target[Any]]):
 
 def _load(entry: EntryPoint) -> Target[Any]:
     from echelon.model.documents import DocumentError
+    from echelon.switches.targets.loading import load_entry
 
     where = f"target {entry.name}"
-    try:
-        kind = entry.load()
-    except Exception as error:  # a distribution's module may raise anything
-        reason = (
-            f"{entry.value} cannot be imported: {error} (repair or remove the distribution that"
-            " registers it)"
-        )
-        raise DocumentError(where, "", reason) from error
+    kind = load_entry(entry, where)
     if not (isinstance(kind, type) and issubclass(kind, Target) and kind.name == entry.name):
         reason = (
             f"{entry.value} is not a Target of that name (subclass echelon.switches.targets.Target,"

@@ -1,6 +1,4 @@
-"""Capabilities that every target running the v1model program has, as its registers and tables are
-sized.
-"""
+"""The capabilities of every target that runs the v1model program, by its sizes."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ def v1model_capabilities(
     outer_queues: OuterQueues | None = None,
     program: str = RANKING,
 ) -> Capabilities:
-    """Return the capabilities of a target whose eight queues a port have levels, weights and
-    rates.
-    """
+    """Return the capabilities of a target with levels, weights and rates of eight queues a port."""
     numbers = constants()
     ranking = Capabilities(
         target=target,

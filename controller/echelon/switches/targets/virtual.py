@@ -15,9 +15,7 @@ from zlib import crc32
 from echelon.model.fabric.model import Fabric
 
 GROUP = "echelon.virtual_switches"
-"""The entry-point group of the modules that have switches in virtual time, by the name of their
-target.
-"""
+"""The entry-point group of modules with switches in virtual time, by the name of the target."""
 
 
 def virtual_switches(target: str) -> Any:
@@ -91,8 +89,7 @@ class VirtualClock(Clock, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NativeClock:
-    """Addresses in this process: of a clock in C, of its time in nanoseconds (`int64_t`), and of
-    functions.
+    """Addresses in this process: a clock in C, its time in nanoseconds (`int64_t`), functions.
 
     - `call`: `void (clock, int64_t time_ns, void (*function)(void *, uint64_t), void *what,
       uint64_t value)` calls a function at a time.
@@ -131,8 +128,10 @@ class NetworkInC(Protocol):
         choose: int,
         receiver: int,
     ) -> None:
-        """Give frames that arrive at a host to a function `int receive(receiver, int64_t now_ns,
-        const uint8_t *data, uint32_t length)`. Where it returns 0, Python's receiver gets them.
+        """Give frames that arrive at a host to a function in C.
+
+        It is `int receive(receiver, int64_t now_ns, const uint8_t *data, uint32_t length)`. Where
+        it returns 0, Python's receiver gets them.
 
         `uint32_t choose(receiver, int64_t now_ns, ranked, uint32_t count)` returns the place of the
         most urgent frames that wait, the first one of several. Items of `ranked` begin with their
@@ -179,8 +178,9 @@ class VirtualSwitches(Protocol):
 
     @property
     def connect(self) -> Callable[[str, Any], Any] | None:
-        """What opens a connection to one of these addresses inside the process
-        (`echelon.switches.southbound.channel.Connect`).
+        """The function that connects to these addresses inside the process.
+
+        It is an `echelon.switches.southbound.channel.Connect`.
 
         None: they are reached over sockets.
         """
@@ -199,20 +199,20 @@ class VirtualSwitches(Protocol):
         ...
 
     def decide_with(self, decided: Callable[[], None]) -> None:
-        """Call `decided` whenever a controller has acknowledged a flow event that its switch waited
-        for.
-        """
+        """Call `decided` at each acknowledgement of a flow event for which a switch waited."""
         ...
 
     def acknowledged(self, switch: str) -> None:
-        """Take note that a controller has dealt with a report of the switch, where its own channel
-        cannot tell.
+        """Note that a controller has dealt with a report of the switch.
+
+        It is called where the channel cannot tell.
         """
         ...
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Advance virtual time until `done()`, or until nothing is left to happen. Raise an error
-        if any packet is unaccounted for.
+        """Advance virtual time until `done()`, or until nothing is left to happen.
+
+        Raise an error if any packet is unaccounted for.
 
         Where a switch waits for its controller, so does virtual time, until the controller answers
         or hangs up; no real time limits this.
@@ -223,8 +223,9 @@ class VirtualSwitches(Protocol):
 VirtualFabricFactory = Callable[
     [Fabric, Fraction, int | None], AbstractContextManager[VirtualSwitches]
 ]
-"""What builds a fabric in virtual time, from the fabric, the control latency in seconds, and the
-bytes that each queue holds or None.
+"""A builder of a fabric in virtual time.
+
+It takes the fabric, the control latency in seconds, and the bytes that each queue holds or None.
 
 The control latency passes in virtual time between an event on a switch and the moment when its
 controller hears of it.

@@ -54,8 +54,9 @@ class Counting:
 
 @dataclass(slots=True)
 class IterationClock:
-    """Times between the starts of a job's head flow in iterations that follow each other, by the
-    clock of one switch.
+    """The times between starts of a job's head flow, by the clock of one switch.
+
+    The starts are those of iterations that follow each other.
 
     It takes the job's events from that switch, in the switch's order. Where an iteration was
     missed, or the job or the switch was started anew, it gives no time rather than a wrong one.
@@ -117,8 +118,9 @@ class IterationClock:
             self._miss()
 
     def lose(self) -> None:
-        """Note that events may be missing, the clock may have changed, and the switch may follow
-        the flow anew.
+        """Note that events may be missing.
+
+        The clock may have changed, and the switch may follow the flow anew.
         """
         self._epoch = None
         self._middle = True

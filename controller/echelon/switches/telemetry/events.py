@@ -1,5 +1,6 @@
-"""Reports of switches about flows, decoded from digests while a switch gives one number to one flow
-after another.
+"""Reports of switches about flows, decoded from digests.
+
+A switch gives one number to one flow after another.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from echelon.model.p4program import constants
 from echelon.switches.lowering.intent import Intent
 
 SETTLING_S = 2.0
-"""How long reports of a number are ambiguous after it was given to another flow.
+"""The time for which reports of a number are ambiguous after it was given to another flow.
 
 A switch holds a list of digests for up to 0.1 s, and then the list has to arrive.
 """
@@ -21,9 +22,7 @@ _US_PER_S = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class FlowEvent:
-    """A report that a flow's first or last packet of an iteration passed a switch; an only packet
-    is both.
-    """
+    """A report of the first or last packet of a flow in an iteration; an only packet is both."""
 
     switch: str
     job: str
@@ -33,9 +32,7 @@ class FlowEvent:
     time_s: Fraction
     """Time by the switch's own clock: never compare it with another switch's."""
     tardiness_s: Fraction
-    """Slack of that packet at its arrival; negative while early, 0 for flows that no deadline
-    ranks.
-    """
+    """Slack of that packet at its arrival: negative while early, 0 if no deadline ranks it."""
     started: bool
     finished: bool
 
@@ -71,8 +68,10 @@ class Decoded:
 
     events: tuple[FlowEvent, ...]
     unknown: int
-    """Number of reports whose flow number means nothing (it may be from before this controller) or,
-    for the moment, either of two flows."""
+    """Number of reports whose flow number means nothing, or either of two flows for the moment.
+
+    A number that means nothing may be from before this controller.
+    """
 
 
 @dataclass(slots=True)

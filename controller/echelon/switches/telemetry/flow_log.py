@@ -35,13 +35,11 @@ class SeenFlow:
     epoch: int
     """The iteration modulo 256."""
     start_s: float
-    """When its first packet passed the first switch of its path."""
+    """The time when its first packet passed the first switch of its path."""
     finish_s: float
-    """When its last packet passed the last switch."""
+    """The time when its last packet passed the last switch."""
     tardiness_s: float | None
-    """How long after the flow's ideal finish time that was; None: the plan gives it no such
-    time.
-    """
+    """The time from its ideal finish time to that; None: the plan gives it none."""
 
 
 class FlowLog:
@@ -52,7 +50,7 @@ class FlowLog:
         self._count = 0
         self._started: dict[tuple[str, str, int], float] = {}
         self._behind: dict[str, tuple[float, float]] = {}
-        """By switch, the controller's clock minus the switch's, and when that was measured."""
+        """The controller's clock minus the switch's, and when that was measured, by switch."""
 
     @property
     def count(self) -> int:

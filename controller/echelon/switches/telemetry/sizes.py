@@ -23,9 +23,7 @@ AGREEING = 8
 MAX_FACTOR = 16
 """The largest credible factor, and one over it the smallest."""
 SIZE_TOLERANCE = Fraction(1, 50)
-"""An iteration that has brought 95 % of its bytes may end, so a right size must be well within
-that.
-"""
+"""The tolerance of a right size, well within the 5 % of bytes without which an iteration ends."""
 
 Direction = tuple[str, str]
 """The source host and the destination host."""
@@ -40,9 +38,7 @@ class HostIteration:
     """The bytes sent, by destination host. Each byte counts once."""
     retransmitted_bytes: int = 0
     stalled_s: Fraction = Fraction(0)
-    """The time in which there was data to send but no room in the send buffer, over all
-    connections.
-    """
+    """The time with data to send but no room in the send buffer, over all connections."""
 
 
 Measured = Mapping[str, Sequence[HostIteration]]

@@ -45,9 +45,7 @@ class EchelonFlowView:
     """The observations of one EchelonFlow."""
 
     tardiness_s: tuple[Fraction, ...]
-    """Largest tardiness of its flows in each of the latest iterations that were seen whole, oldest
-    first.
-    """
+    """Largest tardiness of its flows in each of the latest whole iterations, oldest first."""
     distances_s: tuple[Fraction, ...] | None
     """Smoothed observed start of each flow after the head flow's; None: not seen by one clock."""
 
@@ -59,9 +57,7 @@ class JobView:
     iteration_times_s: tuple[Fraction, ...]
     """The latest known times, oldest first. An iteration that was not seen has none."""
     tardiness_s: Fraction | None
-    """The largest tardiness of its EchelonFlows, in the newest iteration in which all of them were
-    seen.
-    """
+    """The largest tardiness of its EchelonFlows in the newest iteration that had all of them."""
     echelonflows: Mapping[str, EchelonFlowView]
 
 
@@ -306,7 +302,7 @@ class _Formation:
         self.name = echelonflow.name
         self.flows = echelonflow.flows
         self._tardiness_s: list[tuple[int, Fraction]] = []
-        """By iteration, in their order."""
+        """The tardiness in each iteration, in their order."""
         self._distances_s: tuple[Fraction, ...] | None = None
         self._starts: Gathering[Fraction] = Gathering(self.flows)
         self._finishes: Gathering[Fraction] = Gathering(self.flows)

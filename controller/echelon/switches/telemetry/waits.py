@@ -1,4 +1,4 @@
-"""Who waits for whom: the time that flows lose, divided over the flows on the same links.
+"""The time that flows lose to others, divided over the flows on the same links.
 
 A flow loses the time that it takes beyond its time alone at the slowest link of its path. Each flow
 that was under way on a link of its path meanwhile gets a share in proportion to how long it was.
@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-Link = tuple[str, str]
-"""A direction of a link: a node and the next one."""
+from echelon.planning.allocation import Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +38,6 @@ class Wait:
     """The links where they met, the longest meeting first."""
 
 
-def links_of(path: Sequence[str]) -> tuple[Link, ...]:
-    """Return the links of a path."""
-    return tuple(pairwise(path))
-
-
 def waits(flows: Iterable[FlowSpan], rates_bps: Mapping[Link, int]) -> list[Wait]:
     """Return who waited for whom, the longest wait first.
 
@@ -68,11 +61,7 @@ def waits(flows: Iterable[FlowSpan], rates_bps: Mapping[Link, int]) -> list[Wait
     all_waits = []
     for (job, other), wait_s in total.items():
         by_link = met_s[job, other]
-        links = sorted(
-            by_link,
-            key=by_link.__getitem__,
-            reverse=True,
-        )
+        links = sorted(by_link, key=by_link.__getitem__, reverse=True)
         wait = Wait(job, other, wait_s, tuple(links))
         all_waits.append(wait)
     return sorted(all_waits, key=lambda wait: (-wait.wait_s, wait.job, wait.other))
@@ -89,7 +78,7 @@ _LEAST_S = 1e-9
 """Meetings shorter than this are rounding errors."""
 
 _Met = dict[str, dict[Link, float]]
-"""How long a flow was under way together with those of each job, on each of its links."""
+"""The time of a flow under way with those of each job, on each of its links."""
 
 
 def _meetings(spans: Sequence[FlowSpan]) -> list[_Met]:

@@ -1,4 +1,4 @@
-"""Of two jobs that meet, the one with the larger weight goes first."""
+"""A policy by which the job with the larger weight goes first where two meet."""
 
 from __future__ import annotations
 

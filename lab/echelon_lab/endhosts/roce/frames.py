@@ -36,8 +36,11 @@ _SHORTEST = HEADER_BYTES + ICRC_BYTES
 _IPV4 = Struct("!BBHHHBBH8s")
 _UDP = Struct("!HHHH")
 _BTH = Struct("!BBHII")
-"""Opcode; flags with the length of the padding; partition; queue pair below the congestion bits;
-packet number below the bit that asks for an acknowledgement."""
+"""The fields of the transport header.
+
+Opcode; flags with the length of the padding; partition; queue pair below the congestion bits;
+packet number below the bit that asks for an acknowledgement.
+"""
 _RETH = Struct("!QII")
 _AETH = Struct("!I")
 _READ = Struct("!H6s8x2s")
@@ -94,8 +97,9 @@ class Packet(NamedTuple):
     opcode: int
     dst_pair: int
     psn: int
-    """The packet's number; of an acknowledgement, the newest that has arrived, or the first that is
-    missing.
+    """The packet's number.
+
+    Of an acknowledgement, it is the newest that has arrived, or the first that is missing.
     """
     asks: bool = False
     """Whether it asks for an acknowledgement."""
@@ -106,9 +110,7 @@ class Packet(NamedTuple):
 
 
 class PairFrames:
-    """The frames of one direction between two queue pairs, numbered in the order in which they are
-    built.
-    """
+    """The frames of one direction between two queue pairs, numbered as they are built."""
 
     __slots__ = ("_before", "_identification", "address")
 

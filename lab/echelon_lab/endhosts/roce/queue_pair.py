@@ -1,5 +1,6 @@
-"""The two ends of a connection between queue pairs. No I/O, no clock: every method returns the
-frames to send now.
+"""The two ends of a connection between queue pairs.
+
+No I/O, no clock: every method returns the frames to send now.
 
 Packets are counted from 0, without end; on the wire their numbers are modulo 2^24 (chapter 9.7 of
 the specification).
@@ -27,8 +28,10 @@ from echelon_lab.endhosts.shim import PacketTally
 from echelon_lab.endhosts.transport import MAX_BACKOFF
 
 MAX_TIMEOUTS = 16
-"""Time-outs in a row after which a queue pair is given up. NICs give up after 7, which do not
-double; a flow that has to wait for others must not be given up."""
+"""Time-outs in a row after which a queue pair is given up.
+
+NICs give up after 7, which do not double; a flow that has to wait for others must not be given up.
+"""
 
 _HALF = NUMBERS >> 1
 
@@ -48,7 +51,9 @@ class PairSettings:
     """
     timeout_ns: int = 2_000_000_000
     """Time without acknowledgement after which everything is sent again that was not acknowledged.
-    It doubles from time-out to time-out, up to `MAX_BACKOFF` times as long."""
+
+    It doubles from time-out to time-out, up to `MAX_BACKOFF` times as long.
+    """
 
 
 class _Sent:
@@ -117,7 +122,7 @@ class Requester:
 
     @property
     def given_up(self) -> bool:
-        """Whether the peer was silent for too long."""
+        """Return whether the peer was silent for too long."""
         return self.timeouts > MAX_TIMEOUTS
 
     def write(self, now_ns: int, length_bytes: int) -> Sequence[bytes]:

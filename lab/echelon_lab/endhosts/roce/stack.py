@@ -1,5 +1,6 @@
-"""RoCE v2 of one host: frames that arrive go to its queue pairs, and their answers go to its
-interface.
+"""RoCE v2 of one host.
+
+Frames that arrive go to its queue pairs, and their answers go to its interface.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class RoceStack:
         self.closed = False
         """Set it to make the host fall silent."""
         self.answered: dict[int, Callable[[int, Packet], None]] = {}
-        """What takes the acknowledgements to a queue pair."""
+        """The receiver of the acknowledgements to each queue pair."""
         self.asked: dict[int, Callable[[int, Packet], None]] = {}
-        """What takes the data to a queue pair."""
+        """The receiver of the data to each queue pair."""
 
     def deliver(self, now_ns: int, frame: bytes) -> bool:
         """Take a frame that has arrived; return whether it was for a queue pair here."""
@@ -77,8 +78,9 @@ class PairConnection:
         """Do nothing: applications connect queue pairs before they use them."""
 
     def write(self, length_bytes: int, on_received: Callable[[], None]) -> None:
-        """Write `length_bytes` more; call `on_received` when they and all bytes before them have
-        arrived.
+        """Write `length_bytes` more.
+
+        Call `on_received` when they and all bytes before them have arrived.
         """
         self._written += length_bytes
         self._expected.append((self._written, on_received))

@@ -1,5 +1,6 @@
-"""TCP for emulated hosts: senders and receivers without I/O and without a clock, which speak real
-frames.
+"""TCP for emulated hosts.
+
+Senders and receivers have no I/O and no clock, and speak real frames.
 
 Training jobs and open-loop traffic need one direction of a connection, so a connection is a
 `TcpSender` at one end and a `TcpReceiver` at the other. They follow RFC 9293 (segments, handshake),

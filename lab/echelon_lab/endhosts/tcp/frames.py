@@ -52,8 +52,11 @@ _DO_NOT_FRAGMENT = 0x4000
 _TTL_AND_PROTOCOL = _TTL << 8 | 6
 
 _AFTER_LENGTH = Struct("!HHHH12sIIHHHH")
-"""Identification, fragmentation, TTL and protocol, IPv4 checksum, addresses and ports, sequence
-number, acknowledgement, data offset and flags, window, TCP checksum, urgent pointer."""
+"""The fields of a frame after its total length.
+
+Identification, fragmentation, TTL and protocol, IPv4 checksum, addresses and ports, sequence
+number, acknowledgement, data offset and flags, window, TCP checksum, urgent pointer.
+"""
 _STAMPS = Struct("!III")
 """Two NOPs, kind and length; time stamp, time stamp echoed."""
 _STAMP_OPTION = 0x0101080A
@@ -153,9 +156,7 @@ def window_scale(window_bytes: int) -> int:
 
 
 class SegmentFrames:
-    """The frames of one direction of a connection, numbered in the order in which they are
-    built.
-    """
+    """The frames of one direction of a connection, numbered as they are built."""
 
     __slots__ = ("_ethernet", "_ports", "_stamped", "_sums", "address", "identification", "window")
 
@@ -196,8 +197,10 @@ class SegmentFrames:
         stamp: int = 0,
         echo: int = 0,
     ) -> bytes:
-        """Return a segment with `length_bytes` of payload. Numbers are modulo 2^32. Stamps that are
-        not agreed on are left out."""
+        """Return a segment with `length_bytes` of payload.
+
+        Numbers are modulo 2^32. Stamps that are not agreed on are left out.
+        """
         options = b""
         option_sum = 0
         if self._stamped:
@@ -259,8 +262,10 @@ class SegmentFrames:
 
 
 def parse(frame: bytes) -> Segment:
-    """Return the segment in a frame that is known to hold IPv4 without options and TCP. Raises
-    `struct.error` if it is cut."""
+    """Return the segment in a frame that is known to hold IPv4 without options and TCP.
+
+    Raises `struct.error` if it is cut.
+    """
     tos, total, identification, seq, ack, offset, flags, window = _READ.unpack_from(frame, 15)
     length_bytes = total - 20 - (offset >> 4) * 4
     if offset >> 4 >= 8 and frame[_STAMP_OPTION_AT] == _STAMP_OPTION_BYTES:
@@ -270,8 +275,9 @@ def parse(frame: bytes) -> Segment:
 
 
 def parse_options(frame: bytes) -> Options:
-    """Return the options of a SYN. An option that cannot be read counts as absent, and so does
-    everything after it.
+    """Return the options of a SYN.
+
+    An option that cannot be read counts as absent, and so does everything after it.
     """
     options = frame[HEADER_BYTES : ETHERNET_BYTES + 20 + (frame[46] >> 4) * 4]
     by_kind: dict[int, bytes] = {}

@@ -1,5 +1,7 @@
-"""TCP connections with both ends in C (tcp.c), for hosts whose network is in C: the same packets as
-those of `sender` and `stack`, many times as fast."""
+"""TCP connections with both ends in C (tcp.c), for hosts whose network is in C.
+
+They send the same packets as `sender` and `stack`, many times as fast.
+"""
 
 from __future__ import annotations
 
@@ -70,9 +72,7 @@ class NativeTcp:
         on_lost: Callable[[], None],
         on_gone: Callable[[], None] | None = None,
     ) -> NativeConnection:
-        """Return a connection that is not open yet
-        (`echelon_lab.endhosts.tcp.stack.Connection`).
-        """
+        """Return a connection, as `echelon_lab.endhosts.tcp.stack.Connection`, that is not open."""
         src, dst = between
         # Kept here, because connections in C point to them.
         in_c = self._settings.get(settings)
@@ -171,8 +171,9 @@ class NativeConnection:
         self._library.tcp_establish(self._run, self._number)
 
     def write(self, length_bytes: int, on_received: Callable[[], None] | None = None) -> None:
-        """Write `length_bytes` more; call `on_received` when they and all bytes before them have
-        arrived.
+        """Write `length_bytes` more.
+
+        Call `on_received` when they and all bytes before them have arrived.
         """
         self._written += length_bytes
         if on_received is not None:

@@ -17,8 +17,10 @@ def initial_window(mss_bytes: int) -> int:
 
 
 class NewReno:
-    """The congestion window of RFC 5681 and 6582, with growth by bytes (RFC 3465: at most two
-    segments for each acknowledgement in slow start)."""
+    """The congestion window of RFC 5681 and 6582, with growth by bytes.
+
+    RFC 3465: at most two segments for each acknowledgement in slow start.
+    """
 
     __slots__ = ("_before", "_counted", "_mss", "cwnd", "initial", "ssthresh")
 
@@ -60,8 +62,9 @@ class NewReno:
         self.cwnd = self.ssthresh + 3 * self._mss
 
     def inflate(self) -> None:
-        """Inflate the window by one segment: another duplicate means that another segment has left
-        the network.
+        """Inflate the window by one segment.
+
+        Another duplicate means that another segment has left the network.
         """
         self.cwnd += self._mss
 
@@ -73,8 +76,9 @@ class NewReno:
             self.cwnd += self._mss
 
     def leave_recovery(self, flight_bytes: int) -> None:
-        """Leave fast recovery after the full acknowledgement, without a burst if little is in
-        flight.
+        """Leave fast recovery after the full acknowledgement.
+
+        There is no burst if little is in flight.
         """
         flight_bytes = max(flight_bytes, self._mss)
         self.cwnd = min(self.ssthresh, flight_bytes + self._mss)
@@ -99,8 +103,9 @@ class NewReno:
         self.cwnd = flight_bytes + self.initial
 
     def restart(self) -> None:
-        """Restart after idleness of longer than a time-out: knowledge of the path is out of
-        date.
+        """Restart after idleness of longer than a time-out.
+
+        Knowledge of the path is then out of date.
         """
         self.cwnd = min(self.cwnd, self.initial)
 
@@ -136,8 +141,9 @@ class Aggressiveness:
 
 
 class MltcpWindow(NewReno):
-    """NewReno with the additive increase of MLTCP. Slow start and reactions to loss stay as they
-    are.
+    """NewReno with the additive increase of MLTCP.
+
+    Slow start and reactions to loss stay as they are.
     """
 
     __slots__ = ("_aggressiveness",)

@@ -1,5 +1,6 @@
-"""The sending end of a connection. No I/O, no clock: every method returns the frames to send now,
-in order.
+"""The sending end of a connection.
+
+No I/O, no clock: every method returns the frames to send now, in order.
 
 Positions are counted in bytes of payload from 0, without end; on the wire they are modulo 2^32. The
 FIN counts as one byte after the last.
@@ -55,8 +56,10 @@ class TcpSettings:
     receive_window_bytes: int = 1_000_000
     ecn: bool = False
     delayed_ack_ns: int = 40_000_000
-    """Time that a receiver waits for a second segment to acknowledge with the first (Linux's
-    minimum; RFC 5681 allows 500 ms)."""
+    """Time that a receiver waits for a second segment to acknowledge with the first.
+
+    It is Linux's minimum; RFC 5681 allows 500 ms.
+    """
 
     aggressiveness: Aggressiveness | None = None
     """The function whose value MLTCP multiplies the additive increase by; None: NewReno."""
@@ -80,8 +83,9 @@ class TcpTally(PacketTally):
     timeouts: int = 0
     """Retransmission time-outs."""
     undone: int = 0
-    """Time-outs and fast retransmits that turned out to be mistaken: what was sent again had only
-    been late.
+    """Time-outs and fast retransmits that turned out to be mistaken.
+
+    What was sent again had only been late.
     """
 
 
@@ -93,8 +97,9 @@ class _State(Enum):
 
 
 class TcpSender:
-    """The sending end. Begin with `open`, or with `establish` for a connection that was opened
-    before time began.
+    """The sending end.
+
+    Begin with `open`, or with `establish` for a connection that was opened before time began.
 
     After every call look at `deadline_ns`, and call `on_deadline` at that time.
     """
@@ -191,12 +196,12 @@ class TcpSender:
 
     @property
     def finished(self) -> bool:
-        """Whether everything is acknowledged, the FIN included."""
+        """Return whether everything is acknowledged, the FIN included."""
         return self._closing and self._una > self._end
 
     @property
     def given_up(self) -> bool:
-        """Whether the peer refused, or was silent for too long."""
+        """Return whether the peer refused, or was silent for too long."""
         return self._state is _State.GIVEN_UP
 
     def open(self, now_ns: int) -> Sequence[bytes]:

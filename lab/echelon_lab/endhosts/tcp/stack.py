@@ -1,5 +1,6 @@
-"""TCP of one host: frames that arrive go to the ends of its connections, and their answers go to
-its interface.
+"""TCP of one host.
+
+Frames that arrive go to the ends of its connections, and their answers go to its interface.
 """
 
 from __future__ import annotations
@@ -236,8 +237,9 @@ class Connection:
         self._receiving.receiver.establish(sender.isn)
 
     def write(self, length_bytes: int, on_received: Callable[[], None] | None = None) -> None:
-        """Write `length_bytes` more; call `on_received` when they and all bytes before them have
-        arrived.
+        """Write `length_bytes` more.
+
+        Call `on_received` when they and all bytes before them have arrived.
         """
         self._written += length_bytes
         if on_received is not None:
@@ -312,14 +314,14 @@ class TcpReceiver:
         self._base = 0  # sequence number of the first byte
         self._connected = False
         self._ecn = False
-        # the stamp to echo: of the first segment that is not acknowledged, or that came in order
-        # last
+        # the stamp to echo: of the first segment that is not acknowledged,
+        # or that came in order last
         self._recent = 0
         self._ce = False  # congestion was experienced, and the sender has not said that it knows
         self._unanswered = 0
         self._identification = -1  # of the frame sent last among those that have arrived
-        # Data ahead of something missing: starts and ends of stretches that do not touch, by
-        # position.
+        # Data ahead of something missing: starts and ends of
+        # stretches that do not touch, by position.
         self._ahead: tuple[list[int], list[int]] = ([], [])
         self._fin_at: int | None = None
         self.received_bytes = 0
@@ -432,8 +434,9 @@ class TcpReceiver:
         self._frames.window = min(self._settings.receive_window_bytes >> scale, 0xFFFF)
 
     def _take(self, start: int, end: int) -> None:
-        """Take the bytes from `start` to before `end`, which arrived out of order or with something
-        ahead.
+        """Take the bytes from `start` to before `end`.
+
+        They arrived out of order or with something ahead.
         """
         done = self.received_bytes
         starts, ends = self._ahead

@@ -1,5 +1,6 @@
-"""Fabrics of real interfaces: hosts in network namespaces, and the interfaces of switch processes
-between them.
+"""Fabrics of real interfaces.
+
+Hosts are in network namespaces, the interfaces of switch processes between them.
 
 `base` has the protocol, the registry and the fabric of namespaces, `mininet` that of Mininet.
 Everything must run in `echelon_lab.hosts.sandbox`, so that nothing of it outlives the run.

@@ -24,8 +24,10 @@ from echelon_lab.hosts.backends.interfaces import (
 from echelon_lab.hosts.backends.mininet import MininetFabric
 
 _GROUPS = 1 << 24
-"""A number above all process ids. The links that a process makes are in a group of their own: this
-number plus its id."""
+"""A number above all process ids.
+
+The links that a process makes are in a group of their own: this number plus its id.
+"""
 
 
 class NamespaceFabric(HostFabric):
@@ -101,14 +103,16 @@ class NamespaceFabric(HostFabric):
         if held is None:
             return words
         return (
-            f"{words} address {self._fabric.hosts[end.node].mac} netns"
-            f" /proc/self/fd/{held.descriptor}"
+            f"{words} address {self._fabric.hosts[end.node].mac}"
+            f" netns /proc/self/fd/{held.descriptor}"
         )
 
     def _remove_links(self) -> None:
-        """Remove all links in one call. One by one, the kernel would wait for a grace period after
-        each; if they were left to it, it would remove them some time after the last user of their
-        namespace has gone."""
+        """Remove all links in one call.
+
+        One by one, the kernel would wait for a grace period after each; if they were left to it, it
+        would remove them some time after the last user of their namespace has gone.
+        """
         if run_batch(Batch([f"link show group {self._group}"], "links of the fabric")):
             run_batch(Batch([f"link delete group {self._group}"], "links of the fabric"))
 

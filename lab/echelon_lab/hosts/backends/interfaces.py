@@ -1,5 +1,6 @@
-"""Interfaces and network namespaces: their names, addresses and neighbours, offloads, and whether
-frames pass.
+"""Interfaces and network namespaces.
+
+Names, addresses, neighbours, offloads, and whether frames pass.
 
 What `ip` does not have uses ioctl(2) on a socket. The numbers are those of Linux's
 include/uapi/linux/{sockios,ethtool,if}.h.
@@ -182,8 +183,9 @@ def address_setups(fabric: Fabric, interfaces: Mapping[str, str]) -> Setups:
 
 
 def neighbour_setups(fabric: Fabric, interfaces: Mapping[str, str]) -> Setups:
-    """Return the lines that let each host reach all others without ARP, since switches do not
-    flood.
+    """Return the lines that let each host reach all others without ARP.
+
+    Switches do not flood.
 
     The interfaces must have their addresses.
     """
@@ -200,7 +202,8 @@ def neighbour_setups(fabric: Fabric, interfaces: Mapping[str, str]) -> Setups:
         for name, other in fabric.hosts.items():
             if name != host:
                 commands[host].append(
-                    f"neighbour replace {other.ipv4} lladdr {other.mac} dev {interface} nud permanent"
+                    f"neighbour replace {other.ipv4} lladdr {other.mac}"
+                    f" dev {interface} nud permanent"
                 )
     return commands
 
@@ -210,8 +213,9 @@ _LONGEST_END = len("-eth509")
 
 
 def interface_names(fabric: Fabric) -> Mapping[tuple[str, int], str]:
-    """Return the name of each interface by (node, port), such as `s1-eth3`. Names are unique in the
-    fabric.
+    """Return the name of each interface by (node, port), such as `s1-eth3`.
+
+    Names are unique in the fabric.
 
     Where a node's name is too long, its beginning and a number stand for it: `aggregation-pod1-1`
     becomes `aggreg.5`. Names of nodes have no dot, so no other node has such a name.
@@ -286,8 +290,9 @@ _POLL_S = 0.001
 
 
 def switch_offloads_off(where: socket.socket, interface: str) -> None:
-    """Switch offloads off, so that `interface` sends frames as on a wire: no larger than its MTU,
-    with checksums.
+    """Switch offloads off, so that `interface` sends frames as on a wire.
+
+    They are then no larger than its MTU, and have checksums.
 
     Raises `RunError`.
     """
@@ -304,16 +309,18 @@ def switch_offloads_off(where: socket.socket, interface: str) -> None:
 
 
 def switch_ipv6_off(interface: str) -> None:
-    """Keep the kernel from sending router solicitations and multicast reports on an interface of
-    this namespace.
+    """Keep the kernel from sending packets of its own on an interface of this namespace.
+
+    Those are router solicitations and multicast reports.
     """
     with suppress(FileNotFoundError):
         Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6").write_text("1")
 
 
 def await_running(where: socket.socket, interface: str) -> None:
-    """Wait until frames pass: the kernel (linkwatch) may drop them for up to a second after a link
-    is up.
+    """Wait until frames pass.
+
+    The kernel (linkwatch) may drop them for up to a second after a link is up.
 
     Raises `RunError` if that takes too long.
     """
@@ -321,8 +328,8 @@ def await_running(where: socket.socket, interface: str) -> None:
     while not _flags(where, interface) & _IFF_RUNNING:
         if time.monotonic() > give_up_at:
             raise RunError(
-                f"interface {interface}: its link is not up after {_UP_S:g} s (is the machine"
-                " overloaded?)"
+                f"interface {interface}: its link is not up after {_UP_S:g} s"
+                " (is the machine overloaded?)"
             )
         time.sleep(_POLL_S)
 

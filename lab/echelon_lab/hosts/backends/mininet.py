@@ -94,8 +94,8 @@ class MininetFabric(HostFabric):
 
         from echelon_lab.hosts.backends.mininet_nodes import FabricTopo, PassiveSwitch, prepare
 
-        # Otherwise Mininet would raise limits of the whole machine (files, buffers, backlogs) for
-        # good.
+        # Otherwise Mininet would raise limits of the whole machine (files,
+        # buffers, backlogs) for good.
         Mininet.inited = True
         with ExitStack() as building:
             net = Mininet(

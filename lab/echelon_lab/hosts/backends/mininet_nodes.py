@@ -1,5 +1,6 @@
-"""Mininet nodes of our own: a topology, switches and a controller, also for `mn --custom`; and
-networks as fabrics.
+"""Mininet nodes of our own: a topology, switches and a controller, also for `mn --custom`.
+
+Networks of such nodes are fabrics.
 
 Import this module after `load_mininet`.
 
@@ -57,8 +58,9 @@ _TAIL_LINES = 3
 
 
 class FabricTopo(Topo):  # type: ignore[misc]
-    """A Mininet topology of a fabric, with its names, ports and addresses, and its rates as
-    Mininet's `bw`.
+    """A Mininet topology of a fabric, with its names, ports and addresses.
+
+    Its rates are Mininet's `bw`.
     """
 
     def build(self, fabric: Fabric) -> None:
@@ -127,8 +129,10 @@ class P4Switch(Switch):  # type: ignore[misc]
 
     @classmethod
     def batchStartup(cls, switches: Sequence[P4Switch]) -> Sequence[P4Switch]:  # noqa: N802
-        """Wait for all switches, and until they hold what the controller wants. Mininet calls it
-        after it has started the switches."""
+        """Wait for all switches, and until they hold what the controller wants.
+
+        Mininet calls it after it has started the switches.
+        """
         for switch in switches:
             try:
                 switch.process.wait_ready()
@@ -151,9 +155,7 @@ class P4Switch(Switch):  # type: ignore[misc]
         return self._process
 
     def connected(self) -> bool:
-        """Return whether the controller `echelon`, if there is one, has brought the switch to its
-        intent.
-        """
+        """Return whether the controller `echelon`, if any, has brought the switch to its intent."""
         try:
             self.process.check()
             return all(controller.has_ready(self.name) for controller in self._controllers)
@@ -173,8 +175,9 @@ def switch_class(target: str) -> type[P4Switch]:
 
 
 class EchelonController(Controller):  # type: ignore[misc]
-    """The node of `--controller echelon[,policy=NAME][,port=PORT]`: `echelon serve` for all
-    switches of the network.
+    """The node of `--controller echelon[,policy=NAME][,port=PORT]`.
+
+    It runs `echelon serve` for all switches of the network.
 
     It has no jobs at first; `echelon job submit` adds some.
     """
@@ -206,8 +209,9 @@ class EchelonController(Controller):  # type: ignore[misc]
         return True
 
     def checkListening(self) -> None:  # noqa: N802
-        """Do nothing: the service reports a port that is taken, so Mininet need not try it with
-        telnet.
+        """Do nothing.
+
+        The service reports a port that is taken, so Mininet need not try it with telnet.
         """
 
     def start(self) -> None:
@@ -360,8 +364,9 @@ def prepare(
     switches: Iterable[Switch],
     mtu_bytes: int | None = None,
 ) -> None:
-    """Make hosts and switches what `HostFabric` describes; Mininet has given the hosts their
-    addresses.
+    """Make hosts and switches what `HostFabric` describes.
+
+    Mininet has given the hosts their addresses.
 
     Without `mtu_bytes`, MTUs stay as Mininet set them. Raises `RunError`.
     """
@@ -414,8 +419,9 @@ def network_of(switch: Switch) -> Network:
 
 
 def reach(switch: Switch) -> tuple[Mapping[str, Node], Mapping[str, Switch], Sequence[Any]]:
-    """Return the hosts and switches (by name) and the links that can be reached from `switch`,
-    including itself.
+    """Return the hosts, switches and links that can be reached from `switch`.
+
+    Nodes are by name, and include it.
     """
     hosts: dict[str, Node] = {}
     switches: dict[str, Switch] = {switch.name: switch}

@@ -1,5 +1,6 @@
-"""Mininet's `mn`, run by this Python, which has what our nodes need: `python -m
-echelon_lab.hosts.backends.mn`.
+"""Mininet's `mn`, run by this Python: `python -m echelon_lab.hosts.backends.mn`.
+
+This Python has what our nodes need.
 """
 
 from __future__ import annotations

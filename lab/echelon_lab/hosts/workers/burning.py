@@ -1,5 +1,6 @@
-"""The process that computes for `CpuComputing`: it keeps a processor busy for as much of its time
-as it is asked for.
+"""The process that computes for `CpuComputing`.
+
+It keeps a processor busy for as much of its time as it is asked for.
 
 This script imports next to nothing. It reads 8-byte counts of nanoseconds from standard input. It
 writes a byte to standard output when it is ready, and one for each count when that time has been

@@ -47,7 +47,7 @@ class Coordination:
 
     @property
     def done(self) -> bool:
-        """Whether every job has done its iterations."""
+        """Return whether every job has done its iterations."""
         return self._completion.reached
 
     def start(self, origin_ns: int) -> list[Begin]:

@@ -288,9 +288,7 @@ def emulated(scenario: Scenario) -> Sequence[Job]:
 
 
 def participants(scenario: Scenario) -> list[str]:
-    """Return the hosts that emulate a job, or send or receive background traffic, in the order of
-    the fabric.
-    """
+    """Return the hosts with a job or background traffic, in the order of the fabric."""
     busy = {worker for job in emulated(scenario) for worker in job.workers}
     busy |= {end for traffic in scenario.background for end in (traffic.src, traffic.dst)}
     return [name for name in scenario.fabric.hosts if name in busy]
@@ -313,8 +311,8 @@ def check_senders(scenario: Scenario) -> None:
         ):
             # Both would listen, and the kernel would spread connections over the two.
             raise RunError(
-                f"job {job.name}: port {DEFAULT_PORT} is for cross traffic (give the job another"
-                " port)"
+                f"job {job.name}: port {DEFAULT_PORT} is for cross traffic"
+                " (give the job another port)"
             )
 
 
@@ -465,8 +463,8 @@ def _plain_udp(
     _flows: Mapping[str, int],
 ) -> messages.Carriage:
     raise RunError(
-        f"job {job}: workers cannot send plain UDP (recognise the job by shim, or by bytes over"
-        " tcp)"
+        f"job {job}: workers cannot send plain UDP"
+        " (recognise the job by shim, or by bytes over tcp)"
     )
 
 

@@ -1,5 +1,4 @@
-"""The shim's sockets of one host in C (datagrams.c), with the ends of flows, which are in C,
-too."""
+"""The shim's sockets of one host in C (datagrams.c), with the ends of flows in C."""
 
 from __future__ import annotations
 
@@ -53,8 +52,9 @@ def load_datagrams() -> Loaded | None:
 
 
 class DatagramNetwork:
-    """One host's sockets as a network in C, which is `echelon.switches.targets.virtual.NetworkInC`
-    in real time.
+    """One host's sockets as a network in C.
+
+    It is `echelon.switches.targets.virtual.NetworkInC` in real time.
 
     `unexpected` is called with the key of a flow that arrives and is not expected; it may expect
     it. `sockets` closes what is opened.
@@ -245,8 +245,10 @@ class DatagramCarrier:
         self.sockets.act(partial(native.send, iteration, on_sent))
 
     def expect(self, key: bytes) -> None:
-        """Expect a flow in the iteration of `key`, whose first packet has come, unless that cannot
-        be."""
+        """Expect a flow, whose first packet has come, in the iteration of `key`.
+
+        Do nothing if that cannot be.
+        """
         flow = self._arriving.get(int.from_bytes(key[3:5], "big"))
         if flow is None:
             return

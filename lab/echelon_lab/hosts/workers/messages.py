@@ -1,4 +1,4 @@
-"""What a worker is told when it starts, and the messages between workers and their coordinator.
+"""The assignment of a worker, and the messages between workers and their coordinator.
 
 Messages are lines of JSON over a Unix socket. Times are nanoseconds of CLOCK_MONOTONIC, which is
 the same in all processes of a machine.
@@ -58,8 +58,11 @@ class IterationDone(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """The last message of `host`. Its sockets stay open until the coordinator closes this one, so
-    that no worker that is still at work finds another gone."""
+    """The last message of `host`.
+
+    Its sockets stay open until the coordinator closes this one, so that no worker that is still at
+    work finds another gone.
+    """
 
     host: str
 
@@ -133,9 +136,7 @@ class ShimCarriage:
 
 @dataclass(frozen=True, slots=True)
 class TcpCarriage:
-    """Flows as plain bytes over one TCP connection from each worker to each worker that it sends
-    to.
-    """
+    """Flows as plain bytes over a TCP connection from each worker to each that it sends to."""
 
     source_port: int
     destination_port: int
@@ -180,7 +181,7 @@ class Assignment:
     """Length of a frame with the shim."""
     window_packets: int
     initial_window_packets: Mapping[FlowKey, int]
-    """How many packets each flow of the host begins with."""
+    """The number of packets that each flow of the host begins with."""
     retransmit_after_ns: int
     tcp_window_bytes: int
     """Maximum of the bytes in flight to a receiver over TCP."""
@@ -192,7 +193,7 @@ class Assignment:
     discards: bool = False
     """Whether other hosts send background packets to this one."""
     rules: tuple[HostRule, ...] | None = None
-    """How the host ranks the flows that it sends; None: switches rank."""
+    """The rules by which the host ranks the flows that it sends; None: switches rank."""
 
 
 def write_assignment(assignment: Assignment, stream: IO[bytes]) -> None:
@@ -201,8 +202,10 @@ def write_assignment(assignment: Assignment, stream: IO[bytes]) -> None:
 
 
 def read_assignment(source: IO[bytes]) -> Assignment:
-    """Read what `write_assignment` wrote. Only for input from the process that started this one: a
-    pickle can hold anything."""
+    """Read what `write_assignment` wrote.
+
+    Only for input from the process that started this one: a pickle can hold anything.
+    """
     assignment = pickle.load(source)
     if not isinstance(assignment, Assignment):
         raise TypeError(f"an assignment is expected, not {type(assignment).__name__}")

@@ -29,7 +29,7 @@ GROUP = "echelon.workers"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What workers run in."""
+    """The environment in which workers run."""
 
     scenario: Scenario
     hosts: HostFabric
@@ -79,7 +79,7 @@ class OtherWorkers(Protocol):
 
     @property
     def observed(self) -> Mapping[str, Observed]:
-        """What the workers of each job have told of its finished iterations."""
+        """Return the reports of the workers of each job on its finished iterations."""
 
     @property
     def end_s(self) -> float:
@@ -87,12 +87,12 @@ class OtherWorkers(Protocol):
 
 
 class MakeWorkers(Protocol):
-    """What makes the workers of a run, and prepares for them."""
+    """A maker of the workers of a run, which also prepares for them."""
 
     def __call__(self, surroundings: Surroundings, /) -> OtherWorkers: ...
 
     def around_sandbox(self) -> AbstractContextManager[None]:
-        """Prepare the machine for the run's sandbox, before there is one, and undo it at the end."""
+        """Prepare the machine for the run's sandbox beforehand, and undo it at the end."""
 
     def in_sandbox(self) -> None:
         """Prepare the first process of the run in its sandbox."""

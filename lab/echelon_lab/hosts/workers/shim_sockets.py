@@ -172,7 +172,7 @@ class ShimSockets:
             self.ranks = None
         else:
             self.ranks = HostRanks(assignment.host, rules)
-        """What marks packets with their ranks; None: switches rank."""
+        """The ranks of the packets that the host sends; None: switches rank."""
         self.agreement = Agreement(loop)
         """The host's knowledge about the iterations of its jobs."""
         ipv4 = assignment.addresses[assignment.host]
@@ -272,8 +272,8 @@ class ShimSocketCarrier:
             initial=assignment.initial_window_packets[self._job.name, flow.name],
         )
         description = (
-            f"job {self._job.name}: flow {flow.name} from {flow.src} to {flow.dst} in iteration"
-            f" {iteration}"
+            f"job {self._job.name}: flow {flow.name} from {flow.src} to"
+            f" {flow.dst} in iteration {iteration}"
         )
         on_sent = partial(self._events.sent, flow.name)
         self._events.started(flow.name, iteration, self.sockets.loop.now_ns)

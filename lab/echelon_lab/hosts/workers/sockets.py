@@ -51,8 +51,9 @@ class FlowEvents:
     sent: Callable[[str], None]
     """Called with the flow when its last byte is known to have arrived."""
     received: Callable[[str, int, int], None]
-    """Called with (flow, iteration, time in ns) when its last byte is here, before the sender can
-    be told of it.
+    """The callback for the last byte of a flow: (flow, iteration, time in ns).
+
+    It comes before the sender can be told.
     """
     iteration: Callable[[], int]
     """Returns the iteration that this host has begun last. Other hosts are there, or one ahead."""
@@ -268,8 +269,9 @@ class Listeners:
 
 
 def stream_socket() -> socket.socket:
-    """Return a non-blocking socket that may share its port with a listener and with connections to
-    other places.
+    """Return a non-blocking socket that may share its port with other sockets.
+
+    Those are a listener, and connections to other places.
     """
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -398,8 +400,8 @@ def tcp_carriers(
     `sockets` closes them, and those that are opened later.
     """
     if assignment.ecn:
-        # The setting of this host's namespace. Whoever accepts a connection that asks for ECN
-        # agrees.
+        # The setting of this host's namespace.
+        # Whoever accepts a connection that asks for ECN agrees.
         _ECN.write_text("1", encoding="ascii")
     listeners = Listeners(
         loop, assignment.addresses[assignment.host], assignment.tcp_window_bytes, sockets

@@ -161,8 +161,8 @@ class WorkerExecution:
             for before in self._steps[name].after:
                 if before not in self._followers:
                     raise ValueError(
-                        f"job {job.name}: {name} waits for {before}, which its worker {worker}"
-                        " cannot see"
+                        f"job {job.name}: {name} waits for {before},"
+                        f" which its worker {worker} cannot see"
                     )
                 self._followers[before].append(name)
         self._turns = Turns(job)
@@ -175,7 +175,7 @@ class WorkerExecution:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to do in this iteration."""
+        """Return whether nothing is left to do in this iteration."""
         return not self._unfinished
 
     def begin(self, iteration: int) -> list[WorkerInstruction]:
@@ -273,8 +273,11 @@ class WorkerExecution:
 
 
 SocketCarrier = DatagramCarrier | ShimSocketCarrier | TcpSocketCarrier
-"""One job's flows at one host. First open, then connect when all hosts are open, then send. Flows
-to the same host follow each other in the order of their starts."""
+"""One job's flows at one host.
+
+First open, then connect when all hosts are open, then send. Flows to the same host follow each
+other in the order of their starts.
+"""
 
 _CARRIERS: Mapping[type[messages.Carriage], Callable[..., Mapping[str, SocketCarrier]]] = {
     messages.ShimCarriage: shim_carriers,

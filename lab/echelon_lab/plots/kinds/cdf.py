@@ -1,4 +1,4 @@
-"""How slowdowns are distributed over all iterations of all jobs."""
+"""The distribution of slowdowns over all iterations of all jobs."""
 
 from __future__ import annotations
 

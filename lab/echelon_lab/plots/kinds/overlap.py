@@ -124,8 +124,7 @@ def _last_iterations(
     jobs: Sequence[str],
     selection: Excerpt,
 ) -> Excerpt:
-    """Return the excerpt that is drawn: the last iterations of all jobs, unless some were
-    chosen."""
+    """Return the excerpt to draw: the last iterations of all jobs, unless some were chosen."""
     if selection.first is not None or selection.last is not None:
         return selection
     counts = []
@@ -142,8 +141,8 @@ def _last_iterations(
 def _message(run: MeasuredRun, shares: Mapping[str, float]) -> str:
     first, last = run.ends
     message = (
-        f"Under {last}, jobs communicate at once for {_percent(shares[last])} of the time in which"
-        " any does"
+        f"Under {last}, jobs communicate at once for {_percent(shares[last])}"
+        " of the time in which any does"
     )
     if first == last:
         return message

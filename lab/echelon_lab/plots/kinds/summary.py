@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from echelon_lab.plots.style import Style
 
 ABOUT = (
-    "mean iteration time of each job, and mean time of the cross traffic's flows, a bar for each"
-    " policy"
+    "mean iteration time of each job, and mean time of the cross traffic's flows,"
+    " a bar for each policy"
 )
 _GROUPS = {"column": 4, "text": 10}
 """The most jobs that are drawn, by width of the picture."""

@@ -1,4 +1,4 @@
-"""Who computes and who sends, when."""
+"""The times at which workers compute and send."""
 
 from __future__ import annotations
 

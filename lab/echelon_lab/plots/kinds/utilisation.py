@@ -1,4 +1,4 @@
-"""What jobs send over time."""
+"""The rates at which jobs send, over time."""
 
 from __future__ import annotations
 

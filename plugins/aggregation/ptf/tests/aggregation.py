@@ -228,7 +228,7 @@ class OlderBlocksAreStale(AggregationTest):
 
 
 class SessionsBeginAnew(AggregationTest):
-    """What a run that ended left in a place is not added to the next run's sum."""
+    """A sum that an ended run left in a place is not added to the next run's."""
 
     def runTest(self) -> None:
         tree = self.tree((0, 1), take=FIRST)
@@ -249,8 +249,9 @@ class SessionsBeginAnew(AggregationTest):
 
 
 class FirstComeFirstServed(AggregationTest):
-    """Where memory is shared, a packet that finds another tree's incomplete sum goes on to the
-    fallback.
+    """A packet that finds another tree's incomplete sum goes on to the fallback.
+
+    This holds where trees share memory.
     """
 
     def runTest(self) -> None:
@@ -349,9 +350,7 @@ class CongestionIsTold(AggregationTest):
 
 
 class EmptyContributions(AggregationTest):
-    """A sum of EMPTY contributions is EMPTY; with others, they add nothing, whichever comes
-    last.
-    """
+    """A sum of EMPTY contributions is EMPTY; with others they add nothing, whichever comes last."""
 
     def runTest(self) -> None:
         tree = self.tree((0, 1))

@@ -116,7 +116,7 @@ def _check_numbers(source: Source, nodes: Iterable[TraceNode]) -> None:
 
 
 class _Job(NamedTuple):
-    """What the nodes of all ranks refer to."""
+    """The parts of a job to which the nodes of all ranks refer."""
 
     ranks: int
     groups: Mapping[str, Ranks]

@@ -133,9 +133,7 @@ def _is_metadata(fields: list[_Field]) -> bool:
 
 
 def _is_first_generation(messages: list[bytes]) -> bool:
-    """Return whether a node has an attribute of the first generation: field 11, with a name and a
-    type.
-    """
+    """Return whether a node has a first-generation attribute: field 11, a name and a type."""
     for message in messages:
         try:
             for field in _fields(message):

@@ -1,6 +1,4 @@
-"""Chakra execution traces of the second generation, written: the counterpart of
-`echelon_importers.chakra.wire`.
-"""
+"""Writing Chakra execution traces of the second generation, which `chakra.wire` reads."""
 
 from __future__ import annotations
 

@@ -34,9 +34,7 @@ def cuts(profile: LayerProfile, most: int) -> tuple[list[Cut], str | None]:
 
 
 def _all_sets(profile: LayerProfile, most: int) -> Sequence[int] | None:
-    """Return all sets of layers that hold what they need, as bits, smaller ones first; None if
-    there are more.
-    """
+    """Return all closed sets of layers as bits, smaller ones first; None if there are more."""
     needs = [sum(1 << need for need in each) for each in profile.needs]
     seen = {0}
     new = [0]

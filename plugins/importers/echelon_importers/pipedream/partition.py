@@ -32,9 +32,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MOST_CUTS = 700
-"""The largest number of cuts that is searched; the time grows with its square, and with its cube
-for two levels.
-"""
+"""The largest number of cuts searched; time grows with its square, or cube for two levels."""
 
 
 class PartitionError(ValueError):
@@ -48,8 +46,7 @@ class Cut:
     layers: int
     """The layers before the cut, as a set of bits."""
     compute_s: float
-    """Seconds of the forward and the backward pass of all layers before the cut, for a
-    mini-batch.
+    """Seconds of the forward and the backward pass of all layers before the cut, for a mini-batch.
     """
     parameter_bytes: int
     """Bytes of the parameters of all layers before the cut."""
@@ -76,9 +73,7 @@ class Stage:
     last: int
     """The cuts before and behind the stage, as indices."""
     workers: tuple[int, ...]
-    """Workers that replicate the stage, numbered so that those of one component of a level follow
-    each other.
-    """
+    """Workers that replicate the stage, with consecutive numbers in each component of a level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +147,7 @@ def _pipelines_from(
     level: Level,
     on_one: _Time,
 ) -> list[list[_Choice | None]]:
-    """Return the best pipelines that begin at cut i, for each cut at which they end and number of
-    components.
-    """
+    """Return the best pipelines from cut i, by the cut of their end and number of components."""
     bandwidth = level.bytes_per_s
     table: list[list[_Choice | None]] = [[None] * level.components for _ in cuts]
     inside = [i]
@@ -202,9 +195,7 @@ def _stages(
     i: int,
     j: int,
 ) -> list[Stage]:
-    """Return the stages of the layers between cuts i and j on one component above level
-    `number`.
-    """
+    """Return the stages of layers between cuts i and j on one component above level `number`."""
     below = 1
     for level in levels[:number]:
         below *= level.components

@@ -22,7 +22,7 @@ from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 
 _SERVICE = "/bfrt_proto.BfRuntime/"
 _PROGRAM_TIMEOUT_S = 60.0
-"""How long to wait for a switch to load a program."""
+"""The time within which a switch has to load a program."""
 
 ALL_PIPES = 0xFFFF
 

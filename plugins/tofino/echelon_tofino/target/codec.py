@@ -32,8 +32,7 @@ HIGHEST_PRIORITY = (1 << 24) - 1
 
 
 _GROUP_MEMBERS = 256
-"""The number of members that a group may have; those of group n have the numbers from 256 * n
-on.
+"""The number of members that a group may have; those of group n have the numbers from 256 * n on.
 """
 _GROUPS = 1 << 24
 

@@ -33,9 +33,7 @@ _SHAPING = "tf1.tm.queue.sched_shaping"
 _LEVELS = {"LOW": 0, "HIGH": 7} | {str(level): level for level in range(8)}
 PORTS_PER_PIPE_BITS = 7
 _RATE_TOLERANCE = 0.02
-"""Share by which a rate that is read may differ from the one written: shapers have a mantissa of a
-few bits.
-"""
+"""Share by which a rate may differ when read: shapers have a mantissa of a few bits."""
 
 
 _Queue = tuple[int, int]
@@ -44,7 +42,7 @@ _Queue = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a logical queue of a port is."""
+    """The place of a logical queue of a port."""
 
     pipe: int
     group: int

@@ -46,7 +46,7 @@ from echelon_tofino.target.queues import BfrtQueues
 __all__ = ["BfrtSession"]
 
 _SUBSCRIBE_S = 10.0
-"""How long to wait for an answer to a subscription."""
+"""The time within which a subscription has to be answered."""
 _LOAD_S = 60.0
 _LARGEST_CLIENT_ID = (1 << 31) - 1
 _ENTRIES_AT_ONCE = 1000

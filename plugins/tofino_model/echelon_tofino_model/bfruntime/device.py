@@ -1,4 +1,4 @@
-"""What the BF Runtime server needs of a switch: entries by table, and digests.
+"""The parts of a switch that the BF Runtime server needs: entries by table, and digests.
 
 A match-action table, a register, a counter, a meter and a table of the traffic manager are all
 `Entries`. The server checks messages against the description first, so that `Entries` are given
@@ -56,8 +56,7 @@ class Optional(NamedTuple):
 
 
 Key = tuple[Any, ...]
-"""The matches of an entry in the order of the table's key fields: an int for Exact (a str for a
-string), and otherwise a `Ternary`, `Lpm`, `Range` or `Optional`."""
+"""The matches of an entry by key field: int or str if Exact, else the kind's own type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,10 @@ _NOTES = {
     "context_json",
     "user_annotations",
 }
-"""What an action may say besides its aliases and instructions."""
+"""The statements of an action besides its aliases and instructions."""
 
 Following = int | tuple[str | None] | None
-"""The next table: its place in the match table's list, its name (None at the pipeline's end), or
-nothing said.
-"""
+"""The next table: its place in a list, its name (None at the pipeline's end), or nothing."""
 
 
 @dataclass(slots=True)

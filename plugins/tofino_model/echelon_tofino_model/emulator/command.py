@@ -128,7 +128,7 @@ def _described(program: TofinoProgram) -> str:
 
 
 class _NoControllers:
-    """What the data plane needs of a control plane, where there is none."""
+    """A stand-in for the control plane, where the data plane has none."""
 
     def tick(self, now_ns: int) -> None:
         """Do nothing."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from echelon_tofino_model.emulator.assembly import (
     Invocation,
@@ -116,7 +115,7 @@ class ActionData:
         return None
 
     def mask_slot(self, name: str, size: int) -> tuple[str, int] | None:
-        """Return the slot of a `bitmasked-set`'s mask, next to that of ``name``, and its lowest bit.
+        """Return the slot of a `bitmasked-set`'s mask, next to that of `name`, and its lowest bit.
 
         ``size`` is the width of the container in bits.
         """
@@ -197,13 +196,6 @@ def sum_of(parts: list[tuple[Pack, int]], args: dict[str, int]) -> int:
     for pack, low in parts:
         value |= pack(args) << low
     return value
-
-
-def named_args(params: dict[str, int], args: tuple[int, ...] | dict[str, int]) -> dict[str, Any]:
-    """Return arguments by name, whether they come by name or in order."""
-    if isinstance(args, dict):
-        return dict(args)
-    return dict(zip(params, args, strict=True))
 
 
 def name_of(node: Term) -> str:

@@ -39,9 +39,7 @@ class _Row:
     value: int
     mask: int
     ranges: tuple[tuple[int, int], ...]
-    """(shift, set) for each nibble of the range bits: bit n of the set tells whether the nibble may
-    be n.
-    """
+    """(shift, set) for each nibble of the range bits: bit n of the set allows the nibble n."""
     verdict: Verdict
 
     def contains(self, key: int) -> bool:

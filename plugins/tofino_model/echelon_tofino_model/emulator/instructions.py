@@ -182,7 +182,7 @@ class Compiler:
         raise refusal(line, f"the instruction '{name}' is not supported")
 
     def _funnel_shift(self, target: Slice, args: tuple[Term, ...]) -> Do:
-        """Return an instruction that shifts two sources, as one of twice the width, to the right."""
+        """Return an instruction that shifts two sources to the right, as one of twice the width."""
         size = target.size
         high = self._operand(args[1], size).named()
         low = self._operand(args[2], size).named()

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 _MAPPED_BYTES = 32
 _TIME_STAMP_BYTE = 54 - 32
-"""The place of the time stamp among the bytes that the parser's input buffer shows behind byte
-32.
-"""
+"""The place of the time stamp in the parser's input buffer behind byte 32."""
 
 _TIME_MASK = (1 << 48) - 1
 CELL_BYTES = 80

@@ -38,9 +38,7 @@ _MAPPED = 32
 _ALL_METADATA = 0x1FFF
 
 _STEPS = 256
-"""The number of states after which a packet is given up, so that no loop of states can stop the
-switch.
-"""
+"""The number of states after which a packet is given up: a loop must not stop the switch."""
 
 _REGISTERS = {"byte0": 1, "byte1": 1, "half": 2}
 _NOTES = {"clear_on_write", "hdr_len_adj", "name", "parse_depth_checks_disabled", "bubble"}
@@ -386,7 +384,7 @@ class PhvParser:
         self.spec = spec
         self.value_sets: dict[str, list[tuple[int, int]]] = {name: [] for name in spec.value_sets}
         self._moves: dict[int, tuple[tuple[_Move, ...], int]] = {}
-        """What each row extracts and the containers that it writes, a bit each, by its line."""
+        """The extractions of each row and a bit for each container that it writes, by line."""
         for state in spec.states.values():
             for row in state.rows:
                 moves = [_move(extract, spec.ored) for extract in row.extracts]

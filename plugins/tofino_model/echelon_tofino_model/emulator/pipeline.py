@@ -325,7 +325,7 @@ class TofinoSwitch:
         run: PacketRun,
         data: bytes,
     ) -> list[Queued]:
-        """Return the mirrored copies of a packet that asked for them, behind the mirror's header."""
+        """Return the mirrored copies that a packet asked for, behind the mirror's header."""
         report = self._chosen(gress, "mirror", run)
         if report is None or not report.sources:
             return []

@@ -34,9 +34,7 @@ _MATCH_KINDS = ("exact_match", "ternary_match", "atcam_match", "hash_action", "p
 _MEMORIES = ("counter", "meter", "stateful")
 _PARTS = ("ternary_indirect", "action", "selection")
 _PROFILE_SIZE = 1024
-"""The members of an action profile whose actions have no data, for which the assembly gives no
-size.
-"""
+"""The members of an action profile without action data, whose size the assembly lacks."""
 
 _PORTS = 288
 """The ports of a Tofino 1's four pipes, each with its port metadata."""
@@ -98,7 +96,7 @@ _KNOWN = frozenset(
         "proxy_hash_group",
     }
 )
-"""What may stand in a match table. Anything else is refused."""
+"""The keys that a match table may have; any other is refused."""
 
 
 @dataclass(slots=True)
@@ -114,9 +112,7 @@ class StageTable:
     search: Callable[[Vector], TableEntry | None] | None = None
     actions: Mapping[str, StageAction] = field(default_factory=dict)
     always_inhibited: bool = False
-    """Whether the action runs when the gateway inhibits the table, not when it lets it run
-    (`hash_action`).
-    """
+    """Whether the action runs when the gateway inhibits the table (`hash_action`)."""
     hits: tuple[str | None, ...] = ()
     miss: str | None = None
     profile: Profile | None = None

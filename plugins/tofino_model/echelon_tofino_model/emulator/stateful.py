@@ -96,7 +96,7 @@ _COMPARES: Mapping[str, Callable[[int, int], bool]] = {
     "geq": operator.ge,
     "lss": operator.lt,
 }
-"""How each compare relates the sum of its operands to zero."""
+"""The relation of the sum of its operands to zero, by comparison."""
 
 _BIT_RESULTS: Mapping[str, tuple[int | None, bool]] = {
     "set_bit": (1, False),

@@ -54,7 +54,7 @@ class ActionSpec:
 
 @dataclass(slots=True)
 class TableEntry:
-    """An entry with its arguments, its place in direct memories, and its direct counter and meter."""
+    """An entry with its arguments, its place in direct memories, and direct counter and meter."""
 
     key: tuple[KeyElement, ...]
     priority: int
@@ -65,9 +65,7 @@ class TableEntry:
     data: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The packed operands of the action, by the table's name in the assembly."""
     member: int | None = None
-    """The member of the table's action profile that has the action, if the entry has none of its
-    own.
-    """
+    """The member of the table's action profile with the action, if the entry has none itself."""
     group: int | None = None
     """The group of which a hash chooses the member."""
     packets: int = 0
@@ -101,8 +99,9 @@ class MatchTable:
         """Whether entries name members or groups of an action profile, not actions."""
         self.default: TableEntry | None = None
         self.packers: dict[str, Mapping[str, Pack]] = {}
-        """For each table of the assembly that belongs to this one: how to pack each action's
-        data.
+        """The functions that pack actions' data, by table of the assembly and action.
+
+        The tables are those that belong to this one.
         """
         self._initial: tuple[str, dict[str, int]] | None = None
         self._entries: dict[tuple[tuple[KeyElement, ...], int], TableEntry] = {}

@@ -28,9 +28,7 @@ WAIT_S = 20.0
 
 
 class Served:
-    """A switch with ports 1 to 8 of 100 Mbit/s, whose program is described in
-    `small.bf-rt.json`.
-    """
+    """A switch with ports 1 to 8 of 100 Mbit/s, with the program of `small.bf-rt.json`."""
 
     def __init__(self) -> None:
         self.now_ns = 0

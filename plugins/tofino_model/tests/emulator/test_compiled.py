@@ -121,9 +121,7 @@ def test_packets_without_a_route_are_dropped() -> None:
 
 
 def test_a_parser_that_lost_its_selects_is_noticed() -> None:
-    """p4c's change 5063 dropped the selects of parsers: only the last row of each state was
-    left.
-    """
+    """p4c's change 5063 dropped the selects of parsers: each state kept its last row only."""
     state = "      match: [ half ]\n      0x0800:\n"
     assert state in TEXT
     head, _, tail = TEXT.partition(state)

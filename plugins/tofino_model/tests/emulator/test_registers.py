@@ -56,9 +56,7 @@ def cell(work: Words, index: int) -> tuple[int, int]:
 
 @given(st.lists(st.tuples(WORD, WORD, st.integers(0, 3)), max_size=8))
 def test_two_compares_and_four_results(packets: list[tuple[int, int, int]]) -> None:
-    """Keep the larger of two words and count how often the smaller one was at least the one
-    kept.
-    """
+    """Keep the larger of two words and count how often the smaller was at least the one kept."""
     work = register(
         "grt.u lo, lo, -phv_lo; geq.u hi, phv_hi, -lo; alu_b !cmplo, lo, phv_lo; add cmphi, hi, hi,"
         " 1; output alu_lo"

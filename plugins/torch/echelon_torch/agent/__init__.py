@@ -1,5 +1,4 @@
-"""The agent of a training host: it sees the TCP connections of a job, whatever the job's program
-is, and reports them to the service.
+"""The agent of a training host: it reports a job's TCP connections to the service.
 
 `cgroups` and `processes` say which sockets are a job's. `program` has the kernel tell of
 connections as they open and close; `sockets` reads what there is. `connections` puts both together,

@@ -1,6 +1,4 @@
-"""The capabilities of this process: it keeps those that the agent names, and gives up all
-others.
-"""
+"""The capabilities of this process: it keeps those that the agent names, and gives up others."""
 
 from __future__ import annotations
 
@@ -16,8 +14,9 @@ _VERSION_3 = 0x20080522
 
 
 def keep_only(*wanted: int) -> None:
-    """Give up all capabilities but those `wanted` ones that the calling thread has. Threads made
-    later have no more.
+    """Give up all capabilities but those `wanted` ones that the calling thread has.
+
+    Threads made later have no more.
 
     Raise OSError.
     """

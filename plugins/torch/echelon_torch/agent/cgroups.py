@@ -1,6 +1,4 @@
-"""Control groups (version 2): the groups of a job's processes, by which the kernel knows whose a
-socket is.
-"""
+"""Control groups (version 2) of a job's processes, by which the kernel knows its sockets."""
 
 from __future__ import annotations
 
@@ -29,8 +27,11 @@ for attempt in $(seq 100); do
 done
 exit 1
 """
-"""Wait until the agent has ended, whatever ended it. Then processes that still run go back to where
-they came from. Once is not enough: the job's processes may make others, and groups, meanwhile."""
+"""Wait until the agent has ended, whatever ended it.
+
+Then processes that still run go back to where they came from. Once is not enough: the job's
+processes may make others, and groups, meanwhile.
+"""
 
 
 def checked(path: Path) -> Path:
@@ -64,9 +65,7 @@ def members(path: Path) -> Iterator[int]:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what is left of agents that were killed together with the shell that would have
-    cleaned up after them.
-    """
+    """Remove the groups of agents that were killed together with the shell that cleans up."""
     for group in parent.glob(f"{_PREFIX}*-*"):
         if not Path("/proc", group.name.rpartition("-")[2]).exists():
             # A group with processes stays.
@@ -76,6 +75,7 @@ def _sweep(parent: Path) -> None:
 
 class JobGroup:
     """A group below this process's own, for the processes of a job; use it as a context manager.
+
     Raise `AgentError`.
 
     It goes when the agent ends, also when it is killed: a shell that waits for this moves processes

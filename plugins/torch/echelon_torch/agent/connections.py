@@ -38,9 +38,7 @@ class Marking(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The totals of a job's connections since the agent sees them, including those that have
-    closed.
-    """
+    """The totals of a job's connections since the agent sees them, closed ones included."""
 
     sent_bytes: int = 0
     """Bytes sent for the first time."""
@@ -96,8 +94,7 @@ _NOTHING = TcpCounters()
 
 @dataclass
 class JobConnections:
-    """The connections of a job, kept up to date from the list of sockets and, where there is one,
-    by a program in the kernel, which is quicker and misses none that is short.
+    """The connections of a job, from the list of sockets and, if it can run, a kernel program.
 
     What connections carry is added up for those that are `is_counted` (default: all), and are no
     control traffic: neither connections to stores, nor those that `shares` tells.
@@ -177,8 +174,7 @@ class JobConnections:
             self._unmarked.add(connection)
 
     def read(self) -> None:
-        """Read the list of sockets: correct which connections are open, and add up what they
-        carried.
+        """Correct the open connections by the list of sockets, and add up what they carried.
 
         A connection that the list lacks twice in a row has closed. It may lack one for once,
         because sockets come and go while the kernel writes it. Raise what `listing` raises; then

@@ -1,5 +1,4 @@
-"""The shim for UDP programs of one's own: what such a program sends, switches recognise by job,
-flow and iteration.
+"""The shim for a user's UDP programs: switches recognise job, flow and iteration.
 
 Nothing but the datagrams is decided here: how fast they go, and what is done about lost ones, is
 the program's affair.
@@ -41,8 +40,9 @@ def datagrams(
     data: bytes,
     payload_bytes: int = 1400,
 ) -> Iterator[bytes]:
-    """Yield the datagrams that carry the data of a flow in one iteration, in order. Send them to
-    port `SHIM_PORT`.
+    """Yield the datagrams that carry the data of a flow in one iteration, in order.
+
+    Send them to port `SHIM_PORT`.
 
     `GET /jobs/NAME` has the numbers of the job and its flows. Iterations count from any number, one
     at a time. `payload_bytes`: the part of the data in each datagram. Raise `ValueError` for

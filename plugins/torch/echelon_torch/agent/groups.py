@@ -22,8 +22,7 @@ for attempt in $(seq 100); do
     sleep 0.1
 done
 """
-"""A script that waits until the caller has ended, whatever ended it, and then removes the groups as
-soon as their processes are gone."""
+"""A script that waits for the end of the caller, and removes the groups once empty."""
 
 
 class NoGroupError(Exception):

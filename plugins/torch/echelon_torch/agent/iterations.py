@@ -1,6 +1,4 @@
-"""Detection of a job's iterations by silence and bytes, the rule of the switches, and what a host
-sends in each.
-"""
+"""Detection of a job's iterations by silence and bytes, as switches do it, and their bytes."""
 
 from __future__ import annotations
 
@@ -10,9 +8,7 @@ from fractions import Fraction
 from echelon_torch.agent.connections import Totals
 
 SHARE = Fraction(95, 100)
-"""Share of the last iteration's bytes before which no silence ends an iteration: it is a pause for
-computing.
-"""
+"""Share of the last iteration's bytes before which a silence is a pause for computing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +26,7 @@ class MeasuredIteration:
 
     seen: SentIteration
     carried: Totals
-    """What the connections carried in it."""
+    """The bytes that the connections carried in it."""
 
 
 class IterationDetector:
@@ -61,6 +57,7 @@ class IterationDetector:
         since_sent_s: float = 0.0,
     ) -> SentIteration | None:
         """Take the total of bytes at `now_s`, the last of which were sent `since_sent_s` ago.
+
         Totals never fall.
 
         Return the iteration that has ended, if the next one has begun.

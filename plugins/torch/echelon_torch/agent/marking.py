@@ -1,4 +1,4 @@
-"""What an agent sets on the sockets of a job, whose programs know nothing of it.
+"""The options that an agent sets on the sockets of a job, whose programs know nothing of it.
 
 The program in the kernel marks packets as a connection opens, but may not mark sockets that are
 open for both IPv4 and IPv6, and sets nothing else. Their owner may set everything. So the agent
@@ -29,9 +29,7 @@ class SocketOptions:
     window_bytes: int | None = None
     """The most that the other end may have on its way: the receive window."""
     unsent_bytes: int | None = None
-    """What waits in the socket without being sent before the program is told to wait
-    (TCP_NOTSENT_LOWAT).
-    """
+    """The unsent bytes in the socket from which the program has to wait (TCP_NOTSENT_LOWAT)."""
     priority: int | None = None
     """The class of the host's own queues (SO_PRIORITY), 0 to 6."""
     pacing_bps: int | None = None
@@ -68,7 +66,7 @@ class Marker:
         self._processes = processes
         self.options = options
         self.refused: str | None = None
-        """What the kernel said when it did not set an option."""
+        """The message of the kernel when it did not set an option."""
 
     def mark(self, inodes: Collection[int]) -> int:
         """Set the options of the sockets with these numbers.

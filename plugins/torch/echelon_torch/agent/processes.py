@@ -1,6 +1,4 @@
-"""The sockets of a process and its descendants, from /proc: for machines without control groups of
-version 2.
-"""
+"""The sockets of a process and its descendants, from /proc, without control groups v2."""
 
 from __future__ import annotations
 
@@ -34,8 +32,7 @@ def descendants(root: int, proc: Path = Path("/proc")) -> frozenset[int]:
 
 
 def elsewhere(candidates: Iterable[int], proc: Path = Path("/proc")) -> Iterator[tuple[int, int]]:
-    """Yield each of the processes that is in another network namespace than this one, with a number
-    of its namespace.
+    """Yield processes in other network namespaces, with a number of each one's namespace.
 
     Each namespace has files of its own below /proc/PID/net. Their numbers tell namespaces apart,
     and need no capability, which links below /proc/PID/ns do.
@@ -64,9 +61,7 @@ def socket_inodes(root: int, proc: Path = Path("/proc")) -> frozenset[int]:
 
 
 def sockets_of(process: int, proc: Path = Path("/proc")) -> Iterator[tuple[int, int]]:
-    """Yield descriptor and number of each socket that a process has open, as far as this process
-    may see them.
-    """
+    """Yield descriptor and number of each open socket of a process that this one may see."""
     with suppress(OSError):
         for descriptor in (proc / str(process) / "fd").iterdir():
             with suppress(OSError):

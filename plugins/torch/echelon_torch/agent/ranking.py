@@ -183,8 +183,7 @@ class HostRanking:
 
 
 class FollowedRules:
-    """A thread that asks the service for the rules of jobs, and has them ranked by; use it as a
-    context manager.
+    """A thread that keeps the ranking of jobs to the rules of the service; a context manager.
 
     `say` takes a line for the operator. What was ranked by stays while the service does not answer.
     """

@@ -1,6 +1,4 @@
-"""The reports to the service about a job's connections and iterations on this host, from a thread
-of its own.
-"""
+"""The reports to the service about a job's connections and iterations, from a thread."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from echelon_torch.agent.connection import TcpConnection
 from echelon_torch.agent.iterations import MeasuredIteration
 
 REFRESH_S = 10.0
-"""Time after which the same is reported again: the job may have been removed and registered
-anew.
+"""Time after which the same is reported again: the job may have been removed and registered anew.
 """
 ITERATIONS_S = 1.0
 """The least time between two reports of iterations."""
@@ -96,9 +93,9 @@ class Reporter:
         self._has_new = False
         """Whether iterations are to be reported."""
         self._refresh_at_s = 0.0
-        """When to report the same connections again."""
+        """The time at which to report the same connections again."""
         self._iterations_at_s = 0.0
-        """When iterations may be reported again."""
+        """The time from which iterations may be reported again."""
         self._over = False
         self.counts = Counts()
         self._thread = threading.Thread(
@@ -132,9 +129,7 @@ class Reporter:
         self._thread.join(timeout_s)
 
     def is_peer(self, connection: TcpConnection) -> bool:
-        """Return whether the connection is between this host and another one of the job, as far as
-        is known.
-        """
+        """Return whether the connection is known to join this host and another one of the job."""
         own_address = self._addresses.get(self._host)
         return connection.local == own_address and connection.remote in self._peers
 
@@ -222,9 +217,7 @@ class Reporter:
         return iterations[::-1]
 
     def _wait_for_news(self, reported: frozenset[TcpConnection]) -> None:
-        """Wait until there are other connections, iterations or the same again to report, or the
-        agent ends.
-        """
+        """Wait until there is something to report, first or again, or the agent ends."""
         with self._changed:
             while not self._over and self._wanted == reported:
                 if self._has_new:

@@ -1,5 +1,4 @@
-"""The share of a job's bytes that each connection carries, by which control traffic is told from
-data.
+"""The share of a job's bytes on each connection, which tells control traffic from data.
 
 A job's hosts have more connections than those of its collectives: to a store (TCPStore), to the
 rendezvous of torchrun, for heart-beats. Ports do not tell them apart: stores and the transports of
@@ -30,14 +29,14 @@ bytes that may be missing at its end."""
 @dataclass(slots=True)
 class _Seen:
     carried: int
-    """What the connection had carried that does not count."""
+    """The bytes that the connection had carried and that do not count."""
     between: int
-    """What all connections between its hosts had carried when it was first seen."""
+    """The bytes that all connections between its hosts had carried when it was first seen."""
 
 
 @dataclass
 class Shares:
-    """What connections have carried beside each other, from one list of sockets to the next.
+    """The bytes that connections carry beside each other, from one list of sockets to the next.
 
     `is_late` is whether connections of the first list may have opened long before; what they
     carried until then does not count.
@@ -51,8 +50,9 @@ class Shares:
     _missing: frozenset[TcpConnection] | set[TcpConnection] = frozenset()
     """The connections that the last list lacked."""
     _carried_between: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """What the connections between two addresses have carried since they are observed, also those
-    that have closed.
+    """The bytes that the connections between two addresses have carried while observed.
+
+    They include those of connections that have closed.
     """
 
     def observe(self, counters: Mapping[TcpConnection, TcpCounters]) -> None:

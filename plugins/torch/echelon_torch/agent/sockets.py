@@ -1,6 +1,4 @@
-"""The TCP sockets of this network namespace, as the kernel lists them to everybody: no capability
-is needed.
-"""
+"""The TCP sockets of this network namespace, which the kernel lists without capabilities."""
 
 from __future__ import annotations
 
@@ -67,8 +65,9 @@ class TcpSocket:
 
 
 class SocketList:
-    """A reader of the list of sockets; use it as a context manager. Raise `AgentError` where the
-    kernel has none.
+    """A reader of the list of sockets; use it as a context manager.
+
+    Raise `AgentError` where the kernel has none.
 
     pyroute2 encodes the request and decodes the answers. Its own description of the answers has
     about a hundred fields; `_Described` has those that are used, which takes half the time.

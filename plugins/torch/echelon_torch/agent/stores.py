@@ -1,5 +1,4 @@
-"""The ports at which the stores of a job's processes listen, from what launchers tell these
-processes.
+"""The ports of the stores of a job's processes, from what launchers tell these processes.
 
 A store (TCPStore) and a rendezvous of torchrun listen at a port that every rank has to know before
 it has a connection: launchers write it into the environment of ranks, and users into the command
@@ -21,9 +20,7 @@ _RENDEZVOUS_PORT = 29400
 
 
 def store_ports(processes: Iterable[int], proc: Path = Path("/proc")) -> frozenset[int]:
-    """Return the ports of stores that these processes know, as far as this process may see what
-    they were told.
-    """
+    """Return the ports of stores that these processes know, where this process may see them."""
     ports: set[int] = set()
     for process in processes:
         directory = proc / str(process)

@@ -1,6 +1,4 @@
-"""The agent's loop: it sees a job's connections, has them reported, and measures what they
-carry.
-"""
+"""The agent's loop: it sees connections, has them reported, and measures what they carry."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ from echelon_torch.agent.sockets import SocketList, TcpSocket
 from echelon_torch.agent.stores import store_ports
 
 READ_S = 1.0
-"""Time between two readings of the list of sockets, where a program in the kernel tells of
-connections.
-"""
+"""Time between readings of the list of sockets, where the kernel tells of connections."""
 POLL_S = 0.05
 """The same without such a program."""
 READINGS_PER_GAP = 4
@@ -47,7 +43,7 @@ class Watched:
 
     job: str
     options: SocketOptions = field(default_factory=SocketOptions)
-    """What is set on the job's sockets."""
+    """The options that are set on the job's sockets."""
     idle_gap_s: float | None = None
     """Silence that ends an iteration; None: iterations are not told apart."""
     with_program: bool = True
@@ -73,7 +69,7 @@ class Agent:
     problem: str | None = None
     """The reason why the list could not be read the last time."""
     refused: str | None = None
-    """What the kernel said last when it did not set an option of a socket."""
+    """The last message of the kernel when it did not set an option of a socket."""
     networks: set[int] = field(default_factory=set)
     """Other network namespaces in which processes of the job have been found."""
 
@@ -110,9 +106,7 @@ class Agent:
             self._watch(stack, signals, job, program)
 
     def _prepare(self, stack: ExitStack) -> tuple[JobGroup | None, KernelProgram | None]:
-        """Return the group for the job's processes and the program that is attached to it, where
-        there are such.
-        """
+        """Return the group for the job's processes and its program, if there are such."""
         try:
             group = stack.enter_context(JobGroup(self.watched.job))
         except AgentError as error:
@@ -235,9 +229,7 @@ class Agent:
         return True
 
     def _look_elsewhere(self, members: Iterable[int]) -> None:
-        """Tell once of each network namespace of the job's processes whose sockets the agent does
-        not see.
-        """
+        """Tell once of each network namespace of the job whose sockets the agent does not see."""
         for process, network in processes.elsewhere(members):
             if network not in self.networks:
                 self.networks.add(network)

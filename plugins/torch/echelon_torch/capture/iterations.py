@@ -1,6 +1,4 @@
-"""The iterations of a job that are alike, and what they have in common: times and sizes with their
-spread.
-"""
+"""The iterations of a job that are alike, and their times and sizes with their spread."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ class Operation:
     ranks: tuple[int, ...]
     backend: str
     called: str
-    """What the program calls the group; empty: nothing."""
+    """The name of the group in the program; empty: none."""
     size_bytes: Variation
     parts: tuple[int, ...] | None
     """The mean bytes to each rank of the group."""
@@ -66,8 +64,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One event of a rank, behind the computing that precedes it in the iteration that took the
-    median time.
+    """One event of a rank, after the computing before it in the iteration of median time.
 
     Medians of parts would add up to less than the median of the whole, which the latest rank
     decides.
@@ -264,8 +261,7 @@ def _operation(calls: Sequence[Call], groups: Mapping[str, Group]) -> Operation:
 
 
 def _by_repetition(records: Sequence[RankRecord]) -> Iterator[tuple[RecordedIteration, ...]]:
-    """Yield iterations that begin where the operations of all ranks begin to repeat, from the
-    middle of the record on.
+    """Yield iterations from where the ranks' operations repeat, from the record's middle on.
 
     All ranks have as many iterations, so the number of iterations is that of the rank with the
     longest period.
@@ -288,7 +284,9 @@ def _cuts(part: Unmarked) -> list[int]:
     words = list(map(_word, part.calls))
     start = len(words) // 2
     for period in range(1, (len(words) - start) // 2 + 1):
-        if words[start:-period] == words[start + period :]:
+        # Most periods differ at once; slices would copy half of the calls for each.
+        places = range(start, len(words) - period)
+        if all(words[place] == words[place + period] for place in places):
             last = len(words) - 1
             periods = (last - start) // period
             return list(range(last - periods * period, last + 1, period))

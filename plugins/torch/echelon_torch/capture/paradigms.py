@@ -112,9 +112,7 @@ def _is_in_both_passes(operations: Sequence[Operation]) -> bool:
 
 
 def _behind_backward(profile: RankProfile, reduces: Sequence[Operation]) -> Sequence[Operation]:
-    """Return a group's all-reduces if all are behind the last operation of the backward pass; else
-    none.
-    """
+    """Return a group's all-reduces if all follow the backward pass's last operation; else none."""
     backward = [each.call.number for each in profile.operations if each.call.backward]
     if not backward or not reduces:
         return ()

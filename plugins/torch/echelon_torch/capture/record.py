@@ -28,7 +28,7 @@ class Group(Section):
     """The ranks of the job, in the order in which the group numbers them."""
     backend: str
     called: str = ""
-    """What the program or a device mesh calls it (`group_desc`); empty: nothing."""
+    """Its name in the program or a device mesh (`group_desc`); empty: none."""
 
 
 class Call(Section):
@@ -39,9 +39,7 @@ class Call(Section):
     kind: Kind
     group: str
     bytes: _Count
-    """The bytes that the rank has before a collective, sends or receives; for a scatter, those that
-    it gets.
-    """
+    """The bytes of a rank before a collective, sent or received; for a scatter, those it gets."""
     peer: int = 0
     """The rank in the group that it sends to or receives from, or the root."""
     tag: int = 0
@@ -50,9 +48,7 @@ class Call(Section):
     backward: bool
     """Whether it was called in a backward pass."""
     module: str = ""
-    """The innermost module of the model whose forward pass called it; empty: none did, or nobody
-    knows.
-    """
+    """The innermost module whose forward pass called it; empty if there is none or unknown."""
     start_s: _Moment
     returned_s: _Moment
     end_s: _Moment | None
@@ -60,9 +56,7 @@ class Call(Section):
 
 
 class RankWait(Section):
-    """A time in which a rank waited for calls of the iteration; for none of them, it waited for an
-    earlier one's.
-    """
+    """A time of a rank's wait for calls of the iteration; without any, for an earlier one's."""
 
     start_s: _Moment
     end_s: _Moment

@@ -25,7 +25,7 @@ _SHORTEST_S = 1e-3
 """The shortest gap that is given. Processors and queues delay packets as long as that."""
 _TRANSFERS = ("send", "receive")
 _CLEARLY = 2
-"""How much longer the silence between iterations must be than those in them."""
+"""The factor by which the silence between iterations must be longer than those in them."""
 _Busy = tuple[float, float, int]
 """A time in which a rank sends, from its start to its end, and the bytes."""
 
@@ -55,9 +55,7 @@ class Silences:
 
 
 def silences(records: Sequence[RankRecord], ranks_per_host: int = 1) -> Silences:
-    """Return the silences of a job, whose hosts send what each of their ranks sends to those of
-    others.
-    """
+    """Return the silences of a job whose hosts send what their ranks send to other hosts'."""
     jobs = alike_iterations(records)[0]
     groups = groups_by_name(records)
     within_s = [0.0]
@@ -131,9 +129,7 @@ def _busy(
 
 
 def _shortest_s(job: Sequence[RecordedIteration]) -> dict[tuple[str, str, int], float]:
-    """Return the time that each collective takes for the rank that calls it last: kind, group, and
-    its number.
-    """
+    """Return the time of each collective for its last caller, by kind, group and number."""
     shortest: dict[tuple[str, str, int], float] = {}
     for iteration in job:
         counts: dict[tuple[str, str], int] = {}

@@ -45,8 +45,7 @@ def _computing(profile: RankProfile, moment: Moment) -> dict[str, object]:
 
 
 def _operations(profile: JobProfile) -> Iterator[Mapping[str, object]]:
-    """Yield a row for each operation of each group, in its order, and for each transfer at its
-    sender.
+    """Yield a row for each operation of each group, and for each transfer at its sender.
 
     Its time is that of the rank for which it took least: others called it earlier, and waited for
     that rank.

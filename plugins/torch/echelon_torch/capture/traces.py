@@ -1,5 +1,4 @@
-"""Chakra execution traces of an iteration: what each rank computes and communicates, and what waits
-for what.
+"""Chakra traces of an iteration: what ranks compute and send, and what waits for what.
 
 A rank computes one thing after the other. An operation waits for the computing before its call, and
 computing for the operations for which the rank has waited. Times are those of the iteration that
@@ -79,7 +78,7 @@ def _nodes(rank: int, profile: RankProfile) -> Iterator[tuple[str, WireNode]]:
     """The nodes of the collectives of each process group."""
     next_number = 1
     before: tuple[int, ...] = ()
-    """What the rank does next waits for these."""
+    """The nodes for which the next work of the rank waits."""
     for moment in profile.moments:
         named = label(profile, moment)
         attributes: dict[str, Value] = {}
@@ -113,9 +112,7 @@ def _nodes(rank: int, profile: RankProfile) -> Iterator[tuple[str, WireNode]]:
 
 
 def label(profile: RankProfile, moment: Moment) -> str:
-    """Return what computes before a moment: the module whose forward pass calls what follows, or
-    the backward pass.
-    """
+    """Return what computes before a moment: the module that calls next, or the backward pass."""
     if moment.call is None:
         return "backward" if moment.ends_backward else ""
     call = profile.operations[moment.call].call

@@ -1,5 +1,4 @@
-"""The module that Python imports first in the processes of `echelon capture`: it observes those
-that communicate.
+"""The module that `echelon capture` has Python import first, to observe what communicates.
 
 `echelon capture` puts this directory before PYTHONPATH. A process that never imports
 `torch.distributed` is left alone; in one that does, `init_process_group` then starts the observer.
@@ -77,9 +76,7 @@ def _observe() -> None:
 
 
 def _loaded(name: str) -> Any:
-    """Return a module of `echelon_torch`: by its file, since the environment of the script may lack
-    the package.
-    """
+    """Return a module of `echelon_torch` by its file: a script's environment may lack it."""
     full = f"{_MODULES}.{name}"
     module = sys.modules.get(full)
     if module is None:

@@ -1,3 +1,1 @@
-"""Jobs whose workers are programs that use PyTorch: they are started beside agents, and tell the
-run what they do.
-"""
+"""Jobs whose workers are PyTorch programs, started beside agents, which report to the run."""

@@ -130,7 +130,7 @@ class ProgramIterations:
 
     @property
     def observed(self) -> Mapping[str, Observed]:
-        """What the ranks of each job have told of its finished iterations."""
+        """Return the reports of each job's ranks on its finished iterations."""
         return {name: self._observed_of(job) for name, job in self._jobs.items()}
 
     def _records_of(self, job: _Job) -> list[IterationRecord[Fraction]]:

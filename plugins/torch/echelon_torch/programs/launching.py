@@ -109,9 +109,7 @@ class Programs:
 
     @contextmanager
     def watched(self, loop: RealTimeLoop) -> Iterator[None]:
-        """Watch the programs: a `RunError` comes out of the loop if one ends before it is
-        stopped.
-        """
+        """Watch the programs: a `RunError` leaves the loop if one ends before it is stopped."""
         with ExitStack() as stack:
             for program in self._programs:
                 ended = partial(self._ended, program)

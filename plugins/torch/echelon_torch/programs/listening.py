@@ -23,8 +23,9 @@ class _Rank:
 
 
 class RankListener:
-    """A listener at `path` for the ranks of all programs. It runs in `loop`, which raises
-    `RunError`.
+    """A listener at `path` for the ranks of all programs.
+
+    It runs in `loop`, which raises `RunError`.
 
     `on_ready` is called once, when all ranks wait to begin; `on_step` whenever something has been
     told after that.

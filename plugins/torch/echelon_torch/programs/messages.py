@@ -1,5 +1,4 @@
-"""The messages of a rank to the run: lines of JSON over a Unix socket, which
-`echelon_torch.reporting` writes.
+"""Messages of a rank to the run: JSON over a Unix socket, written by `echelon_torch.reporting`.
 
 Times are nanoseconds of CLOCK_MONOTONIC.
 """
@@ -90,7 +89,5 @@ def _message(line: bytes) -> Message:
 
 
 def begin(at_ns: int) -> bytes:
-    """Return the answer to `RankReady`: the time at which the rank begins its first measured
-    iteration.
-    """
+    """Return the answer to `RankReady`: the time of its first measured iteration."""
     return f"{at_ns}\n".encode()

@@ -186,9 +186,7 @@ class Place:
         return found
 
     def wait(self, wanted: set[tuple[int, int]]) -> None:
-        """Wait, asking without pause, until the switch recognises these connections and no
-        others.
-        """
+        """Wait, asking without pause, until the switch recognises exactly these connections."""
         give_up_at = time.monotonic() + PATIENCE_S
         while self.connections() != wanted:
             assert time.monotonic() < give_up_at, len(self.connections())

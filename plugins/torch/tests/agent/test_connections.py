@@ -12,7 +12,7 @@ from echelon_torch.agent.connection import TcpConnection
 from echelon_torch.agent.connections import JobConnections
 from echelon_torch.agent.program import Seen, parse_event
 from echelon_torch.agent.sockets import TcpCounters, TcpSocket
-from tests.conftest import examples
+from tests.drawing import examples
 
 OURS, OTHERS = 7, 8
 STORE = 29500

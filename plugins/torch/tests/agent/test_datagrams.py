@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from echelon_lab.endhosts.shim import HEADER_BYTES, SHIM_AT, DataSegment, flow_key, read_payload
 from echelon_torch.agent.datagrams import datagrams, payload, udp_socket
-from tests.conftest import examples
+from tests.drawing import examples
 
 
 @given(

@@ -1,6 +1,4 @@
-"""Iterations told apart by silence and bytes, against the schedule that the bytes were made
-from.
-"""
+"""Iterations told apart by silence and bytes, against the schedule of the bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 
 from echelon_torch.agent.connections import Totals
 from echelon_torch.agent.iterations import IterationDetector, IterationMeter
-from tests.conftest import examples
+from tests.drawing import examples
 
 GAP_MS = 50
 STEP_MS = 10

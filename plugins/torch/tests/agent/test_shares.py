@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from echelon_torch.agent.connection import TcpConnection
 from echelon_torch.agent.shares import LEAST_BYTES, SHARE, Shares
 from echelon_torch.agent.sockets import TcpCounters
-from tests.conftest import examples
+from tests.drawing import examples
 
 STORE, GLOO, OTHER = (TcpConnection("10.0.0.1", port, "10.0.0.2", 1) for port in (1, 2, 3))
 ELSEWHERE = TcpConnection("10.0.0.1", 4, "10.0.0.3", 1)

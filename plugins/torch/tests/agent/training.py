@@ -1,5 +1,6 @@
-"""A rank of a real job: DistributedDataParallel over gloo, which knows nothing of Echelon. Its
-connections are new in each round.
+"""A rank of a real job: DistributedDataParallel over gloo, which knows nothing of Echelon.
+
+Its connections are new in each round.
 
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 python training.py DIRECTORY ROUNDS
 

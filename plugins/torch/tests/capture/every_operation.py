@@ -1,5 +1,6 @@
-"""A script that trains nothing: two ranks that call each operation once in an iteration. It has the
-two-line hook.
+"""A script that trains nothing: two ranks that call each operation once in an iteration.
+
+It has the two-line hook.
 
 `python every_operation.py OUT` with the variables of `torchrun`.
 """

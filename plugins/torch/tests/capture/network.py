@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[4]
 COUNTED = Path(__file__).with_name("counted.py")
 PORT = 29500
 FIRST = ("setsid", "-w", "sh", "-c", 'echo -20 >/proc/self/autogroup; exec nice -n -20 "$@"', "sh")
-"""What starts ranks, so that other work on the machine delays them little.
+"""The start of a rank's command, so that other work on the machine delays it little.
 
 A session has a priority of its own.
 """

@@ -124,9 +124,7 @@ def test_times_that_vary_have_a_spread_and_the_median_iteration_counts(tmp_path:
 
 
 def test_computing_is_that_of_one_iteration(tmp_path: Path) -> None:
-    """One rank or the other is late, so no iteration is as short as the medians of their
-    computing.
-    """
+    """One rank or the other is late, so no iteration is as short as medians of their computing."""
     ranks = [Rank(0, 2), Rank(1, 2)]
     for late in (0, 1, 0, 1, 0):
         for own in ranks:

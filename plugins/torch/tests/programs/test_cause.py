@@ -1,4 +1,4 @@
-"""What is said of a program that ended: why, and not what its launcher says about that."""
+"""Messages about programs that ended: they give the cause, not the launcher's words about it."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""`echelon view`: the page of `echelon_web` for the results of a finished run, to read only, on
-this machine only.
-"""
+"""`echelon view`: the page for the results of a finished run, read-only and local."""

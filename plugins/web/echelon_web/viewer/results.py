@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +13,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from echelon.controller.resources.flows import FlowTable, WaitResource, WaitsResource
 from echelon.model.documents import DocumentError, path_text
-from echelon.switches.telemetry.waits import FlowSpan, Link, links_of, waits
+from echelon.planning.allocation import Link
+from echelon.planning.paths import links_of
+from echelon.switches.telemetry.waits import FlowSpan, waits
 
 M = TypeVar("M", bound="_Model")
 
@@ -162,9 +163,7 @@ class Run:
         )
 
     def uses(self, policy: str) -> dict[Link, float]:
-        """Return the part of each direction of a link that flows used, from the beginning of the
-        run to its end.
-        """
+        """Return the part of each direction of a link that flows used in the whole run."""
         spans = self._spans(policy)
         end_s = max((span.finish_s for span in spans), default=0.0)
         carried: dict[Link, int] = {}
@@ -213,6 +212,7 @@ def _job_summary(name: str, job: StoredJob) -> dict[str, Any]:
 
 def load(path: Path) -> Run:
     """Return the run whose results are in a directory, or in the file ``results.json`` itself.
+
     Raises `DocumentError`.
 
     Without ``network.json`` beside it, the fabric is not known.
@@ -230,7 +230,7 @@ def load(path: Path) -> Run:
     for policy, jobs in run.network.paths.items():
         for job, flows in jobs.items():
             for flow, nodes in flows.items():
-                if not all(link in run.rates_bps for link in pairwise(nodes)):
+                if not all(link in run.rates_bps for link in links_of(nodes)):
                     key = path_text(["paths", policy, job, flow])
                     raise DocumentError(
                         str(network_file),

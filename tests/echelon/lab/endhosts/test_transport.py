@@ -575,10 +575,13 @@ def read_ack(frame: bytes) -> AckSegment:
 def test_line_rate_when_the_window_covers_the_way_there_and_back(
     window: int, delay_ns: int, toy_clock: Any, toy_link: Any
 ) -> None:
-    """Bottleneck 10 Mbit/s: 1 ms a packet. The window doubles with each round trip; from the one on
-    that a doubled window fills, the line never idles. Half a window is acknowledged at a time, so
-    the other half must cover the round trip: then the last byte arrives after exactly the first
-    round trips, the bytes' own time and one way's delay."""
+    """Bottleneck 10 Mbit/s: 1 ms a packet.
+
+    The window doubles with each round trip; from the one on that a doubled window fills, the line
+    never idles. Half a window is acknowledged at a time, so the other half must cover the round
+    trip: then the last byte arrives after exactly the first round trips, the bytes' own time and
+    one way's delay.
+    """
     clock = toy_clock()
     packets = 400
     sender, receiver, tally = make(1250 * packets, 1250, window, rto_ns=10**9)

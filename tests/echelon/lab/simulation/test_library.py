@@ -50,9 +50,7 @@ def test_the_command_writes_what_the_library_returns(tmp_path: Path) -> None:
 
 
 def test_figure_2_from_objects() -> None:
-    """The second worker finishes at the published 8.5 under fair sharing and 8 under
-    EchelonFlow.
-    """
+    """The second worker ends at the published 8.5 under fair sharing and 8 under EchelonFlow."""
     compared = echelon.simulate(FIG2, ["fair", "echelon"])
     finishes = {
         policy: compared.results["results"][policy]["jobs"]["pipeline"]["compute_finish_s"]

@@ -23,9 +23,7 @@ MODELS: tuple[TrafficModel, ...] = (
 
 
 def share_up_to(sizes: SizeDistribution, size_bytes: float) -> float:
-    """Return the share of flows that are not larger than that, by the points of the
-    distribution.
-    """
+    """Return the share of flows no larger than that, by the points of the distribution."""
     columns, shares = (
         [size for size, _ in sizes.points],
         [float(share) for _, share in sizes.points],

@@ -1,6 +1,4 @@
-"""Files of schedules and of outcomes: what is written is read; mistakes are told with their
-line.
-"""
+"""Files of schedules and of outcomes: what is written is read; mistakes come with their line."""
 
 from __future__ import annotations
 

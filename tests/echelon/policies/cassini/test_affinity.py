@@ -21,9 +21,7 @@ def periods(**of: int) -> dict[str, Fraction]:
 
 
 def test_a_chain_of_links_adds_up() -> None:
-    """The paper's formula: t_k = t_j - t_j on the link + t_k on the link, modulo the period of
-    k.
-    """
+    """The paper's formula: t_k = t_j - t_j on the link + t_k on the link, modulo k's period."""
     wishes = [wish(a=0, b=3), wish(b=1, c=4)]
     every = periods(a=10, b=10, c=10)
     found = agree(wishes, every, dict.fromkeys(every, Fraction(0)))

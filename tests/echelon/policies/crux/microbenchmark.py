@@ -132,9 +132,7 @@ class Bench:
         }
 
     def path(self) -> float:
-        """Return the quality of Crux's paths against all others, each with its best order of
-        jobs.
-        """
+        """Return the quality of Crux's paths against all others, each in its best order of jobs."""
         best = self._best_order
         return best / max(
             best, *_utilisations([(cycles, order) for cycles in self._others for order in ORDERS])
@@ -215,9 +213,7 @@ class Bench:
         }
 
     def _paths_over(self, aggregation: Sequence[str]) -> dict[str, Paths]:
-        """Return each job's paths, with its connections between racks over one aggregation
-        switch.
-        """
+        """Return each job's paths, those between racks over one aggregation switch."""
         return {
             job.name: {flow.name: _path(flow, switch) for flow in job.flows}
             for job, switch in zip(self.jobs, aggregation, strict=True)
@@ -237,8 +233,9 @@ class Bench:
 
 
 def _utilisations(choices: Sequence[tuple[Sequence[Cycle], Sequence[int]]]) -> list[float]:
-    """Return the utilisation of each choice of paths and levels. What cannot differ is simulated
-    once.
+    """Return the utilisation of each choice of paths and levels.
+
+    What cannot differ is simulated once.
 
     That is so for choices in which the same jobs meet, as long on their busiest links, and in the
     same order.

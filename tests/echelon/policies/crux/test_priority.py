@@ -55,9 +55,7 @@ def closed_loop(name: str, host: str, loop: Loop) -> Job:
 
 
 def idle_s(jobs: list[Job], fabric: Fabric, of: str, until_s: int) -> float:
-    """Return how long the GPUs of a job are idle until then, the jobs in strict order of
-    priority.
-    """
+    """Return how long a job's GPUs are idle until then, with jobs in strict order of priority."""
     result = simulate(
         jobs, fabric, make_policy("unfair"), None, until=Fraction(until_s), ideal=True
     )
@@ -69,8 +67,10 @@ def idle_s(jobs: list[Job], fabric: Fabric, of: str, until_s: int) -> float:
 
 
 def test_example_2(star: Callable[..., Fabric]) -> None:
-    """Communication begins half way through computing. In 13 s the second job's GPUs are idle for 7
-    s, or for 6 s if it goes first."""
+    """Communication begins half way through computing.
+
+    In 13 s the second job's GPUs are idle for 7 s, or for 6 s if it goes first.
+    """
     seldom, often = Loop(4.0, 1.0, 2.0), Loop(2.0, 3.0, 1.0)
     one, two = closed_loop("one", "h1", seldom), closed_loop("two", "h2", often)
     assert idle_s([one, two], star(3), "two", 13) == pytest.approx(7)

@@ -63,9 +63,7 @@ def test_the_most_intense_job_has_a_spine_to_itself() -> None:
 
 
 def test_congestion_counts_seconds_not_connections() -> None:
-    """A small connection that came first does not keep a larger one away from its spine for
-    long.
-    """
+    """A small connection that came first does not keep a larger one off its spine for long."""
     jobs = [
         job("a", "h1", "h4", 100, 30),
         job("b", "h2", "h5", 1000, 20),

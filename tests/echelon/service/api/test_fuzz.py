@@ -152,6 +152,7 @@ def fit(case: Any) -> Any:
 
 def fuzz(fuzzed: Fuzzed, token: str | None, judge: Judge, examples: int) -> int:
     """Send to every operation `examples` requests made to be right, and as many made to be wrong.
+
     Return the number sent.
     """
     sent = 0

@@ -493,8 +493,9 @@ def test_a_token_has_a_limit_on_the_size_of_a_request(
 
 @given(st.integers(1, 50), st.lists(st.integers(0, 400).map(lambda ms: ms / 1000), max_size=200))
 def test_no_more_than_its_requests_in_any_time(per_s: int, pauses_s: list[float]) -> None:
-    """In t seconds at most per_s * (t + 1) requests pass; and whoever waits as long as it is told
-    passes.
+    """At most per_s * (t + 1) requests pass in t seconds.
+
+    A client that waits as long as the answer says passes.
     """
     now = 1000.0
     rates = RequestRates(lambda: now)

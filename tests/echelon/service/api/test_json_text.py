@@ -132,9 +132,7 @@ def test_a_byte_order_mark_is_passed_over() -> None:
 
 
 def test_an_open_text_of_many_quotes_is_read_once() -> None:
-    """Each of its escaped quotes could be taken for a new start; a megabyte would then take
-    hours.
-    """
+    """Each of its escaped quotes could be taken for a new start; a megabyte would take hours."""
     raw = b"[" * 60 + b"{}" * 10 + b'"' + b'\\"' * 500_000
     with pytest.raises(JsonError):
         parse_json(raw)

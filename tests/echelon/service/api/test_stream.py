@@ -156,9 +156,7 @@ def test_nobody_is_looked_at_when_nobody_follows(api: Api) -> None:
 
 
 def test_flows_and_waits(api: Api) -> None:
-    """Three flows of one job take a second each on the same links at once: 5 MB alone take 40
-    ms.
-    """
+    """Three flows of one job take a second each on the same links: 5 MB alone take 40 ms."""
     post(api, JOB)
     api.serving.wait(api.service.planned())
     machine = api.service.machine

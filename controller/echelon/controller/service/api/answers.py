@@ -169,9 +169,7 @@ _MEANING = {
     ),
 }
 ALWAYS = (401, 403, 422, 429, 500, 503)
-"""Statuses of every path that needs a token. 422: an unknown parameter of the query, for
-example.
-"""
+"""Statuses of every path that needs a token; 422, for example, for an unknown query parameter."""
 WITH_BODY = (400, 408, 413, 415)
 
 

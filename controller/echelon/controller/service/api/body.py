@@ -86,8 +86,10 @@ def _finite(text: str) -> float:
 
 
 DRAINED = 4
-"""Multiple of the limit up to which a body that is too large is still read and dropped: a sender
-that is still writing does not look for an answer."""
+"""Multiple of the limit up to which a body that is too large is still read and dropped.
+
+A sender that is still writing does not look for an answer.
+"""
 
 LARGE = 16 << 10
 """Size in bytes up to which any body is parsed within a few milliseconds."""

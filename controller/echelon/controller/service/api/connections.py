@@ -41,39 +41,38 @@ if TYPE_CHECKING:
 ACCEPTS_AT_A_TIME = 64
 """Number of connections accepted before other work of the event loop has its turn."""
 RETRY_S = 1.0
-"""How long to wait before accepting again after a failure, for example when the machine has no
-descriptors left.
-"""
+"""The wait before accepting again after a failure, for example when no descriptors are left."""
 FEWEST_WAITING = 16
-"""Number of clients without a token that may wait however few descriptors the process has: without
-one, none of them would be served."""
+"""Number of clients without a token that may wait however few descriptors the process has.
+
+If none could wait, none would be served.
+"""
 DESCRIPTORS_IN_RESERVE = 24 + FEWEST_WAITING
-"""File descriptors kept for the store, threads, the log and those who wait, beside those for
-switches.
-"""
+"""File descriptors kept for the store, threads, the log and clients that wait."""
 DESCRIPTORS_PER_SWITCH = 6
-"""File descriptors kept for each switch: P4Runtime, gNMI, queues, and name resolution while it
-connects.
-"""
+"""File descriptors kept for each switch: P4Runtime, gNMI, queues, and name resolution."""
 HEADER_BYTES = 32 << 10
 """Maximum size of request line and headers together, in bytes."""
 FEWEST = 4
 """Number of connections that are accepted however few descriptors the process has."""
 STRANGERS_PER_S = 100
-"""The most connections of strangers that are served in a second, where a token can be seen before
-that. The request of a large file takes some milliseconds, and those who connect again and again
-must leave the event loop to others."""
+"""The most connections of strangers that are served in a second, if a token can be seen before.
+
+The request of a large file takes some milliseconds, and those who connect again and again must
+leave the event loop to others.
+"""
 HANDSHAKES_PER_S = 200
 """The most TLS handshakes that are begun in a second where there are tokens.
 
 Each takes two milliseconds or so.
 """
 DEFER_S = 1
-"""How long the kernel waits for the first bytes of a connection before it hands it over."""
+"""The time that the kernel waits for the first bytes of a connection before it hands it over."""
 PEEKED_BYTES = 8192
 _RESET = struct.pack("ii", 1, 0)
-"""The option by which closing a connection drops what its client has not read: else the kernel
-keeps it for minutes.
+"""The option by which closing a connection drops what its client has not read.
+
+Otherwise the kernel keeps that for minutes.
 """
 
 _TOKEN = re.compile(rb"\r\nauthorization:[ \t]*bearer[ \t]+([!-~]+)[ \t]*\r\n", re.IGNORECASE)
@@ -93,8 +92,10 @@ class ConnectionLimits:
     strangers: float = 0.75
     """The part of both that clients without a token may have, where there are tokens."""
     waiting: int = 4096
-    """Maximum number of clients without a token, or whose token TLS hides, that wait for their
-    turn. They are not closed before it, as they would connect again at once."""
+    """Maximum number of clients without a token, or whose token TLS hides, that wait.
+
+    They are not closed before their turn, as they would connect again at once.
+    """
     request_s: float = 10.0
     """Longest time for the TLS handshake, and for a request's line and headers to arrive."""
     stalled_s: float = 30.0
@@ -122,11 +123,7 @@ def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimit
         f" (raise LimitNOFILE or 'ulimit -n' to {reserved + limits.total}, or lower"
         " limits.connections)"
     )
-    return replace(
-        limits,
-        total=total,
-        waiting=FEWEST_WAITING,
-    ), warning
+    return replace(limits, total=total, waiting=FEWEST_WAITING), warning
 
 
 class _StrictConnection(h11.Connection):
@@ -173,9 +170,7 @@ class ClientConnection(H11Protocol):
         self.origin = origin
         """The address or network that counts it; empty: a Unix socket."""
         self.idle_since = time.monotonic()
-        """When it was accepted or its last request was answered, in seconds of the monotonic
-        clock.
-        """
+        """The monotonic time at which it was accepted or its last request was answered."""
         self.has_token = False
         """Whether its client has shown a token."""
         self.closed: Callable[[], object] = lambda: None

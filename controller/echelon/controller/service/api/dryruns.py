@@ -1,4 +1,4 @@
-"""What a change would do: the answer to every change with `dry_run`.
+"""The answer to every change with `dry_run`: what it would do.
 
 The change is neither stored nor written.
 """

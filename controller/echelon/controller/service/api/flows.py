@@ -11,14 +11,16 @@ from fastapi import Query
 from echelon.controller.resources.flows import FlowTable, WaitResource, WaitsResource
 from echelon.controller.service.api.answers import errors
 from echelon.controller.service.api.routing import TheService, router
-from echelon.switches.telemetry.waits import FlowSpan, links_of, waits
+from echelon.planning.paths import links_of
+from echelon.switches.telemetry.waits import FlowSpan, waits
 
 if TYPE_CHECKING:
     from echelon.controller.machine.jobs import RegisteredJob
     from echelon.controller.machine.machine import InForce
+    from echelon.planning.allocation import Link
     from echelon.planning.plan import Plan
     from echelon.switches.telemetry.flow_log import SeenFlow
-    from echelon.switches.telemetry.waits import Link, Wait
+    from echelon.switches.telemetry.waits import Wait
 
 _DIGITS = 6
 

@@ -40,7 +40,7 @@ class RequestRates:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}
-        """What was left in each bucket, and when."""
+        """The requests that were left in each bucket, and the time of that."""
 
     def admit(self, name: str, per_s: int) -> float:
         """Admit one request, and return 0; or return the seconds until one will be admitted."""
@@ -59,9 +59,7 @@ class RequestRates:
 log = logs.get("echelon.api")
 
 NOTE_TOKEN = "note_token"
-"""The key of the connection's state (`scope["state"]`) with what to call when a request has a valid
-token.
-"""
+"""The key, in `scope["state"]`, of the function to call when a request has a valid token."""
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 METRICS_PATH = "/metrics"
 TOKENLESS_PATHS = OPEN_PATHS.union(
@@ -75,8 +73,9 @@ Every other method requires an operator, or an agent at its paths.
 """
 METHODS = READING_METHODS | {"POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT"}
 OTHER_METHOD = "OTHER"
-"""Methods known to HTTP. Clients can invent methods, and counting requests by method must not grow
-with that.
+"""The method of a request whose own HTTP does not know.
+
+Clients can invent methods, and counting requests by method must not grow with that.
 """
 REFUSED = frozenset({401, 403, 429})
 """Statuses that ask for attention.
@@ -224,7 +223,6 @@ class Gate:
     ) -> None:
         """Write the access record, and report the request to the observer."""
         principal: Principal | None = scope.get("principal")
-        client = scope.get("client")
         exchange = Exchange(
             method=answer.method if answer.method in METHODS else OTHER_METHOD,
             route=getattr(scope.get("route"), "path", ""),
@@ -233,7 +231,7 @@ class Gate:
             duration_s=duration_s,
             token=principal.token if principal else None,
             role=principal.role if principal else None,
-            client=client[0] if client else None,
+            client=_client_address(scope),
         )
         log.log(
             _level(exchange),
@@ -388,5 +386,8 @@ def _check_host(host: str) -> None:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        reason = f"{excerpt(host)} is not a name of this machine (no tokens are configured: use localhost)"
+        reason = (
+            f"{excerpt(host)} is not a name of this machine (no tokens are configured: use"
+            " localhost)"
+        )
         raise RequestError(403, reason) from None

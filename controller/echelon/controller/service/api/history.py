@@ -109,7 +109,7 @@ Limit = Annotated[
     Query(
         ge=1,
         le=LARGEST_ANSWER,
-        description="Return so many of each at most.",
+        description="Return at most this many of each.",
     ),
 ]
 

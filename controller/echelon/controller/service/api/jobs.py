@@ -267,8 +267,7 @@ def listed(
             job = machine.jobs.jobs[name]
             if worker is not None and worker not in job.spec.hosts:
                 continue
-            job_state, _ = machine.progress.state(name)
-            if state is None or job_state == state:
+            if state is None or machine.progress.state(name)[0] == state:
                 yield job
 
     # Of many jobs only those that are wanted are summarised.
@@ -383,7 +382,7 @@ PageSize = Annotated[
     Query(
         ge=1,
         le=LARGEST_PAGE,
-        description="Return so many jobs at most.",
+        description="Return at most this many jobs.",
     ),
 ]
 AfterName = Annotated[
@@ -434,11 +433,11 @@ async def register_job(
     spec: Body,
     rehearse: Rehearse = False,
 ) -> Response:
-    """Register a job. The body is a job file's mapping as JSON; quantities are text with their
-    units, as in files.
+    """Register a job.
 
-    The job is on disk before the answer comes. A different job of the same name is refused
-    (409): PUT replaces it.
+    The body is a job file's mapping as JSON; quantities are text with their units, as in files. The
+    job is on disk before the answer comes. A different job of the same name is refused (409): PUT
+    replaces it.
     """
     return await _accept(
         service,
@@ -485,8 +484,11 @@ async def show_job(
     name: str,
     wait_s: WaitS = None,
 ) -> Response:
-    """Return one job. With `wait_s` the answer comes when the job is installed or refused, at
-    the latest after that time."""
+    """Return one job.
+
+    With `wait_s` the answer comes when the job is installed or refused, at the latest after that
+    time.
+    """
     if wait_s is not None:
         # When the server stops, the client gets the job as it is.
         waiting = asyncio.ensure_future(installed(service, name, wait_s))
@@ -555,9 +557,7 @@ async def report_distances(
 
 @routes.get("/jobs/{name}/connections", responses=errors(404))
 async def show_connections(service: TheService, name: str) -> ConnectionsResource:
-    """Return the connections of a job that agents reported, and the addresses between which
-    they look for them.
-    """
+    """Return the connections of a job that agents reported, and the addresses of its hosts."""
     job = service.machine.jobs.find(name)
     return connections_resource(job, service.fabric)
 

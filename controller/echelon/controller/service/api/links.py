@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from fastapi import Depends, Response
 
 from echelon.controller.changes import MoveLinks, SetLink, TurnLinks
-from echelon.controller.machine.wiring import Wiring, as_written, ends_of
+from echelon.controller.machine.wiring import Wiring, as_written, ends_of_cable
 from echelon.controller.resources.dryruns import DryRunResource
 from echelon.controller.resources.links import (
     CableResource,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def link_resource(cable: CableLink, machine: Machine) -> LinkResource:
     """Return a link."""
-    ends = _ends(cable)
+    ends = ends_of_cable(cable)
     problem = machine.outages.links.get(ends)
     state: Literal["up", "drained", "down", "moving"]
     if ends in machine.jobs.wiring.avoided:
@@ -54,10 +54,6 @@ def link_resource(cable: CableLink, machine: Machine) -> LinkResource:
         state=state,
         problem=problem,
     )
-
-
-def _ends(cable: CableLink) -> tuple[str, str]:
-    return ends_of(cable.a.node, cable.b.node)
 
 
 def move_resource(machine: Machine) -> MoveResource:
@@ -121,7 +117,7 @@ async def set_link(
     )
 
     def render(answer: Answer) -> LinkResource:
-        cables = {_ends(cable): cable for cable in service.fabric.cables}
+        cables = {ends_of_cable(cable): cable for cable in service.fabric.cables}
         cable = cables[answer.value]
         return link_resource(cable, leader.machine)
 
@@ -141,9 +137,10 @@ async def move_links(
     spec: Annotated[FabricSpec, Depends(parsed(FabricSpec))],
     rehearse: Rehearse = False,
 ) -> MoveResource | Response:
-    """Move links, so that the fabric has those of the body; hosts and switches stay as they
-    are. The links that there are end a move under way, before the optical switch is told to
-    move any."""
+    """Move links, so that the fabric has those of the body; hosts and switches stay as they are.
+
+    The links that there are end a move under way, before the optical switch is told to move any.
+    """
     leader = service.leader
     make = partial(MoveLinks, spec=spec)
     if rehearse:

@@ -65,13 +65,9 @@ _PAGE = 250
 FOLLOWERS = 100
 """Maximum number of clients that follow at a time."""
 LONGEST_S = 600.0
-"""After this time a stream ends, and its client asks again: a token that was withdrawn reads no
-longer than that.
-"""
+"""The longest time of a stream. Its client asks again: a token may have been withdrawn."""
 SILENT_S = 15.0
-"""After this time without news comes a comment, so that nothing on the way takes the connection for
-dead.
-"""
+"""The time without news after which a comment keeps the connection from seeming dead."""
 PIECE = 500
 """Things in one event."""
 _CONNECTED = ("ready", "writing", "refused")
@@ -83,7 +79,7 @@ log = logs.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What has changed in one part."""
+    """The changes of one part."""
 
     part: str
     changed: tuple[str, ...]

@@ -191,7 +191,7 @@ def _flows(
 ) -> Iterator[FlowPlanResource]:
     """Return flows of a plan: those of a job, through a switch, and after a flow by job and name.
 
-    Raise `UnknownError` for a flow to begin after that the plan has not.
+    Raise `UnknownError` if the plan does not have the flow to begin after.
     """
     by_job = plan.by_job
     if job is not None:
@@ -232,7 +232,7 @@ PageSize = Annotated[
     int | None,
     Query(
         ge=1,
-        description="Return so many flows at most.",
+        description="Return at most this many flows.",
     ),
 ]
 AfterFlow = Annotated[

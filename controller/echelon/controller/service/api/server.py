@@ -39,15 +39,16 @@ if TYPE_CHECKING:
 
 BACKLOG = 4096
 KEEP_ALIVE_S = 75
-"""Keep-alive time. It is longer than clients and proxies commonly keep an idle connection, so that
-they close it, and this server never closes it under a request."""
+"""Keep-alive time.
+
+It is longer than clients and proxies commonly keep an idle connection, so that they close it, and
+this server never closes it under a request.
+"""
 DRAIN_S = 5
 """Time that requests under way may take to end when the server stops."""
 LAST_WORD_S = 1
 SOCKET_MODE = 0o600
-"""Permissions of a Unix socket: it is for the daemon's own user unless the operator says
-otherwise.
-"""
+"""Permissions of a Unix socket, unless the operator says otherwise: for the daemon's own user."""
 
 
 class ListenError(CodedError):
@@ -108,8 +109,10 @@ class ApiServer:
             self._socket, settings.connections, make, self._tls, settings.tokens
         )
         self.url = self._url()
-        """URL for clients: ``http://127.0.0.1:8080``, ``https://...`` or ``unix:/path``, with the
-        chosen port if 0 was configured."""
+        """URL for clients: ``http://127.0.0.1:8080``, ``https://...`` or ``unix:/path``.
+
+        It has the chosen port if 0 was configured.
+        """
 
     @property
     def port(self) -> int | None:

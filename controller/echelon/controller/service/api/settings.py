@@ -1,4 +1,4 @@
-"""The API's settings, its record of every request, and the base of its documents."""
+"""The API's settings, and its record of every request."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ class ApiSettings:
     body_timeout_s: float = 30.0
     """Longest time for a body to arrive."""
     requests: int = 1000
-    """Maximum number of concurrent requests; others are told to come back (429). Liveness and
-    readiness are always answered."""
+    """Maximum number of concurrent requests; others are told to come back (429).
+
+    Liveness and readiness are always answered.
+    """
     tokens: Authenticator | None = None
     """The tokens. None: every caller is an operator.
 

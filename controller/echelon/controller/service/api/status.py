@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from echelon.controller.machine.errors import UnknownError
+from echelon.controller.names import short_list
 from echelon.controller.resources.status import Alive, EventResource, Ready, StatusResource
 from echelon.controller.service.api.answers import RequestError, errors
 from echelon.controller.service.api.routing import TheService, next_page, router
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
     from echelon.switches.southbound.connection import ConnectionSnapshot
 
 STUCK_S = 120.0
-"""Seconds after which a switch that does not hold its intent is stuck, as for the alert
-`EchelonSwitchStuck`.
-"""
+"""Seconds without its intent after which a switch is stuck (alert `EchelonSwitchStuck`)."""
 
 _NAMED = 4
 """The most links that are named in one line."""
@@ -119,10 +118,7 @@ def _concerns(leader: Leader) -> Iterator[str]:
     if machine.outages.links:
         outages = sorted(machine.outages.links.items())
         links = [f"{a} - {b} ({why})" for (a, b), why in outages]
-        text = ", ".join(links[:_NAMED])
-        if len(links) > _NAMED:
-            text += f" and {len(links) - _NAMED} more"
-        yield f"links down: {text}"
+        yield f"links down: {short_list(links, _NAMED)}"
     for switch in leader.switches.snapshots():
         concern = _switch_concern(switch)
         if concern is not None:
@@ -155,7 +151,7 @@ EventLimit = Annotated[
     Query(
         ge=1,
         le=KEPT,
-        description="Return so many of the latest.",
+        description="Return at most this many of the latest.",
     ),
 ]
 OnlyClient = Annotated[
@@ -199,11 +195,10 @@ async def is_alive() -> Alive:
     openapi_extra=NO_TOKEN,
 )
 async def is_ready(service: TheService) -> Ready:
-    """Return whether this controller leads, or stands by, as it should; 503 says why it does
-    not. Needs no token.
+    """Return whether this controller leads or stands by as it should; 503 says why it does not.
 
-    Switches that are stuck do not make it unready: it serves all others, and its API is needed
-    to find out more.
+    Needs no token. Switches that are stuck do not make it unready: it serves all others, and its
+    API is needed to find out more.
     """
     problems = _problems(service)
     if problems:
@@ -221,8 +216,10 @@ async def list_events(
     subject: OnlyObject = None,
     before: BeforeRequest = None,
 ) -> Sequence[EventResource]:
-    """List the latest changes that clients asked for, oldest first. If there are older ones,
-    the header `Link` names the page before this one."""
+    """List the latest changes that clients asked for, oldest first.
+
+    If there are older ones, the header `Link` names the page before this one.
+    """
     page = events(service)
     if before is not None:
         requests = [event.request for event in page]

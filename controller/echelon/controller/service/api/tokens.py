@@ -5,7 +5,7 @@ tokens:
   - name: ci            # what the access log calls it
     role: operator      # or read-only, or agent
     sha256: 5e88...     # of the token; only its owner has the token itself
-    limits: {requests_per_s: 20, jobs: 50, flows: 20000, body: 100 kB}     # default: those of the service
+    limits: {requests_per_s: 20, jobs: 50, flows: 20000, body: 100 kB}  # default: the service's
 ```
 
 `echelon token` makes a token with its entry. A token has 256 random bits, so one round of SHA-256
@@ -43,8 +43,11 @@ from echelon.model.quantities import QuantityError
 log = logging.getLogger("echelon.api")
 
 Role = Literal["read-only", "agent", "operator"]
-"""read-only: may look. agent: may report connections and iterations of jobs, and ask for what that
-takes. operator: may look and change things."""
+"""The right of a token.
+
+read-only: may look. agent: may report connections and iterations of jobs, and ask for what that
+takes. operator: may look and change things.
+"""
 
 PREFIX = "echelon_"
 """Prefix of every token, so that scanners for leaked secrets can recognise one."""
@@ -102,7 +105,7 @@ class TokenSpec(Section):
     ] = None
     """The jobs of which an agent may report. Default: all."""
     limits: TokenLimits = TokenLimits()
-    """What this token may ask for. Default: what the service allows."""
+    """The limits of this token. Default: those of the service."""
 
     @model_validator(mode="after")
     def _check_jobs(self) -> TokenSpec:

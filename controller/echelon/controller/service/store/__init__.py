@@ -5,10 +5,11 @@
 - ``etcd://host:2379,host2:2379/prefix``: several controllers on several machines (the plug-in
   echelon-etcd).
 
-A distribution adds a kind of store by an entry point of the group `echelon.stores`, under the scheme of its URLs::
+A distribution adds a kind of store by an entry point of the group `echelon.stores`, under the
+scheme of its URLs. The object is ``async def open_url(url, *, lease_s, accept_empty) -> Store``::
 
     [project.entry-points."echelon.stores"]
-    etcd = "my_package.store:open_url"     # async def open_url(url, *, lease_s, accept_empty) -> Store
+    etcd = "my_package.store:open_url"
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from echelon.controller.machine.records import (
 )
 from echelon.controller.service.store.base import (
     Candidate,
+    EmptyStoreError,
     Leadership,
     NotLeaderError,
     Store,
@@ -87,7 +89,12 @@ async def open_store(
         # The rest of the URL may hold a password.
         kind = f"{scheme}:" if colon else "without a scheme"
         raise StoreError(f"store {kind}: {hint}")
-    opener = cast("Opener", entry.load())
+    try:
+        opener = cast("Opener", entry.load())
+    except Exception as error:
+        # A plug-in is anybody's code.
+        reason = f"{entry.value} cannot be loaded: {type(error).__name__}: {error}"
+        raise StoreError(f"store {scheme}: {reason} (update or remove that plug-in)") from error
     return await opener(
         url,
         lease_s=lease_s,

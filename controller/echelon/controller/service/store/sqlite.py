@@ -47,14 +47,13 @@ Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 APPLICATION_ID = 0x4563686C
-"""The application id in the file's header ("Echl"); `PRAGMA user_version` there is the documents'
-schema version.
+"""The application id in the file's header ("Echl").
+
+`PRAGMA user_version` there is the documents' schema version.
 """
 
 BUSY_TIMEOUT_S = 5.0
-"""How long to wait for another process's lock on the database, such as that of an operator's own
-SQL.
-"""
+"""The longest wait for another process's lock on the database, such as an operator's own SQL."""
 
 LOCK_INTERVAL_S = 0.1
 """Time between a standby's attempts to take the lock.
@@ -65,9 +64,7 @@ Only a thread that cannot be stopped can wait for flock.
 LIMITS = GroupLimits(count=10_000, size_bytes=8 << 20)
 
 _MODE = 0o600
-"""The mode of store, lock and copies from their first byte: jobs and the trail are nobody else's
-business.
-"""
+"""The mode of store, lock and copies: jobs and the trail are nobody else's business."""
 
 _TABLES = """
 CREATE TABLE documents (collection TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (collection, key));

@@ -1,6 +1,4 @@
-"""`address`: all packets to a host go by one path from a switch, as where switches know no
-flows.
-"""
+"""`address`: all packets to a host go one way from a switch, as where switches know no flows."""
 
 from __future__ import annotations
 
@@ -22,8 +20,10 @@ def next_hop(
     switch: str,
     host: str,
 ) -> str | None:
-    """Return the next hop from a switch to a host by its address: hosts take the shortest ways in
-    turn. None: there is no way."""
+    """Return the next hop from a switch to a host by its address; None: there is no way.
+
+    Hosts take the shortest ways in turn.
+    """
     hops = fabric.next_hops[switch, host]
     if hops:
         return hops[_numbers(tuple(fabric.hosts))[host] % len(hops)]
@@ -31,8 +31,9 @@ def next_hop(
 
 
 class Addressed(Hashed):
-    """A chooser of paths that depend on the destination (an
-    `echelon.model.fabric.routing.PathChooser`).
+    """A chooser of paths that depend on the destination.
+
+    It is an `echelon.model.fabric.routing.PathChooser`.
     """
 
     def path(
@@ -41,8 +42,10 @@ class Addressed(Hashed):
         ends: Ends,
         number: int,
     ) -> Path:
-        """Return the path between two hosts; `number` chooses among the links of a host that has
-        several. Trees have theirs by hash."""
+        """Return the path between two hosts.
+
+        `number` chooses among the links of a host that has several. Trees have theirs by hash.
+        """
         if len(ends) != 2:
             return super().path(fabric, ends, number)
         first = sorted({inner[0] for inner in fabric.shortest_paths.switches(*ends)})

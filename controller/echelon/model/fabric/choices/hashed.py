@@ -1,5 +1,4 @@
-"""`hash`: each connection takes the shortest path that a hash says, whatever others have, as ECMP
-does (RFC 2992).
+"""`hash`: each connection takes the shortest path that a hash says, as with ECMP (RFC 2992).
 
 The hash is CRC-32 of the job's name and the hosts, which stand for addresses and ports: a job has
 ports of its own.
@@ -19,8 +18,9 @@ from echelon.model.kept import altered
 
 
 class Hashed:
-    """A chooser of paths that depend on nothing but the connection (an
-    `echelon.model.fabric.routing.PathChooser`).
+    """A chooser of paths that depend on nothing but the connection.
+
+    It is an `echelon.model.fabric.routing.PathChooser`.
     """
 
     def __init__(self) -> None:
@@ -52,8 +52,9 @@ class Hashed:
         return routes
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a chooser that goes on from here; it replaces what it knows, and changes
-        nothing.
+        """Return a chooser that goes on from here.
+
+        It replaces what it knows, and changes nothing.
         """
         return altered(self)
 

@@ -1,6 +1,7 @@
-"""`valiant`: each connection goes to an intermediate switch first, on shortest paths there and on
-from there (L. G. Valiant and G. J. Brebner, Universal Schemes for Parallel Communication, STOC
-'81).
+"""`valiant`: each connection goes to an intermediate switch first.
+
+It takes shortest paths there and on from there (L. G. Valiant and G. J. Brebner, Universal Schemes
+for Parallel Communication, STOC '81).
 
 Any pattern of traffic then loads the links of a torus or dragonfly as an even one does, at the
 price of longer paths (Kim et al., ISCA '08, section 4.1, where the intermediate is a group). The

@@ -1,3 +1,1 @@
-"""The paradigms of training, a module each: a section of the job file, its iteration graph, its
-examples.
-"""
+"""The paradigms of training, a module each: section of the job file, graph and examples."""

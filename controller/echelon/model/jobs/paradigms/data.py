@@ -63,8 +63,7 @@ from echelon.model.jobs.paradigm import Examples, Paradigm, example
 
 
 class Data(Paradigm):
-    """Data parallelism with one all-reduce after all computing, or one for each bucket of the
-    backward pass.
+    """Data parallelism with an all-reduce after all computing, or one for each bucket.
 
     `workers` are in the order of the ring, or in the order in which another algorithm numbers its
     ranks.
@@ -118,14 +117,14 @@ class Data(Paradigm):
     backward: Duration | None = None
     """Seconds of the whole backward pass. Gradients are all-reduced as it computes them."""
     buckets: UpTo1000 | None = None
-    """Into how many equal units the backward pass is cut, each with an all-reduce of its own."""
+    """The number of equal units of the backward pass, each with an all-reduce of its own."""
     stale_buckets: UpTo1000 | None = None
-    """How many of the last buckets are all-reduced during the next iteration; only with `buckets`.
+    """The number of last buckets that are all-reduced in the next iteration; only with `buckets`.
 
     None: none.
     """
     local_steps: Count | None = None
-    """How many steps of `compute` each worker takes before the all-reduce; only with `compute`.
+    """The steps of `compute` of each worker before the all-reduce; only with `compute`.
 
     None: one.
     """
@@ -144,8 +143,8 @@ class Data(Paradigm):
         if self.stale_buckets is None:
             return None
         return (
-            "needs connections that pause between iterations, but stale buckets are sent as soon as"
-            " one begins"
+            "needs connections that pause between iterations,"
+            " but stale buckets are sent as soon as one begins"
         )
 
     def iteration(self, workers: Sequence[str]) -> IterationGraph:
@@ -199,8 +198,8 @@ class Data(Paradigm):
             self._check_stale_buckets(self.stale_buckets)
         if self.local_steps is not None and self.compute is None:
             raise conflict(
-                "does not go with 'buckets' (give 'compute' instead of forward, backward and"
-                " buckets)",
+                "does not go with 'buckets' (give 'compute' instead of forward,"
+                " backward and buckets)",
                 "local_steps",
             )
         return self
@@ -222,8 +221,9 @@ def all_reduce(
     gradient_bytes: int,
     collective: AllReduceName = "ring",
 ) -> IterationGraph:
-    """Return one iteration of `workers`, each with `compute_s` seconds of work before
-    `gradient_bytes` are reduced.
+    """Return one iteration of `workers`: computing, and an all-reduce of `gradient_bytes`.
+
+    Each worker computes for `compute_s` seconds before that.
 
     There are two or more workers, and at least one byte for each.
 
@@ -258,8 +258,9 @@ def bucketed_all_reduce(
     collective: AllReduceName = "ring",
     stale_buckets: int = 0,
 ) -> IterationGraph:
-    """Return one iteration of `workers`: a forward pass, a backward pass in equal units, an
-    all-reduce for each unit.
+    """Return one iteration of `workers`, with an all-reduce for each unit of the backward pass.
+
+    The units follow a forward pass, and are equal.
 
     The all-reduces of the last `stale_buckets` units come first, since their gradients are from the
     iteration before.

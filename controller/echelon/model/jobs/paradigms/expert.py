@@ -1,5 +1,4 @@
-"""Expert parallelism: the experts of a mixture-of-experts layer are divided over ranks, which
-exchange tokens.
+"""Expert parallelism: the experts of a layer are divided over ranks, which exchange tokens.
 
 Source: Lepikhin et al., GShard: Scaling Giant Models with Conditional Computation and Automatic
 Sharding, ICLR '21, sections 2.2 and 3.2. In each layer every rank computes the attention for its
@@ -49,8 +48,9 @@ BACKWARD = 2
 
 
 class Expert(RankedParadigm):
-    """Expert parallelism; ranks are listed group by group, each group with all experts of every
-    layer.
+    """Expert parallelism.
+
+    Ranks are listed group by group, each group with all experts of every layer.
     """
 
     examples: ClassVar[Examples] = {
@@ -88,9 +88,7 @@ class Expert(RankedParadigm):
     load: Annotated[tuple[PositiveReal, ...], Field(min_length=2)] | None = None
     """The relative load of each rank of a group. None: equal."""
     gradient: Size | None = None
-    """The bytes that replicas of a rank's experts all-reduce; needed where there is more than one
-    group.
-    """
+    """The bytes that replicas of a rank's experts all-reduce; needed with several groups."""
     collective: AllReduceName = "ring"
     """The algorithm of that all-reduce."""
 

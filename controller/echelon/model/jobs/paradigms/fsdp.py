@@ -1,5 +1,4 @@
-"""Fully sharded data parallelism: every rank keeps a part of what plain data parallelism keeps
-whole.
+"""Fully sharded data parallelism: every rank keeps a part of the model's state.
 
 Sources: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models,
 SC '20, sections 5 and 7; Zhao et al., PyTorch FSDP: Experiences on Scaling Fully Sharded Data
@@ -75,12 +74,14 @@ class Fsdp(RankedParadigm):
     gradients: Sizes | None = None
     """The bytes of a layer's gradients. None: as `parameters`."""
     micro_batches: UpTo10000 = 1
-    """How many micro-batches pass before the optimiser. Each is gathered and scattered anew (with
-    `zero: 1`, scattered once)."""
+    """The number of micro-batches before the optimiser.
+
+    Each is gathered and scattered anew (with `zero: 1`, scattered once).
+    """
     prefetch: Annotated[int, Field(strict=True, ge=0, le=10_000)] | None = None
     """The number of layers to gather ahead; only with `zero: 3`, where the default is 1."""
     optimizer: Duration = Fraction(0)
-    """How long a rank updates its part of the parameters, seconds."""
+    """The seconds for which a rank updates its part of the parameters."""
     collective: AllReduceName = "ring"
     """The algorithm of both halves."""
 

@@ -67,7 +67,7 @@ class Node(Section):
     rank: Rank | None = None
     """The rank that computes. Nodes that communicate have none."""
     compute: Duration | None = None
-    """How long `rank` computes, seconds."""
+    """The seconds for which `rank` computes."""
     kind: Name = "compute"
     """The kind of computing, in a word; pictures show its first letter."""
     send: Annotated[tuple[Rank, ...], Field(min_length=2, max_length=2)] | None = None
@@ -83,7 +83,7 @@ class Node(Section):
         ]
         | None
     ) = None
-    """Instead of `bytes`, how much each rank of an all-to-all (row) sends to each (column)."""
+    """The bytes from each rank (row) of an all-to-all to each (column), instead of `bytes`."""
     group: Name | Ranks | None = None
     """The ranks of the collective, or the name of a group of the graph."""
     algorithm: Name | None = None
@@ -99,10 +99,7 @@ class Node(Section):
     def _check_kind(self) -> Self:
         kinds = [key for key in KINDS if getattr(self, key) is not None]
         if len(kinds) != 1:
-            if kinds:
-                fault = f"has {' and '.join(kinds)}"
-            else:
-                fault = "does nothing"
+            fault = f"has {' and '.join(kinds)}" if kinds else "does nothing"
             raise conflict(f"{fault} (give one of {', '.join(KINDS)})")
         (kind,) = kinds
         all_keys = set[str]().union(*KEYS.values())
@@ -118,6 +115,12 @@ class Node(Section):
                 raise missing(f"'{kind}' needs {' and '.join(needed)}", key)
         return self
 
+    def ranks(self, groups: Mapping[str, Sequence[int]]) -> Sequence[int]:
+        """Return the ranks of the collective."""
+        if isinstance(self.group, str):
+            return groups[self.group]
+        return self.group or ()
+
     def step(self, groups: Mapping[str, Sequence[int]]) -> Step:
         """Return the node as a step of a `FreeGraph`."""
         if self.compute is not None:
@@ -128,14 +131,10 @@ class Node(Section):
         if self.send is not None:
             src, dst = map(str, self.send)
             return Flow(self.name, src, dst, self.bytes or 1, self.after, self.micro_batch)
-        if isinstance(self.group, str):
-            ranks = groups[self.group]
-        else:
-            ranks = self.group or ()
         return CollectiveStep(
             self.name,
             str(self.collective),
-            tuple(map(str, ranks)),
+            tuple(map(str, self.ranks(groups))),
             self.bytes or 1,
             self.algorithm,
             self.matrix,
@@ -180,8 +179,9 @@ class Graph(RankedParadigm):
     groups: Mapping[Name, Ranks] = Field(default_factory=dict)
     """Names for lists of ranks."""
     sends: Literal["together", "in-turn"] = "together"
-    """together: a worker sends all flows at once. in-turn: one after the other, in the order in
-    which they start.
+    """The sending of a worker's flows.
+
+    together: all at once. in-turn: one after the other, in the order in which they start.
     """
 
     @property
@@ -209,11 +209,8 @@ class Graph(RankedParadigm):
             if node.matrix is not None:
                 steps += len(node.matrix) ** 2
             elif node.collective is not None:
-                if isinstance(node.group, str):
-                    group = self.groups[node.group]
-                else:
-                    group = node.group or ()
-                kinds[node.collective, node.algorithm, len(group), node.steps == "rounds"] += 1
+                size = len(node.ranks(self.groups))
+                kinds[node.collective, node.algorithm, size, node.steps == "rounds"] += 1
         for (operation, name, size, rounds), times in kinds.items():
             algorithms = OPERATIONS[operation]
             # `check_ranks` refuses an unknown algorithm.

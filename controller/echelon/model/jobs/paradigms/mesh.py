@@ -70,8 +70,9 @@ _BY_STAGE = (
 
 
 class MeshOfRanks(RankedParadigm):
-    """Data, pipeline and tensor parallelism; ranks that differ only on the last axis follow each
-    other.
+    """Data, pipeline and tensor parallelism.
+
+    Ranks that differ only on the last axis follow each other.
     """
 
     examples: ClassVar[Examples] = {
@@ -125,24 +126,25 @@ class MeshOfRanks(RankedParadigm):
         description="the activations of a micro-batch between stages, e.g. 4 MB"
     )
     gradient: Sizes | None = None
-    """The bytes that each rank of a stage all-reduces with its replicas; needed if there are
-    several.
-    """
+    """The bytes that each rank all-reduces with its replicas; needed if there are several."""
     shared_gradient: Sizes | None = None
-    """The bytes that all ranks of a stage all-reduce, those that share its layers too; only with
-    `exchange`.
+    """The bytes that all ranks of a stage all-reduce; only with `exchange`.
+
+    These include the ranks that share its layers.
     """
     parameters: Sizes | None = None
-    """The bytes of parameters that replicas all-gather behind the sums of gradients, which they
-    reduce-scatter then.
+    """The bytes of parameters that replicas all-gather behind the sums of gradients.
+
+    The gradients are reduce-scattered then.
     """
     buckets: UpTo1000 = 1
-    """Into how many parts the last backward pass is cut, each with a sum of gradients behind it."""
+    """The number of parts of the last backward pass, each with a sum of gradients behind it."""
     layers: UpTo1000 = 1
     """The number of layers of a stage, each with collectives of its own if ranks share it."""
     exchange: Exchange | None = None
-    """What ranks that share layers exchange instead of sums: tokens for experts, or keys and values
-    of a context.
+    """The exchange that replaces sums of ranks that share layers.
+
+    It is of tokens for experts, or of keys and values of a context.
     """
     exchanged: Size | None = None
     """The bytes of each exchange of a layer and micro-batch; needed with `exchange`."""
@@ -180,8 +182,8 @@ class MeshOfRanks(RankedParadigm):
 
     def _misses_schedule(self, key: str, schedule: str) -> PydanticCustomError:
         reason = (
-            f"does not go with 'schedule: {self.schedule}' (remove it, or write 'schedule:"
-            f" {schedule}')"
+            f"does not go with 'schedule: {self.schedule}' (remove it,"
+            f" or write 'schedule: {schedule}')"
         )
         return conflict(reason, key)
 
@@ -238,10 +240,7 @@ class MeshOfRanks(RankedParadigm):
 
     def rank_steps(self, ranks: int) -> int:
         layers = self._layers(range(self.tensor))
-        if SCHEDULES[self.schedule].splits_backward:
-            directions = 3
-        else:
-            directions = 2
+        directions = 3 if SCHEDULES[self.schedule].splits_backward else 2
         stages = self.data * self.pipeline
         chunks = self.chunks or 1
         passes = directions * stages * chunks * len(self.sizes)
@@ -335,8 +334,9 @@ class MeshOfRanks(RankedParadigm):
     def _replica(
         self, number: int, groups: Sequence[Sequence[str]]
     ) -> tuple[Block, dict[int, list[Block]]]:
-        """Return the passes of one replica of the model, whose stages have these ranks; and the
-        parts of the last pass of each stage of the model, from 0.
+        """Return the passes of one replica, and the parts of the last pass of each stage.
+
+        `groups` are the ranks of its stages. Stages of the model count from 0.
 
         Names count stages, replicas, micro-batches and ranks of a stage from 1; with chunks, stages
         are those of the model. ``forward-s1-d1-m2`` is a pass (`TensorLayers.one_pass`),
@@ -412,10 +412,9 @@ class MeshOfRanks(RankedParadigm):
 
     def _size_bytes(self, share: Fraction, worker: int) -> int:
         """Return the activations that leave a worker; behind the last one, those that enter it."""
+        place = 0
         if isinstance(self.activation, tuple):
             place = min(worker, len(self.activation) - 1)
-        else:
-            place = 0
         return max(1, round(share * value_of(self.activation, place)))
 
     def _lasts_s(self, direction: str, worker: int) -> Fraction:

@@ -1,5 +1,6 @@
-"""Data parallelism with a parameter server: workers push gradients to one host, which sends all of
-them new parameters.
+"""Data parallelism with a parameter server.
+
+Workers push gradients to one host, which sends all of them new parameters.
 
 Training is synchronous (Li et al., Scaling Distributed Machine Learning with the Parameter Server,
 OSDI '14, with its sequential consistency). The server aggregates when it has the gradients of all
@@ -46,7 +47,7 @@ class ParameterServer(Paradigm):
     compute: Duration = Field(description="the compute time of an iteration, e.g. 500 ms")
     gradient: Size = Field(description="the bytes that each worker pushes, and pulls, e.g. 5 MB")
     aggregate: Duration = Fraction(0)
-    """How long the server aggregates the gradients of all workers, seconds."""
+    """The seconds for which the server aggregates the gradients of all workers."""
 
     def flow_count(self, workers: int) -> int:
         return 2 * workers
@@ -73,8 +74,9 @@ def parameter_server(
     gradient_bytes: int,
     aggregate_s: Fraction = Fraction(0),
 ) -> IterationGraph:
-    """Return one iteration of `workers`, each with `compute_s` seconds of work before it pushes
-    `gradient_bytes`.
+    """Return one iteration of `workers`, which compute, and then push `gradient_bytes`.
+
+    Each computes for `compute_s` seconds.
 
     The `server`, a host of its own, aggregates for `aggregate_s` seconds when it has everything. It
     then sends as many bytes of parameters to each worker.

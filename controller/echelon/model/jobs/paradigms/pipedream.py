@@ -49,7 +49,10 @@ class PipeDream(RankedParadigm):
     compute_times = frozenset({"forward", "backward"})
 
     replicas: Annotated[tuple[UpTo100000, ...], Field(min_length=1)] | None = None
-    """How many ranks replicate each stage. None: one each."""
+    """The number of ranks that replicate each stage.
+
+    None: one each.
+    """
     mini_batches: UpTo100000 = Field(description="how many mini-batches, e.g. 64")
     forward: Durations = Field(description="the forward time of a stage per mini-batch, e.g. 10 ms")
     backward: Durations = Field(
@@ -59,9 +62,7 @@ class PipeDream(RankedParadigm):
     gradient: Sizes | None = None
     """The bytes per mini-batch in the backward direction. None: as `activation`."""
     parameters: Sizes | None = None
-    """The bytes that the replicas of a stage all-reduce after each round; needed if there are
-    replicas.
-    """
+    """The bytes that replicas all-reduce after each round; needed if there are any."""
     collective: AllReduceName = "ring"
     """The algorithm of these all-reduces."""
 

@@ -1,5 +1,4 @@
-"""Pipeline parallelism: one worker per stage of the model, and micro-batches that travel through
-all stages and back.
+"""Pipeline parallelism: one worker per stage, and micro-batches that go through all stages.
 
 The schedules are those of `echelon.model.jobs.pipelines`: GPipe and 1F1B. There is an EchelonFlow
 for each stage boundary and direction.
@@ -53,8 +52,9 @@ class Pipeline(Paradigm):
     compute_times = frozenset({"forward", "backward"})
 
     schedule: Literal["gpipe", "1f1b"] = "gpipe"
-    """gpipe: all forward passes, then all backward passes. 1f1b: alternately one forward and one
-    backward.
+    """The order of passes.
+
+    gpipe: all forward, then all backward. 1f1b: alternately one forward and one backward.
     """
     micro_batches: UpTo1000 = Field(description="how many micro-batches, e.g. 4")
     forward: Durations = Field(description="the forward compute time per micro-batch, e.g. 1 s")

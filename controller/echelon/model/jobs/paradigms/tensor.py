@@ -80,6 +80,7 @@ class TensorLayers:
         ``-gather`` and ``-scatter``. A single rank needs no collectives and computes ``NAME-t1`` in
         one unit.
         """
+        duration_of_block_s = duration_s / (self.layers * len(BLOCKS))
 
         def work(unit: str, lasts_s: Fraction) -> Block:
             def part(number: int, rank: str) -> Block:
@@ -100,7 +101,7 @@ class TensorLayers:
                 yield all_to_all(f"{unit}-dispatch")
             if context:
                 yield shared(f"{unit}-gather", "all-gather")
-            yield work(unit, duration_s / (self.layers * len(BLOCKS)))
+            yield work(unit, duration_of_block_s)
             if experts:
                 yield all_to_all(f"{unit}-combine")
             if context and direction != "forward":
@@ -108,7 +109,6 @@ class TensorLayers:
 
         def blocks() -> Iterator[Block]:
             numbers = list(product(range(1, self.layers + 1), BLOCKS))
-            duration_of_block_s = duration_s / len(numbers)
             if direction != "forward":
                 numbers.reverse()
             for layer, block in numbers:
@@ -152,8 +152,7 @@ class Tensor(RankedParadigm):
         description="the activations of a layer, which are all-reduced, e.g. 4 MB"
     )
     sequence_parallel: bool = False
-    """Whether an all-gather before each block and a reduce-scatter behind it take the place of the
-    all-reduce.
+    """Whether an all-gather before and a reduce-scatter behind each block replace the all-reduce.
     """
     collective: AllReduceName = "ring"
     """The algorithm of the all-reduces."""
@@ -179,8 +178,9 @@ def check_collective(
     ranks: int,
     halves: bool,
 ) -> None:
-    """Raise `problem` for the key `collective` if an algorithm does not suit the number of ranks,
-    or has no halves.
+    """Raise `problem` for an algorithm that does not suit the ranks, or has no halves.
+
+    It is about the key `collective`.
     """
     if refusal := ALL_REDUCES[name].refusal(ranks):
         raise problem(f"'{name}' {refusal}", "collective", code="not-allowed")

@@ -18,8 +18,9 @@ ANGLES = 72
 ANGLES_PER_ITERATION = 12
 """The least number of angles for the shortest iteration, where a circle holds many."""
 QUANTA = 60
-"""Iteration times are rounded to this part of the longest on the circle; otherwise few pairs have a
-common multiple.
+"""Iteration times are rounded to this part of the longest on the circle.
+
+Otherwise, few pairs have a common multiple.
 """
 LONGEST = 12
 """The longest iterations that a circle holds. One that would be larger is cut off: a sample of the

@@ -59,10 +59,7 @@ class Cassini:
         """
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        if parameters is None:
-            chosen = self.Parameters()
-        else:
-            chosen = parameters
+        chosen = parameters or self.Parameters()
         self._enforce = chosen.enforce
         self._stretch = 1 + Fraction(chosen.margin).limit_denominator(10**6)
         self._paths = FlowPaths()

@@ -51,10 +51,7 @@ class Crux(LinksOnly):
         """Number of random orders that compression tries."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        if parameters is None:
-            self._chosen = self.Parameters()
-        else:
-            self._chosen = parameters
+        self._chosen = parameters or self.Parameters()
         self._capacities: Capacities = {}
         self._order: Sequence[str] = ()
         self._routes = LeastCongested()

@@ -42,21 +42,15 @@ def transmitting(first: Loop, second: Loop) -> tuple[float, float]:
     ahead = 0.0
     if period_s:
         ahead = first.communicate_s / period_s
-    if ahead >= 1:
-        return ahead, 0.0
-    if not second.communicate_s:
+    if ahead >= 1 or not second.communicate_s:
         return ahead, 0.0
     now_s = 0.0
     seen = {}
-    """When, in a period of the first job, an iteration of the second began, and which one that
-    was.
+    """The time in a period of the first job at which an iteration of the second began, and which.
     """
     for iteration in range(MOST_ITERATIONS):
         # Times that differ by rounding only are the same phase.
-        if period_s:
-            phase = round(now_s / period_s % 1, 9) % 1
-        else:
-            phase = 0.0
+        phase = round(now_s / period_s % 1, 9) % 1 if period_s else 0.0
         if phase in seen:
             break
         seen[phase] = iteration, now_s
@@ -85,10 +79,7 @@ def _finish_s(
         if taken_from_s - tiny_s <= at_s < taken_to_s - tiny_s:
             at_s = taken_to_s
             continue
-        if at_s < taken_from_s:
-            free_to_s = taken_from_s
-        else:
-            free_to_s = taken_from_s + period_s
+        free_to_s = taken_from_s if at_s < taken_from_s else taken_from_s + period_s
         used_s = min(left_s, free_to_s - at_s)
         left_s -= used_s
         at_s += used_s

@@ -66,9 +66,7 @@ def _demand(fabric: Fabric, job: Job) -> _Demand:
             inner = fabric.shortest_paths.switches(*ends)
         except NoRouteError as error:
             raise NoRouteError(f"job {job.name}: {error}", job.name, code=error.code) from None
-        paths = []
-        for switches in inner:
-            paths.append((ends[0], *switches, ends[-1]))
+        paths = [(ends[0], *switches, ends[-1]) for switches in inner]
         size_bytes = sum(flow.size_bytes for flow in flows)
         out[ends] = size_bytes, tuple(paths)
     return out

@@ -23,9 +23,7 @@ from echelon.planning.policies.orders import MEMORY, ORDERS, Blend, Blended, Ord
 from echelon.planning.policies.registry import make_policy
 
 PATHS: Mapping[str, Callable[[], PathChooser] | None] = {"kept": None, "crux": LeastCongested}
-"""Choosers of paths by name: connections stay where they are, or take the least congested path as
-Crux does.
-"""
+"""Choosers of paths by name: kept ones, or the least congested as with Crux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +55,7 @@ class PlanCandidate:
         """Return a new policy. Its connections take the paths of `chooser`."""
         if self.policy:
             return make_policy(self.policy, **dict(self.parameters))
-        shifts = None
-        if self.shifted:
-            shifts = time_shifts
+        shifts = time_shifts if self.shifted else None
         return OrderedPolicy(order_named(self.order), shifts)
 
     def chooser(self) -> PathChooser | None:
@@ -194,10 +190,8 @@ def candidates(several_paths: bool) -> Sequence[PlanCandidate]:
     `several_paths` says whether some connection has a choice of paths.
     """
     out = [UNSEARCHED]
-    for order in (*BLENDS, "normalised"):
-        out.append(PlanCandidate(order))
-    for order in SHIFTED:
-        out.append(PlanCandidate(order, shifted=True))
+    out += [PlanCandidate(order) for order in (*BLENDS, "normalised")]
+    out += [PlanCandidate(order, shifted=True) for order in SHIFTED]
     out += OTHER_POLICIES
     if several_paths:
         out += [replace(candidate, paths="crux") for candidate in out]

@@ -130,9 +130,9 @@ class OrderedPolicy:
                 best_effort.append(i)
             else:
                 ranked.append(i)
-        ranked_flows = [flows[i] for i in ranked]
-        arranged_s = self._references.deadlines_s(ranked_flows)
-        self._memories.observe(self._jobs, ranked_flows)
+        urgent_flows = [flows[i] for i in ranked]
+        arranged_s = self._references.deadlines_s(urgent_flows)
+        self._memories.observe(self._jobs, urgent_flows)
         rankings = {}
         due_s = {}
         urgencies = {}
@@ -155,7 +155,7 @@ class OrderedPolicy:
         for _, together in groupby(order, key=together_key):
             fill_evenly(flows, together, residual, rates)
         fill_evenly(flows, best_effort, residual, rates)
-        self._memories.expect(now_s, ranked_flows, arranged_s, [rates[i] for i in ranked])
+        self._memories.expect(now_s, urgent_flows, arranged_s, [rates[i] for i in ranked])
 
         # A flow that sends becomes more urgent faster, as its bytes left grow fewer.
         for i, urgency in urgencies.items():
@@ -166,7 +166,7 @@ class OrderedPolicy:
         change_s = next_overtaking_s(flows, order, urgencies)
         if change_s is None:
             return Allocation(tuple(rates))
-        active_jobs = {flow.job for flow in ranked_flows}
+        active_jobs = {flow.job for flow in urgent_flows}
         grain_s = min(map(self._grain_s, active_jobs), default=0)
         return Allocation(tuple(rates), now_s + max(change_s, grain_s))
 

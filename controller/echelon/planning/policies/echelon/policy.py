@@ -99,10 +99,7 @@ class Echelon:
             return self
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        if parameters is None:
-            chosen = self.Parameters()
-        else:
-            chosen = parameters
+        chosen = parameters or self.Parameters()
         self._parameters = chosen
         order: str = chosen.order
         if order == "left":
@@ -117,7 +114,7 @@ class Echelon:
         self._chooser = ChosenByFabric()
         self._links = Kept(_links)
         self._decisions: _Decisions = {}
-        """Of the groups of the last plan, and of some of the same jobs that were groups before."""
+        """Those of the groups of the last plan, and of some former groups of the same jobs."""
         self._groups: Sequence[Group] = ()
         """The groups of the last plan."""
         self._policies: dict[_PolicyKey, tuple[Policy, PathChooser | None]] = {}
@@ -138,7 +135,7 @@ class Echelon:
 
     @property
     def carried(self) -> Self:
-        """What goes from plan to plan: the policy itself."""
+        """The part that goes from plan to plan: the policy itself."""
         return self
 
     # -- plans -------------------------------------------------------------------------------------
@@ -336,9 +333,7 @@ class Echelon:
         for (candidate, owner), (policy, _) in self._policies.items():
             carried = carried_by(policy)
             if carried is not None:
-                names = None
-                if owner is not None:
-                    names = sorted(owner)
+                names = None if owner is None else sorted(owner)
                 document = candidate.to_document()
                 kept.append({"jobs": names, **document, "by": carried.to_document()})
         return {"places": dict(self._places), "chosen": chosen, "carried": kept}
@@ -454,8 +449,8 @@ _Decisions = dict[Group, _Decision]
 _PolicyKey = tuple[PlanCandidate, Group | None]
 """A candidate, and the group for which its policy plans.
 
-Orders of ours plan all groups of a candidate at once (None); another policy has an instance for each
-group, because its plan may depend on jobs with which the others share no links.
+Orders of ours plan all groups of a candidate at once (None); another policy has an instance for
+each group, because its plan may depend on jobs with which the others share no links.
 """
 
 
@@ -464,9 +459,7 @@ def _by_policy(decisions: _Decisions, jobs: Sequence[Job]) -> dict[_PolicyKey, l
     members: dict[_PolicyKey, list[Job]] = {}
     by_name: dict[str, list[Job]] = {}
     for group, decision in decisions.items():
-        owner = None
-        if decision.candidate.policy:
-            owner = group
+        owner = group if decision.candidate.policy else None
         shared = members.setdefault((decision.candidate, owner), [])
         by_name |= dict.fromkeys(group, shared)
     for job in jobs:

@@ -43,7 +43,7 @@ _LEAST_KEPT = 4
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What a search does not know.
+    """The uncertainty of a search.
 
     One draw has sizes and computing as in the job files. If phases are known, too, it counts as
     much as all others together, so that a plan is good if the files are right and does not depend
@@ -53,9 +53,7 @@ class Doubt:
     draws: int = 4
     """The number of other draws."""
     error: float = 0.2
-    """The part by which sizes and computing of a job may be larger or smaller than its file
-    says.
-    """
+    """The part by which sizes and computing of a job may differ from its file."""
     seed: int = 0
 
 
@@ -231,9 +229,7 @@ class PlanSearch:
     def _chosen(
         self, slowdowns: _Slowdowns, problems: Mapping[PlanCandidate, str]
     ) -> Choice[PlanCandidate]:
-        predictions = []
-        for candidate, by_draw in slowdowns.items():
-            predictions.append(self._prediction(candidate, by_draw))
+        predictions = [self._prediction(*item) for item in slowdowns.items()]
         predictions.sort(key=lambda prediction: (-prediction.draws, prediction.score))
         fair = _prediction_of(FAIR, predictions)
         best = self._best(predictions, fair)
@@ -399,10 +395,7 @@ def _scales(
     error: float,
     count: int,
 ) -> tuple[float, ...]:
-    scales = []
-    for _ in range(count):
-        scales.append(1 + error * (2 * random.random() - 1))
-    return tuple(scales)
+    return tuple(1 + error * (2 * random.random() - 1) for _ in range(count))
 
 
 class TooMuchWorkError(FluidError):
@@ -431,8 +424,8 @@ class _Runs:
     ) -> list[list[tuple[float, float | None]]]:
         """Return start and finish of each iteration, by job, until a time; None: of the first one.
 
-        The starts of `draw` are without the shifts of the plan. Raises `FluidError` for a plan that stalls,
-        and `TooMuchWorkError`.
+        The starts of `draw` are without the shifts of the plan. Raises `FluidError` for a plan that
+        stalls, and `TooMuchWorkError`.
         """
         iterations = 1 if end_s is None else None
         if self._network is None:

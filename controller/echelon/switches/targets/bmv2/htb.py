@@ -64,9 +64,7 @@ class Port:
 
     @property
     def frame_bytes(self) -> int:
-        """The largest frame, as HTB counts it: with the Ethernet header, without preamble and
-        checksum.
-        """
+        """The largest frame for HTB: with the Ethernet header, without preamble and checksum."""
         return self.mtu_bytes + HEADER_BYTES
 
 
@@ -173,8 +171,8 @@ def _check(
         least = max(setting.min_rate_bps, 1)
         if setting.max_rate_bps is not None and setting.max_rate_bps < least:
             raise ValueError(
-                f"queue {queue}: maximum rate {setting.max_rate_bps} bit/s is below the minimum, "
-                f"{setting.min_rate_bps} bit/s"
+                f"queue {queue}: maximum rate {setting.max_rate_bps} bit/s is below the minimum,"
+                f" {setting.min_rate_bps} bit/s"
             )
     total = sum(setting.min_rate_bps for setting in settings)
     if total > port.rate_bps:

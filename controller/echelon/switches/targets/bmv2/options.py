@@ -30,7 +30,7 @@ _PORT_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 _LAST_PORT = 511
 """The largest number in BMv2's nine bits of a port."""
 _PORT = "{port}"
-"""What stands for the number of a port in a pattern of interface names."""
+"""The placeholder of the number of a port in a pattern of interface names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ def _interfaces(value: object) -> str | dict[int, str]:
         name = value.replace(_PORT, "1")
         if value.count(_PORT) != 1 or not _INTERFACE.fullmatch(name):
             raise problem(
-                f"{excerpt(value)} is not a pattern of interface names (write it as in s1-eth{_PORT})"
+                f"{excerpt(value)} is not a pattern of interface names (write it as in"
+                f" s1-eth{_PORT})"
             )
         return value
     if not isinstance(value, dict):
@@ -112,8 +113,8 @@ class Bmv2Options(V1modelOptions):
         WithJsonSchema({"type": ["string", "object"], "examples": ["s1-eth{port}"]}),
         Field(
             description=(
-                "the interface of each port: a pattern such as s1-eth{port}, or a mapping, {'1':"
-                " s1-eth1}"
+                "the interface of each port: a pattern such as s1-eth{port},"
+                " or a mapping, {'1': s1-eth1}"
             )
         ),
     ]

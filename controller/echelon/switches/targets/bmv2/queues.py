@@ -158,8 +158,8 @@ class Bmv2Queues:
             return
         if not (root.is_default or root.is_ours):
             raise ShaperError(
-                f"there is a {root.kind} queueing discipline that Echelon did not install; "
-                f"remove it: tc qdisc del dev {shaped.interface} root"
+                f"there is a {root.kind} queueing discipline that Echelon did not install;"
+                f" remove it: tc qdisc del dev {shaped.interface} root"
             )
         try:
             interface.build(wanted, shaped.port, over=root)

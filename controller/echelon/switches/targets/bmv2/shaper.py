@@ -92,8 +92,8 @@ class Shaper:
                 raise ShaperError(self._not_permitted(where)) from None
             if error.code == errno.ENOENT:
                 reason = (
-                    "the kernel lacks HTB, u32 or pfifo; load the modules sch_htb, cls_u32 and"
-                    " sch_fifo"
+                    "the kernel lacks HTB, u32 or pfifo; load the modules sch_htb,"
+                    " cls_u32 and sch_fifo"
                 )
                 raise ShaperError(reason) from None
             raise ShaperError(f"the kernel refuses an HTB tree: {error.args[-1]}") from None

@@ -53,8 +53,10 @@ def needed_buffer(frame_bytes: int, depth: int) -> int:
 
 
 def enlarge(process: int, buffer_bytes: int) -> None:
-    """Set the send buffers of the packet sockets of a process. Raise `OSError`: it takes
-    CAP_NET_ADMIN, and the right to trace the process."""
+    """Set the send buffers of the packet sockets of a process.
+
+    It takes CAP_NET_ADMIN, and the right to trace the process. Raise `OSError`.
+    """
     for descriptor in Path(f"/proc/{process}/fd").iterdir():
         try:
             if not str(descriptor.readlink()).startswith("socket:"):

@@ -1,6 +1,4 @@
-"""The embedded switch: tables by P4Runtime, queues by gNMI at the same address, in real or virtual
-time.
-"""
+"""The embedded switch, in real or virtual time: P4Runtime and gNMI at one address."""
 
 from __future__ import annotations
 
@@ -31,16 +29,12 @@ class SoftswitchLauncher(ExecutableLauncher):
     unix_ports = True
 
     def arguments(self, place: Place, ports: Ports) -> Sequence[str]:
-        rates = [
-            word
-            for port, rate_bps in place.rates_bps.items()
-            for word in ("--port-rate", f"{port}={rate_bps}")
-        ]
-        if place.queue_bytes is None:
-            depth = []
-        else:
-            depth = ["--queue-depth", str(place.queue_bytes)]
-        return [*rates, *depth]
+        arguments: list[str] = []
+        for port, rate_bps in place.rates_bps.items():
+            arguments += ["--port-rate", f"{port}={rate_bps}"]
+        if place.queue_bytes is not None:
+            arguments += ["--queue-depth", str(place.queue_bytes)]
+        return arguments
 
 
 def _embedded() -> Any:

@@ -23,7 +23,7 @@ from echelon.switches.southbound.queues import QueueCount
 from echelon.switches.targets.rates import TIMEOUT_S, RatesError
 
 ANSWER_S = 10.0
-"""How long to wait for the answer to one gNMI call."""
+"""The timeout of one gNMI call."""
 
 _QUEUE = GNMIPath("qos/interfaces/interface[interface-id=0]/output/queues/queue[name=0]/config")
 
@@ -179,7 +179,8 @@ class GnmiQueues:
 
 
 _MAX_RATE = GNMIPath(
-    "qos/interfaces/interface[interface-id=0]/output/queues/queue[name=0]/config/softswitch:max-rate"
+    "qos/interfaces/interface[interface-id=0]/output/queues/queue[name=0]/config"
+    "/softswitch:max-rate"
 )
 _PORT_RATE = GNMIPath("interfaces/interface[name=0]/config/softswitch:port-rate")
 

@@ -111,8 +111,11 @@ def test_two_connections_share_a_queue_fairly_in_the_long_run(clock: Any, toy_li
 def test_mltcp_gives_the_connection_that_is_further_the_larger_share(
     clock: Any, toy_link: Any
 ) -> None:
-    """F is 2 for the first and 1/4 for the second. A window of AIMD grows with the root of its
-    increase, so in theory the first gets 2.8 times as much."""
+    """F is 2 for the first and 1/4 for the second.
+
+    A window of AIMD grows with the root of its increase, so in theory the first gets 2.8 times as
+    much.
+    """
     late = replace(TcpSettings(1250), aggressiveness=Aggressiveness(1, slope=0, intercept=2))
     early = replace(TcpSettings(1250), aggressiveness=Aggressiveness(1, slope=0, intercept=0.25))
     fork = _Fork(clock, toy_link, 50_000, (0, 3 * S), settings=(late, early))

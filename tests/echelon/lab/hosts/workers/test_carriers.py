@@ -232,9 +232,7 @@ def test_packets_of_nobody_change_nothing(kind: Any) -> None:
 
 
 def test_frames_go_out_at_the_hosts_rate_and_in_order() -> None:
-    """The k-th frame is never earlier than its turn; how much later it is depends on the
-    machine.
-    """
+    """The k-th frame is never earlier than its turn; how much later depends on the machine."""
     loop = RealTimeLoop()
     addresses = places()
     rate_bps, frames = 8_000_000, 20
