@@ -64,9 +64,9 @@ def main(arguments: Sequence[str]) -> None:
     for number, name in enumerate((first, second)):
         plane.add(number, PacketSocketPort(name), core.scheduler(None))
     host, _, port = address.partition(":")
-    with until_ended() as ended, socket.create_server((host, int(port))):
-        plane.start(lambda: ended.put(None))
-        ended.get()
+    with until_ended() as ending, socket.create_server((host, int(port))):
+        plane.start(ending.ask)
+        ending.wait()
         plane.stop()
     print(plane.account, plane.lost)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 from ctoolchain import Loaded, ToolchainError
@@ -38,7 +38,7 @@ from softswitch.virtual.switch import Pipelines
 if TYPE_CHECKING:
     from softswitch.trace import Tracer
 
-__all__ = ["new_core", "open_port", "run_switch", "until_ended"]
+__all__ = ["Ending", "new_core", "open_port", "run_switch", "until_ended"]
 
 _SWITCH_INTERVAL_S = 0.0005
 """How long a gRPC thread may keep the interpreter when the data plane wants it too."""
@@ -61,10 +61,10 @@ def run_switch(options: SwitchOptions) -> int:
         )
     for note in options.notes:
         print(f"softswitch: {note}", file=sys.stderr)
-    with until_ended() as ended, ExitStack() as closing:
+    with until_ended() as ending, ExitStack() as closing:
         choice = Choice(options.engine)
         data_plane, device, served = _build(options, closing, choice)
-        data_plane.start(on_failure=lambda: ended.put(None))
+        data_plane.start(on_failure=ending.ask)
         servers = [service.server for service in served]
         for server in servers:
             closing.enter_context(server)
@@ -72,7 +72,7 @@ def run_switch(options: SwitchOptions) -> int:
         print(ready_line(options, addresses, data_plane.up), flush=True)
         choice.on_line = lambda line: print(f"softswitch: {line}", file=sys.stderr)
         choice.tell()
-        ended.get()
+        ending.wait()
         for server in servers:
             server.stop()
         data_plane.stop()
@@ -308,20 +308,42 @@ def _credentials(tls: TlsFiles | None) -> Any:
     return grpc.ssl_server_credentials([pair], authority, tls.with_client_auth)
 
 
-@contextmanager
-def until_ended() -> Iterator[SimpleQueue[None]]:
-    """Yield a queue that SIGINT and SIGTERM put something into.
+class Ending:
+    """The end of a command, which signals and threads ask for, and the main thread waits for."""
 
-    A handler runs in the thread that it interrupts, which may be about to wait. The lock of an
-    event would then be taken for ever; this queue may be used at any moment.
+    def __init__(self, reading: socket.socket, writing: socket.socket) -> None:
+        self._reading = reading
+        self._writing = writing
+
+    def ask(self) -> None:
+        """Ask the command to end, from any thread."""
+        self._writing.send(b"\0")
+
+    def wait(self) -> None:
+        """Wait until the command is asked to end."""
+        self._reading.recv(1)
+
+
+@contextmanager
+def until_ended() -> Iterator[Ending]:
+    """Yield an end that SIGINT and SIGTERM ask for.
+
+    A handler written in Python runs only when the main thread executes Python. A signal that
+    arrives just before the main thread waits for a lock would never be handled. The interpreter
+    writes to its wake-up file at once, whatever the main thread does.
     """
-    ended: SimpleQueue[None] = SimpleQueue()
-    before = {
-        number: signal.signal(number, lambda *_: ended.put(None))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        writing.setblocking(False)
+        ending = Ending(reading, writing)
+        before = {
+            number: signal.signal(number, lambda *_: None)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        former = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        try:
+            yield ending
+        finally:
+            signal.set_wakeup_fd(former)
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -194,7 +194,7 @@ def _serve(switch: TofinoSwitch, options: argparse.Namespace) -> int:
     core = new_core(MAX_QUEUES)
     core.run(switch)
     schedulers: dict[int, PortScheduler] = {}
-    with until_ended() as ended, ExitStack() as closing:
+    with until_ended() as ending, ExitStack() as closing:
         data_plane = DataPlane(core, clock, lock, _NoControllers())
         closing.callback(data_plane.stop)
         for attached in options.interfaces:
@@ -206,14 +206,14 @@ def _serve(switch: TofinoSwitch, options: argparse.Namespace) -> int:
             switch = device.switch or switch
         if options.setup is not None:
             _set_up(switch, options.setup)
-        data_plane.start(on_failure=lambda: ended.put(None))
+        data_plane.start(on_failure=ending.ask)
         listed = ", ".join(f"{attached.port} {attached.name}" for attached in options.interfaces)
         served = ""
         if server is not None:
             closing.enter_context(server)
             served = f", BF Runtime at {server.address}"
         print(f"softswitch tofino: {options.program}, ports {listed or 'none'}{served}", flush=True)
-        ended.get()
+        ending.wait()
         if server is not None:
             server.stop()
         data_plane.stop()
