@@ -110,7 +110,8 @@ docs: $(STAMP)
 # The tests of the controller, the switch and the laboratory: what a user wants to see pass, in six minutes at most.
 SHOWN := tests/acceptance tests/docs tests/echelon tests/p4 tests/scenarios tests/softswitch tests/topologies lab/tests
 test: $(STAMP)
-	$(RUN)/pytest -n auto --dist loadgroup -m 'not wide and not long and not quiet' $(SHOWN) tests/test_*.py
+	ECHELON_EXAMPLES=few $(RUN)/pytest -n auto --dist loadgroup -m 'not wide and not long and not quiet' \
+		$(SHOWN) tests/test_*.py
 
 # All tests that want no processors of their own: those of plug-ins, examples, benches and the soak besides, those with
 # many drawn cases, and those that take minutes, of which LONG may name folders.
@@ -128,7 +129,7 @@ test-fast: $(STAMP)
 test-long: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup -m long $(LONG)
 
-# Property tests with all their examples; `make test` draws a quarter of them.
+# Property tests with all their examples; `make test` draws an eighth of them, `make test-all` a quarter.
 test-properties: $(STAMP)
 	ECHELON_EXAMPLES=all $(RUN)/pytest -n auto --dist loadgroup -m 'hypothesis and not long and not quiet'
 

@@ -1,5 +1,7 @@
 """`make bench`: every `bench()` of the bench_*.py files beside this one, as one table.
 
+`python -m bench WORD` runs a command of its own where `COMMANDS` has the word.
+
 Each returns rows (what, value, unit). Speeds of different machines do not compare: look at the
 ratios, which are against a named reference in the same run.
 """
@@ -13,12 +15,24 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+COMMANDS = {
+    "bound": "bench.bound",
+    "intervals": "bench.intervals",
+    "mixes": "bench.mixes.command",
+    "planning": "bench.planning",
+}
+"""Modules of commands of their own, by the word after `python -m bench`."""
+
 
 def main() -> None:
     folder = Path(__file__).parent
     root = Path(__file__).parents[1]
     sys.path[:0] = [str(root / "tests"), str(root / "controller"), str(root)]
     wanted = sys.argv[1:]
+    if wanted and wanted[0] in COMMANDS:
+        command = importlib.import_module(COMMANDS[wanted[0]])
+        command.main(wanted[1:])
+        return
     table = Table("benchmark", "what", "value", "unit")
     with Console(stderr=True).status("measuring") as status:
         for path in sorted(folder.glob("bench_*.py")):

@@ -50,18 +50,12 @@ def bench() -> list[tuple[str, float, str]]:
     for kind, options in KINDS.items():
         seen = measured(options)
         times_s = sorted(seen["connect_s"])
+        p50_s = statistics.median(times_s)
+        p99_s = times_s[-1 - len(times_s) // 100]
         # The first rows of both kinds can be compared with each other.
         rows += [
-            (
-                f"{kind}: connect to entry, p50 of {CONNECTS}",
-                1000 * statistics.median(times_s),
-                "ms",
-            ),
-            (
-                f"{kind}: connect to entry, p99 of {CONNECTS}",
-                1000 * times_s[-1 - len(times_s) // 100],
-                "ms",
-            ),
+            (f"{kind}: connect to entry, p50 of {CONNECTS}", 1000 * p50_s, "ms"),
+            (f"{kind}: connect to entry, p99 of {CONNECTS}", 1000 * p99_s, "ms"),
             (
                 f"{kind}: agent's processor time for a connect and a close",
                 1000 * seen["cpu_per_connect_s"],
@@ -111,10 +105,10 @@ def program_rows() -> list[tuple[str, float, str]]:
                     text=True,
                     check=True,
                 )
-            times[attached].append([float(word) for word in done.stdout.split()])
-    (connect_s, packet_s), (with_connect_s, with_packet_s) = (
-        [min(column) for column in zip(*times[attached], strict=True)] for attached in (False, True)
-    )
+            words = done.stdout.split()
+            times[attached].append([float(word) for word in words])
+    connect_s, packet_s = map(min, zip(*times[False], strict=True))
+    with_connect_s, with_packet_s = map(min, zip(*times[True], strict=True))
     return [
         ("connection opened and closed on loopback, without a program", 1e6 * connect_s, "us"),
         ("the same with it, over that", with_connect_s / connect_s, ""),
@@ -124,10 +118,11 @@ def program_rows() -> list[tuple[str, float, str]]:
 
 
 def measured(options: list[str]) -> dict[str, Any]:
+    tests = ROOT / "tests"
     done = subprocess.run(
         [sys.executable, __file__, *options],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": ":".join(map(str, (ROOT, ROOT / "tests")))},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{tests}"},
         capture_output=True,
         text=True,
         check=False,
@@ -136,9 +131,9 @@ def measured(options: list[str]) -> dict[str, Any]:
         output = done.stderr or done.stdout
         last_line = output.strip().splitlines()[-1]
         raise SystemExit(f"bench agent: {last_line}")
-    result: dict[str, Any] = json.loads(
-        next(line for line in done.stdout.splitlines() if '"connect_s"' in line)
-    )
+    lines = done.stdout.splitlines()
+    figures = next(line for line in lines if '"connect_s"' in line)
+    result: dict[str, Any] = json.loads(figures)
     return result
 
 
@@ -162,16 +157,18 @@ def main() -> int:
             hosts.wait(set())
         cpu_per_connect_s = (connecting.cpu_s() - cpu_s) / CONNECTS
         began_s = time.monotonic()
-        ports = connecting.order(f"open {MANY}")
-        hosts.wait(
-            {(own_port, port) for own_port in ports} | {(port, own_port) for own_port in ports}
-        )
+        directions = set()
+        for own_port in connecting.order(f"open {MANY}"):
+            directions |= {(own_port, port), (port, own_port)}
+        hosts.wait(directions)
         many_s = time.monotonic() - began_s
         cpu_s = connecting.cpu_s()
         time.sleep(IDLE_S)
         idle_share = (connecting.cpu_s() - cpu_s) / IDLE_S
         status = Path(f"/proc/{connecting.pid}/status").read_text()
-        memory_mb = int(status.partition("VmRSS:")[2].split()[0]) / 1000
+        _, _, behind_key = status.partition("VmRSS:")
+        memory_kb, *_ = behind_key.split()
+        memory_mb = int(memory_kb) / 1000
         seen = {
             "connect_s": connect_s,
             "cpu_per_connect_s": cpu_per_connect_s,

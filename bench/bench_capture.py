@@ -37,29 +37,20 @@ def bench() -> list[tuple[str, float, str]]:
         text=True,
         check=True,
     )
-    times: dict[str, list[tuple[float, float]]] = json.loads(done.stdout.splitlines()[-1])
-    rows = [
-        (
-            "an iteration of DDP, nothing observed",
-            statistics.median(wall for wall, _ in times["none"]) * 1e3,
-            "ms",
-        )
-    ]
+    last_line = done.stdout.splitlines()[-1]
+    times: dict[str, list[tuple[float, float]]] = json.loads(last_line)
+    unobserved = times["none"]
+    median_s = statistics.median(wall_s for wall_s, _ in unobserved)
+    rows = [("an iteration of DDP, nothing observed", median_s * 1e3, "ms")]
     for arm, name in (
         ("observer", "echelon capture"),
         ("profiler", "PyTorch's profiler and execution trace"),
     ):
         for part, kind in enumerate(("time", "processor time")):
             # Neighbours in time, so that what else the machine does changes both.
-            ratios = [
-                with_arm[part] / without[part]
-                for with_arm, without in zip(times[arm], times["none"], strict=True)
-            ]
-            rows.append(
-                (
-                    f"{kind} of an iteration with {name}, against that",
-                    statistics.median(ratios),
-                    "times",
-                )
-            )
+            ratios = []
+            for with_arm, without in zip(times[arm], unobserved, strict=True):
+                ratios.append(with_arm[part] / without[part])
+            label = f"{kind} of an iteration with {name}, against that"
+            rows.append((label, statistics.median(ratios), "times"))
     return rows

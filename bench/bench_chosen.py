@@ -14,44 +14,34 @@ import json
 import os
 import re
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench.hour import GROUP, grouped
-from bench.service import served
+from bench.service import Watched, await_choices, served
 from echelon.controller.client import Client
-from tests.echelon.service.lab import PATIENCE_S, Daemon, Process
+from tests.echelon.service.lab import PATIENCE_S
 
 ROUNDS = 20
-POLL_S = 0.02
-CHOSEN_S = 1800.0
 
 Row = tuple[str, float, str]
 
 
-class _Watched(Daemon):
-    """A daemon whose event loop is watched."""
-
-    def __init__(self, config: Path) -> None:
-        self.lag = config.with_name("lag.json")
-        command = [sys.executable, "-m", "bench.lag", self.lag, "serve", "--config", config]
-        Process.__init__(self, config.stem, *map(str, command), cwd=config.parent)
-
-
 def bench() -> list[Row]:
-    return [row for jobs in (4, 20) for row in measured(jobs, 5)]
+    rows: list[Row] = []
+    for jobs in (4, 20):
+        rows += measured(jobs, 5)
+    return rows
 
 
 def measured(jobs: int, rounds: int) -> Iterator[Row]:
     """Yield the figures with that many jobs."""
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
-    with served([grouped(number) for number in range(jobs)], GROUP, _Watched) as daemon:
-        assert isinstance(daemon, _Watched)
+    with served([grouped(number) for number in range(jobs)], GROUP, Watched) as daemon:
+        assert isinstance(daemon, Watched)
         began_s = time.monotonic()
         with Client(daemon.wait_listening(), timeout_s=PATIENCE_S) as client:
-            _await_choices(client)
+            await_choices(client)
             yield (
                 f"{jobs} jobs in groups of {GROUP}: start until all plans are chosen",
                 time.monotonic() - began_s,
@@ -60,9 +50,10 @@ def measured(jobs: int, rounds: int) -> Iterator[Row]:
             first_s = time.monotonic()
             yield from _rounds(client, daemon.pid, jobs, rounds)
         daemon.terminate()
-        late_ms = [
-            1e3 * late_s for at_s, late_s in json.loads(daemon.lag.read_text()) if at_s > first_s
-        ]
+        late_ms = []
+        for time_s, late_s, _ in json.loads(daemon.lag.read_text()):
+            if time_s > first_s:
+                late_ms.append(1e3 * late_s)
         centiles = statistics.quantiles(
             late_ms,
             n=100,
@@ -84,10 +75,10 @@ def _rounds(
     changed = []
     before_s = _processor_s(pid)
     for number in range(rounds):
-        spec = {
-            **grouped(jobs * (number + 1) + number % jobs, "new"),
-            "workers": grouped(number % jobs)["workers"],
-        }
+        place = number % jobs
+        # Another job on the workers of one of the first.
+        spec = grouped(jobs * (number + 1) + place, "new")
+        spec["workers"] = grouped(place)["workers"]
         began_s = time.perf_counter()
         client.register_job(spec)
         done = client.job("new", wait_s=PATIENCE_S)
@@ -95,12 +86,12 @@ def _rounds(
         assert done.timings is not None
         first_ms.append(1e3 * done.timings.total_s)
         written = _written(client)
-        _await_choices(client)
+        await_choices(client)
         chosen_ms.append(1e3 * (time.perf_counter() - began_s))
         if more := _written(client) - written:
             changed.append(more)
         client.remove_job("new")
-        _await_choices(client)
+        await_choices(client)
     for label, took_ms in (
         ("first plan on all switches", first_ms),
         ("chosen plan on all switches", chosen_ms),
@@ -124,17 +115,6 @@ def _rounds(
         (_processor_s(pid) - before_s) / rounds,
         "s",
     )
-
-
-def _await_choices(client: Client) -> None:
-    give_up_at = time.monotonic() + CHOSEN_S
-    while (
-        not (status := client.status()).settled
-        or status.searching
-        or set(status.switches) != {"ready"}
-    ):
-        assert time.monotonic() < give_up_at
-        time.sleep(POLL_S)
 
 
 def _written(client: Client) -> int:

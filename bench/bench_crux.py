@@ -16,21 +16,31 @@ MECHANISMS = ("compression", "priority", "path", "together")
 CASES = 40
 
 
-def measure(mechanism: str, cases: int) -> list[tuple[str, float, str]]:
-    parts = [getattr(Bench(seed), mechanism)() for seed in range(cases)]
+Row = tuple[str, float, str]
+
+
+def measure(mechanism: str, cases: int) -> list[Row]:
+    parts = []
+    for seed in range(cases):
+        measured_part = getattr(Bench(seed), mechanism)
+        parts.append(measured_part())
+    mean = 100 * statistics.mean(parts)
+    worst = 100 * min(parts)
     return [
-        (f"{mechanism}, mean of {cases} cases", 100 * statistics.mean(parts), "% of the best"),
-        (f"{mechanism}, worst of {cases} cases", 100 * min(parts), "% of the best"),
+        (f"{mechanism}, mean of {cases} cases", mean, "% of the best"),
+        (f"{mechanism}, worst of {cases} cases", worst, "% of the best"),
     ]
 
 
-def bench() -> list[tuple[str, float, str]]:
-    return [row for mechanism in MECHANISMS for row in measure(mechanism, CASES)]
+def bench() -> list[Row]:
+    rows = []
+    for mechanism in MECHANISMS:
+        rows += measure(mechanism, CASES)
+    return rows
 
 
 if __name__ == "__main__":
+    cases = int(sys.argv[1]) if len(sys.argv) > 1 else CASES
     for mechanism in sys.argv[2:] or MECHANISMS:
-        for label, value, unit in measure(
-            mechanism, int(sys.argv[1]) if len(sys.argv) > 1 else CASES
-        ):
+        for label, value, unit in measure(mechanism, cases):
             print(f"{label}: {value:.2f} {unit}", flush=True)

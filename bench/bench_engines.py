@@ -11,6 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,39 +42,48 @@ HEADERS = 14 + 20
 
 def _routed(switch: Switch) -> None:
     """Fill the bench's router: routes of three lengths and a default, 16 next hops at one port."""
-    tables = switch.tables
-    tables["RouterEgress.source_mac"].insert((1,), 0, "RouterEgress.set_source", [0x020000000100])
+    source_macs = switch.tables["RouterEgress.source_mac"]
+    next_hops = switch.tables["RouterIngress.next_hop"]
+    routes = switch.tables["RouterIngress.ipv4_lpm"]
+    source_macs.insert((1,), 0, "RouterEgress.set_source", [0x020000000100])
     for hop in range(HOPS):
-        tables["RouterIngress.next_hop"].insert(
-            (hop,), 0, "RouterIngress.send", [1, 0x020000000200 + hop]
-        )
-    routes = [
-        (10 << 24 | i << 16 | rest, length)
-        for i in range(64)
-        for rest, length in ((0, 16), (256, 24), (513, 32))
-    ]
-    for number, route in enumerate([*routes, (0, 0)]):
-        tables["RouterIngress.ipv4_lpm"].insert(
-            (route,), 0, "RouterIngress.set_next_hop", [number % HOPS]
-        )
+        mac = 0x020000000200 + hop
+        next_hops.insert((hop,), 0, "RouterIngress.send", [1, mac])
+    prefixes = []
+    for network in range(64):
+        first = 10 << 24 | network << 16
+        prefixes += [(first, 16), (first | 256, 24), (first | 513, 32)]
+    prefixes.append((0, 0))
+    for number, prefix in enumerate(prefixes):
+        routes.insert((prefix,), 0, "RouterIngress.set_next_hop", [number % HOPS])
 
 
 def _router_frames(size: int) -> list[bytes]:
     rest = bytes(size - HEADERS)
-    return [
-        ipv4(0x0A000001, 10 << 24 | i % 64 << 16 | i % 4 << 8 | 1, 17, rest) for i in range(256)
-    ]
+    frames = []
+    for number in range(256):
+        destination = 10 << 24 | number % 64 << 16 | number % 4 << 8 | 1
+        frames.append(ipv4(0x0A000001, destination, 17, rest))
+    return frames
 
 
 def job_frames(size: int) -> list[bytes]:
-    rest = bytes(max(0, size - HEADERS - len(shim(1, 1, 1, 1))))
-    shims = (shim(i % 8 + 1, i // 8 % 8, 0, 10**6 - i, payload=rest) for i in range(256))
-    return [ipv4(0x0A000001, 0x0A000002, 17, each, tos=2) for each in shims]
+    shim_bytes = len(shim(1, 1, 1, 1))
+    rest = bytes(max(0, size - HEADERS - shim_bytes))
+    frames = []
+    for number in range(256):
+        job = number % 8 + 1
+        flow = number // 8 % 8
+        segment = shim(job, flow, 0, 10**6 - number, payload=rest)
+        frames.append(ipv4(0x0A000001, 0x0A000002, 17, segment, tos=2))
+    return frames
 
 
-def _workloads() -> Iterator[
-    tuple[str, bytes, Callable[[Switch], None], Callable[[int], list[bytes]]]
-]:
+Workload = tuple[str, bytes, Callable[[Switch], None], Callable[[int], list[bytes]]]
+"""A program's name and source, and functions that write its entries and make frames of a size."""
+
+
+def _workloads() -> Iterator[Workload]:
     router = Path(__file__).parent / "programs" / "router.json"
     yield "router", router.read_bytes(), _routed, _router_frames
     yield "our program", program().binary.read_bytes(), configure, job_frames
@@ -88,13 +98,15 @@ def _used_s() -> float:
 def _ns(switch: Switch, frames: list[bytes]) -> float:
     """Return the nanoseconds for a packet, in the fastest of some rounds."""
     process = switch.process
+    repetitions = PACKETS // len(frames)
     times_s = []
     for _ in range(ROUNDS):
         begin = _used_s()
-        for number in range(PACKETS // len(frames)):
+        for number in range(repetitions):
             for frame in frames:
                 process(1, frame, number * 1_000_000)
-        times_s.append((_used_s() - begin) / (PACKETS // len(frames) * len(frames)))
+        round_s = _used_s() - begin
+        times_s.append(round_s / (repetitions * len(frames)))
     return min(times_s) * 1e9
 
 
@@ -161,7 +173,8 @@ def bench() -> list[tuple[str, float, str]]:
             for compiler_name, compiled in native.items():
                 switch = Switch(loaded, native=compiled)
                 fill(switch)
-                assert switch.process(1, frames[1], 0) == python.process(1, frames[1], 0)
+                frame = frames[1]
+                assert switch.process(1, frame, 0) == python.process(1, frame, 0)
                 native_ns = _ns(switch, frames)
                 inside_c_ns = inside_ns(switch, frames, driver)
                 label = f"{name}, {size} bytes: C ({compiler_name})"
@@ -208,15 +221,17 @@ def _pushed() -> Iterator[tuple[str, float, str]]:
     """Yield how long a controller's push of our program takes until a packet has passed, with all
     compilers there.
     """
-    p4info = text_format.Parse(program().p4info.read_text(), p4i.P4Info())
+    compiled = program()
+    p4info = text_format.Parse(compiled.p4info.read_text(), p4i.P4Info())
     claim = p4r.MasterArbitrationUpdate(
         device_id=1,
         election_id=p4r.Uint128(low=1),
     )
-    times: dict[str, list[tuple[float, float]]] = {}
+    become_primary = p4r.StreamMessageRequest(arbitration=claim)
+    times: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for turn in range(PUSHES):
         # Another program each time, as this process remembers what it has loaded.
-        source = program().binary.read_bytes() + b" " * turn
+        source = compiled.binary.read_bytes() + b" " * turn
         push = p4r.SetForwardingPipelineConfigRequest(
             device_id=1,
             election_id=p4r.Uint128(low=1),
@@ -231,27 +246,22 @@ def _pushed() -> Iterator[tuple[str, float, str]]:
                 load_kept.cache_clear()
                 choice = Choice("native")
                 device = Device(engines=choice)
-                device.open_stream(lambda _: None, lambda _: None).receive(
-                    p4r.StreamMessageRequest(arbitration=claim)
-                )
+                stream = device.open_stream(lambda _: None, lambda _: None)
+                stream.receive(become_primary)
                 begin = time.perf_counter()
                 used = _used_s()
                 device.set_pipeline(push)
                 assert device.switch is not None
                 device.switch.process(0, bytes(64), 0)
-                times.setdefault(cache, []).append((time.perf_counter() - begin, _used_s() - used))
+                first_packet = (time.perf_counter() - begin, _used_s() - used)
+                times[cache].append(first_packet)
                 native = choice(device.switch.program)
                 assert native is not None
                 native.wait()
-                times.setdefault(f"{cache}, and the best compiler is done", []).append(
-                    (time.perf_counter() - begin, _used_s() - used)
-                )
+                optimised = (time.perf_counter() - begin, _used_s() - used)
+                times[f"{cache}, and the best compiler is done"].append(optimised)
     for name, measured in times.items():
-        for kind, values in zip(
-            ("of the clock", "of processor"), zip(*measured, strict=True), strict=True
-        ):
-            yield (
-                f"our program, push to the first packet, {name}",
-                statistics.median(values) * 1e3,
-                f"ms {kind}",
-            )
+        clock_s, processor_s = zip(*measured, strict=True)
+        for kind, values in (("of the clock", clock_s), ("of processor", processor_s)):
+            median_ms = statistics.median(values) * 1e3
+            yield f"our program, push to the first packet, {name}", median_ms, f"ms {kind}"

@@ -48,33 +48,28 @@ SIZES = ((64, 8), (128, 20), (256, 45), (512, 95), (1024, 200))
 
 def leaf_spine(hosts: int) -> Fabric:
     """Return a fabric of leaves of 16 hosts each, and 8 spines."""
-    leaves = [f"l{i}" for i in range(hosts // HOSTS_PER_LEAF)]
-    spines = [f"s{i}" for i in range(SPINES)]
-    names = [f"h{i}" for i in range(hosts)]
+    leaves = [f"l{number}" for number in range(hosts // HOSTS_PER_LEAF)]
+    spines = [f"s{number}" for number in range(SPINES)]
     delay_s = Fraction(1, 10**6)
-    cables = [
-        CableLink(
-            LinkEnd(host, 0),
-            LinkEnd(leaves[i // HOSTS_PER_LEAF], i % HOSTS_PER_LEAF + 1),
-            RATE_BPS,
-            delay_s,
-        )
-        for i, host in enumerate(names)
-    ]
-    cables += [
-        CableLink(LinkEnd(leaf, HOSTS_PER_LEAF + j + 1), LinkEnd(spine, i + 1), RATE_BPS, delay_s)
-        for i, leaf in enumerate(leaves)
-        for j, spine in enumerate(spines)
-    ]
-    return Fabric(
-        f"leaf-spine-{hosts}",
-        {
-            h: Host(h, f"10.0.{i >> 8}.{i & 255}", f"02:00:00:00:{i >> 8:02x}:{i & 255:02x}")
-            for i, h in enumerate(names)
-        },
-        {name: Switch(name, number) for number, name in enumerate((*leaves, *spines), start=1)},
-        tuple(cables),
-    )
+    by_name = {}
+    cables = []
+    for number in range(hosts):
+        name = f"h{number}"
+        high = number >> 8
+        low = number & 255
+        by_name[name] = Host(name, f"10.0.{high}.{low}", f"02:00:00:00:{high:02x}:{low:02x}")
+        leaf, place = divmod(number, HOSTS_PER_LEAF)
+        leaf_end = LinkEnd(leaves[leaf], place + 1)
+        cables.append(CableLink(LinkEnd(name, 0), leaf_end, RATE_BPS, delay_s))
+    for leaf_number, leaf_name in enumerate(leaves, start=1):
+        for spine_number, spine in enumerate(spines, start=1):
+            leaf_end = LinkEnd(leaf_name, HOSTS_PER_LEAF + spine_number)
+            spine_end = LinkEnd(spine, leaf_number)
+            cables.append(CableLink(leaf_end, spine_end, RATE_BPS, delay_s))
+    switches = {}
+    for number, name in enumerate((*leaves, *spines), start=1):
+        switches[name] = Switch(name, number)
+    return Fabric(f"leaf-spine-{hosts}", by_name, switches, tuple(cables))
 
 
 def jobs_of(
@@ -86,7 +81,11 @@ def jobs_of(
     serve several.
     """
     rng = Random(seed)
-    return [_job(f"job{number}", number % 2 == 0, hosts, rng) for number in range(count)]
+    jobs = []
+    for number in range(count):
+        is_ring = number % 2 == 0
+        jobs.append(_job(f"job{number}", is_ring, hosts, rng))
+    return jobs
 
 
 def _job(
@@ -96,18 +95,19 @@ def _job(
     rng: Random,
 ) -> Job:
     start_s = Fraction(rng.randrange(1000), 10_000)
+    most_workers = 12 if is_ring else 8
+    count = rng.randint(4, most_workers)
+    workers = [f"h{number}" for number in rng.sample(range(hosts), count)]
     if is_ring:
-        workers = [f"h{i}" for i in rng.sample(range(hosts), rng.randint(4, 12))]
-        graph = all_reduce(
-            workers, Fraction(rng.randint(50, 200), 1000), rng.randint(50, 150) * 10**6
-        )
+        compute_s = Fraction(rng.randint(50, 200), 1000)
+        gradient = rng.randint(50, 150) * 10**6
+        graph = all_reduce(workers, compute_s, gradient)
     else:
-        workers = [f"h{i}" for i in rng.sample(range(hosts), rng.randint(4, 8))]
-        hops = len(workers) - 1
+        hops = count - 1
         forward = Fraction(rng.randint(5, 20), 1000)
         size = rng.randint(5, 20) * 10**6
-        backward = [2 * forward] * len(workers)
-        graph = gpipe(workers, 8, [forward] * len(workers), [size] * hops, backward)
+        backward = [2 * forward] * count
+        graph = gpipe(workers, 8, [forward] * count, [size] * hops, backward)
     return replace(Job(name, *graph), start_s=start_s)
 
 
@@ -145,12 +145,12 @@ def measure(
         ideal=ideal,
     )
     run_s = process_time() - begin
-    under_way_s = sum(
-        float((result.end_s if span.finish is None else span.finish) - span.start)
-        for record in result.jobs.values()
-        for iteration in record.iterations
-        for span in iteration.flows.values()
-    )
+    under_way_s = 0.0
+    for record in result.jobs.values():
+        for iteration in record.iterations:
+            for span in iteration.flows.values():
+                last_s = result.end_s if span.finish is None else span.finish
+                under_way_s += float(last_s - span.start)
     return Measured(run_s, result.allocations, under_way_s / float(result.end_s))
 
 
@@ -167,8 +167,12 @@ def exponent(points: Sequence[Measured]) -> float:
     """Return k of the least-squares line of log(time of an event) over log(n log n), n flows under
     way.
     """
-    x = [math.log(point.flows * math.log(point.flows)) for point in points]
-    y = [math.log(point.event_ms) for point in points]
+    x = []
+    y = []
+    for point in points:
+        n_log_n = point.flows * math.log(point.flows)
+        x.append(math.log(n_log_n))
+        y.append(math.log(point.event_ms))
     return statistics.linear_regression(x, y).slope
 
 
@@ -198,9 +202,18 @@ def main() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    words = [word.partition(":") for word in sys.argv[1:]]
-    sizes = [(int(hosts), int(jobs)) for hosts, colon, jobs in words if colon] or SIZES
-    policies = [name for name, colon, _ in words if not colon] or policy_names()
+    sizes = []
+    policies = []
+    for word in sys.argv[1:]:
+        hosts_text, colon, jobs_text = word.partition(":")
+        if colon:
+            sizes.append((int(hosts_text), int(jobs_text)))
+        else:
+            policies.append(word)
+    if not sizes:
+        sizes = list(SIZES)
+    if not policies:
+        policies = list(policy_names())
     heads = (
         "policy",
         "hosts",
@@ -220,10 +233,13 @@ def main() -> None:
         for hosts, count in sizes:
             fabric = leaf_spine(hosts)
             jobs = jobs_of(count, hosts)
-            points.append(measure(name, fabric, jobs))
-            point = points[-1]
+            point = measure(name, fabric, jobs)
+            points.append(point)
             cells = [f"{point.flows:.0f}", f"{point.events:,}", f"{point.event_ms:.2f}", _peak_mb()]
-            cells.append(f"{exponent(points):.2f}" if len(points) > 1 else "")
+            k = ""
+            if len(points) > 1:
+                k = f"{exponent(points):.2f}"
+            cells.append(k)
             if count <= MOST_JOBS_IN_PYTHON:
                 slow = measure_in_python(name, fabric, jobs)
                 cells += [f"{slow.run_s / point.run_s:.1f}", _peak_mb()]

@@ -18,6 +18,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
+from operator import attrgetter
 from random import Random
 from time import process_time
 from typing import TypeVar
@@ -30,7 +32,7 @@ from echelon.planning.plan import Plan
 from echelon.planning.policies import make_policy, policy_names
 from echelon.planning.policies.base import Policy
 from echelon.switches.lowering.identity import Identity, ShimIdentity
-from echelon.switches.lowering.intent import Intent
+from echelon.switches.lowering.intent import Intent, Part
 from echelon.switches.lowering.lower import Lowering
 from echelon.switches.targets.softswitch.capabilities import softswitch
 
@@ -44,37 +46,28 @@ FEWEST_FLOWS, MOST_FLOWS = 10, 1000
 
 def leaf_spine() -> Fabric:
     """Return a fabric of 64 leaves of 16 hosts each, and 16 spines."""
-    leaves = [f"l{i}" for i in range(HOSTS // HOSTS_PER_LEAF)]
-    spines = [f"s{i}" for i in range(SPINES)]
-    hosts = [f"h{i}" for i in range(HOSTS)]
-    cables = [
-        CableLink(
-            LinkEnd(host, 0),
-            LinkEnd(leaves[i // HOSTS_PER_LEAF], i % HOSTS_PER_LEAF + 1),
-            RATE_BPS,
-            Fraction(1, 10**6),
-        )
-        for i, host in enumerate(hosts)
-    ]
-    cables += [
-        CableLink(
-            LinkEnd(leaf, HOSTS_PER_LEAF + j + 1),
-            LinkEnd(spine, i + 1),
-            RATE_BPS,
-            Fraction(1, 10**6),
-        )
-        for i, leaf in enumerate(leaves)
-        for j, spine in enumerate(spines)
-    ]
-    return Fabric(
-        "leaf-spine-1024",
-        {
-            h: Host(h, f"10.0.{i >> 8}.{i & 255}", f"02:00:00:00:{i >> 8:02x}:{i & 255:02x}")
-            for i, h in enumerate(hosts)
-        },
-        {name: Switch(name, number) for number, name in enumerate((*leaves, *spines), start=1)},
-        tuple(cables),
-    )
+    leaves = [f"l{number}" for number in range(HOSTS // HOSTS_PER_LEAF)]
+    spines = [f"s{number}" for number in range(SPINES)]
+    delay_s = Fraction(1, 10**6)
+    hosts = {}
+    cables = []
+    for number in range(HOSTS):
+        name = f"h{number}"
+        high = number >> 8
+        low = number & 255
+        hosts[name] = Host(name, f"10.0.{high}.{low}", f"02:00:00:00:{high:02x}:{low:02x}")
+        leaf, place = divmod(number, HOSTS_PER_LEAF)
+        leaf_end = LinkEnd(leaves[leaf], place + 1)
+        cables.append(CableLink(LinkEnd(name, 0), leaf_end, RATE_BPS, delay_s))
+    for leaf_number, leaf_name in enumerate(leaves, start=1):
+        for spine_number, spine in enumerate(spines, start=1):
+            leaf_end = LinkEnd(leaf_name, HOSTS_PER_LEAF + spine_number)
+            spine_end = LinkEnd(spine, leaf_number)
+            cables.append(CableLink(leaf_end, spine_end, RATE_BPS, delay_s))
+    switches = {}
+    for number, name in enumerate((*leaves, *spines), start=1):
+        switches[name] = Switch(name, number)
+    return Fabric("leaf-spine-1024", hosts, switches, tuple(cables))
 
 
 def jobs_of(count: int, seed: int = 1) -> list[Job]:
@@ -82,7 +75,11 @@ def jobs_of(count: int, seed: int = 1) -> list[Job]:
     hosts in a row.
     """
     rng = Random(seed)
-    return [_job(f"job{number}", number % 2 == 0, rng) for number in range(count)]
+    jobs = []
+    for number in range(count):
+        is_ring = number % 2 == 0
+        jobs.append(_job(f"job{number}", is_ring, rng))
+    return jobs
 
 
 def _job(
@@ -90,28 +87,37 @@ def _job(
     is_ring: bool,
     rng: Random,
 ) -> Job:
-    flows = round(math.exp(rng.uniform(math.log(FEWEST_FLOWS), math.log(MOST_FLOWS))))
+    logarithm = rng.uniform(math.log(FEWEST_FLOWS), math.log(MOST_FLOWS))
+    flows = round(math.exp(logarithm))
     first = rng.randrange(HOSTS)
     if is_ring:
-        n = max(3, round((1 + math.sqrt(1 + 2 * flows)) / 2))  # 2 n (n - 1) flows
-        workers = [f"h{(first + i) % HOSTS}" for i in range(n)]
-        graph = all_reduce(
-            workers, Fraction(rng.randint(50, 500), 1000), rng.randint(100, 2000) * 10**6
-        )
+        # 2 n (n - 1) flows
+        ranks = round((1 + math.sqrt(1 + 2 * flows)) / 2)
+        workers = _in_a_row(first, max(3, ranks))
+        compute_s = Fraction(rng.randint(50, 500), 1000)
+        gradient = rng.randint(100, 2000) * 10**6
+        graph = all_reduce(workers, compute_s, gradient)
     else:
         stages = rng.randint(2, 16)
-        micro_batches = max(2, round(flows / (2 * (stages - 1))))
-        workers = [f"h{(first + i) % HOSTS}" for i in range(stages)]
+        hops = stages - 1
+        micro_batches = max(2, round(flows / (2 * hops)))
+        workers = _in_a_row(first, stages)
         forward = Fraction(rng.randint(5, 50), 1000)
         size = rng.randint(1, 50) * 10**6
         graph = gpipe(
             workers,
             micro_batches,
             [forward] * stages,
-            [size] * (stages - 1),
+            [size] * hops,
             [2 * forward] * stages,
         )
     return Job(name, *graph)
+
+
+def _in_a_row(first: int, count: int) -> list[str]:
+    """Return so many hosts from this one on, and from the first again after the last."""
+    numbers = range(first, first + count)
+    return [f"h{number % HOSTS}" for number in numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +148,14 @@ class Rig:
             max_echelonflows=1 << 20,
             max_profiles=1 << 20,
         )
-        self.lowering = Lowering(self.fabric, dict.fromkeys(self.fabric.switches, able))
+        by_switch = dict.fromkeys(self.fabric.switches, able)
+        self.lowering = Lowering(self.fabric, by_switch)
         self.version = 0
 
     def lower(
-        self, plan: Plan, identities: Mapping[str, Mapping[str, Identity]]
+        self,
+        plan: Plan,
+        identities: Mapping[str, Mapping[str, Identity]],
     ) -> Mapping[str, Intent]:
         self.version += 1
         return self.lowering.lower(plan, identities, version=self.version)
@@ -163,26 +172,31 @@ class Rig:
         jobs: Sequence[Job],
         more: Job,
     ) -> Point:
-        identities: dict[str, Mapping[str, Identity]] = {
-            job.name: {
-                flow.name: ShimIdentity(number & 0xFFFF, index)
-                for index, flow in enumerate(job.flows)
-            }
-            for number, job in enumerate((*jobs, more), start=1)
-        }
+        identities: dict[str, Mapping[str, Identity]] = {}
+        every = [*jobs, more]
+        for number, job in enumerate(every, start=1):
+            job_number = number & 0xFFFF
+            by_flow = {}
+            for index, flow in enumerate(job.flows):
+                by_flow[flow.name] = ShimIdentity(job_number, index)
+            identities[job.name] = by_flow
         self.clear(policy)
-        plan, plan_s = _timed(lambda: policy.plan(jobs, self.fabric))
-        before, lower_s = _timed(lambda: self.lower(plan, identities))
-        after, change_s = _timed(lambda: policy.plan([*jobs, more], self.fabric))
-        intents, lower_change_s = _timed(lambda: self.lower(after, identities))
-        written_before = {id(part) for intent in before.values() for part in intent.parts}
+        plan, plan_s = _timed(partial(policy.plan, jobs, self.fabric))
+        before, lower_s = _timed(partial(self.lower, plan, identities))
+        after, change_s = _timed(partial(policy.plan, every, self.fabric))
+        intents, lower_change_s = _timed(partial(self.lower, after, identities))
+        written_before = {id(part) for part in _parts(before)}
         written = 0
-        for intent in intents.values():
-            for part in intent.parts:
-                if id(part) not in written_before:
-                    written += len(part.entries)
+        for part in _parts(intents):
+            if id(part) not in written_before:
+                written += len(part.entries)
         self.clear(policy)
         return Point(len(jobs), len(plan.flows), plan_s, lower_s, change_s, lower_change_s, written)
+
+
+def _parts(intents: Mapping[str, Intent]) -> Iterator[Part]:
+    for intent in intents.values():
+        yield from intent.parts
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
@@ -194,16 +208,20 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
 
 def exponent(points: Sequence[Point], time_s: Callable[[Point], float]) -> float:
     """Return the slope k of the least-squares line of log(time) over log(n log n), n flows."""
-    x = [math.log(point.flows * math.log(point.flows)) for point in points]
-    y = [math.log(time_s(point)) for point in points]
+    x = []
+    y = []
+    for point in points:
+        n_log_n = point.flows * math.log(point.flows)
+        x.append(math.log(n_log_n))
+        y.append(math.log(time_s(point)))
     return statistics.linear_regression(x, y).slope
 
 
 def bench() -> Iterator[tuple[str, float, str]]:
     rig = Rig()
-    jobs = jobs_of(101)
+    *jobs, more = jobs_of(101)
     for name in policy_names():
-        point = rig.measure(make_policy(name), jobs[:-1], jobs[-1])
+        point = rig.measure(make_policy(name), jobs, more)
         label = f"{name}, {point.jobs} jobs, {point.flows} flows"
         yield f"plan, {label}", 1000 * point.plan_s, "ms"
         yield f"plan after one job more, {label}", 1000 * point.change_s, "ms"
@@ -236,7 +254,8 @@ def main() -> None:
     every = jobs_of(max(counts) + 1)
     gc.freeze()
     with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("planning", total=len(policy_names()) * sum(counts))
+        jobs_in_all = len(policy_names()) * sum(counts)
+        task = progress.add_task("planning", total=jobs_in_all)
         for name in policy_names():
             points = []
             for count in counts:
@@ -248,10 +267,9 @@ def main() -> None:
                 table.add_row(name, f"{count:,}", f"{point.flows:,}", *cells, f"{point.written:,}")
                 progress.advance(task, count)
             table.add_section()
-            of_plan, of_lowering = (
-                exponent(points, time_s) for time_s in (lambda p: p.plan_s, lambda p: p.lower_s)
-            )
-            fitted.add_row(name, f"{of_plan:.2f}", f"{of_lowering:.2f}")
+            plan_exponent = exponent(points, attrgetter("plan_s"))
+            lowering_exponent = exponent(points, attrgetter("lower_s"))
+            fitted.add_row(name, f"{plan_exponent:.2f}", f"{lowering_exponent:.2f}")
     console = Console()
     console.print(table)
     console.print(fitted)

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from echelon.controller.service.store import Candidate, Changes, Store, open_store
-from tests.echelon.service.store.etcd_process import etcd_process
+from plugins.etcd.tests.etcd_process import etcd_process
 from tests.needs import missing
 
 _SECONDS = 3.0
@@ -68,10 +68,13 @@ def _syncs(directory: Path) -> list[float]:
 
 def _rows(label: str, durations: list[float]) -> list[tuple[str, float, str]]:
     ordered = sorted(durations)
+    count = len(ordered)
+    p50_s = ordered[count // 2]
+    p99_s = ordered[count * 99 // 100]
     return [
-        (label, len(ordered) / _SECONDS, "1/s"),
-        (f"{label}, p50", ordered[len(ordered) // 2] * 1e3, "ms"),
-        (f"{label}, p99", ordered[len(ordered) * 99 // 100] * 1e3, "ms"),
+        (label, count / _SECONDS, "1/s"),
+        (f"{label}, p50", p50_s * 1e3, "ms"),
+        (f"{label}, p99", p99_s * 1e3, "ms"),
     ]
 
 
@@ -90,7 +93,8 @@ async def _measure(name: str, url: str) -> list[tuple[str, float, str]]:
     async with await open_store(url) as store:
         await store.campaign(Candidate("bench", "http://bench"))
         for concurrent in _CONCURRENT:
-            rows += _rows(f"{name}, {concurrent} at a time", await _commits(store, concurrent))
+            durations = await _commits(store, concurrent)
+            rows += _rows(f"{name}, {concurrent} at a time", durations)
     return rows
 
 

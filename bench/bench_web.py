@@ -79,10 +79,17 @@ def _pan(page: Page, folder: Path) -> list[tuple[str, float, str]]:
             start_s += rng.uniform(0.1, 0.3)
             lasts = rng.uniform(0.05, 0.5)
             late = rng.uniform(-0.1, 0.2)
-            flows.append(
-                {"name": f"f{iteration % 8}", "iteration": iteration // 8 + 1, "src": "h1", "dst": "h2", "bytes": 1000,
-                 "start_s": start_s, "finish_s": start_s + lasts, "tardiness_s": late}
-            )  # fmt: skip
+            flow = {
+                "name": f"f{iteration % 8}",
+                "iteration": iteration // 8 + 1,
+                "src": "h1",
+                "dst": "h2",
+                "bytes": 1000,
+                "start_s": start_s,
+                "finish_s": start_s + lasts,
+                "tardiness_s": late,
+            }
+            flows.append(flow)
         times = {"iteration_times_s": [1.0], "alone_iteration_s": 1.0, "mean_slowdown": 1.0}
         jobs[f"job{number}"] = {**times, "flows": flows}
     results = {"scenario": "many", "target": "made", "results": {"fair": {"jobs": jobs}}}
@@ -90,11 +97,9 @@ def _pan(page: Page, folder: Path) -> list[tuple[str, float, str]]:
     with viewed(folder) as url:
         page.open(f"{url}/#timeline")
         page.wait(lambda: page.rows("Flows in sight"), "no flow is shown")
-        return [
-            (
-                f"timeline of {FLOWS:,} flows panned, {part} % in sight",
-                page.run_async(_PAN, PAN_S, part),
-                "frames/s",
-            )
-            for part in (99, 10)
-        ]
+        rows = []
+        for part in (99, 10):
+            label = f"timeline of {FLOWS:,} flows panned, {part} % in sight"
+            frames_per_s = page.run_async(_PAN, PAN_S, part)
+            rows.append((label, frames_per_s, "frames/s"))
+        return rows

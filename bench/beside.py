@@ -55,7 +55,8 @@ class Api:
     ) -> Any:
         """Return what the service answers; None where it refuses."""
         headers = {"Content-Type": "application/json"}
-        self._connection.request(method, path, None if body is None else json.dumps(body), headers)
+        text = None if body is None else json.dumps(body)
+        self._connection.request(method, path, text, headers)
         answer = self._connection.getresponse()
         content = answer.read()
         if answer.status < 400:
@@ -200,8 +201,13 @@ def drain(
             """Set the states of spine0's link and of the others; return how long the one set last
             took.
             """
-            states = [*((n, state_of_others) for n in range(1, SPINES)), (0, state_of_first)]
-            for spine, state in sorted(states, key=lambda item: (item[1] == "drained", item[0])):
+            states = dict.fromkeys(range(1, SPINES), state_of_others)
+            states[0] = state_of_first
+            spines = sorted(states)
+            # Links come up before others are drained.
+            spines.sort(key=lambda spine: states[spine] == "drained")
+            for spine in spines:
+                state = states[spine]
                 began_s = time.monotonic()
                 assert (
                     api("PUT", f"/links/leaf0/spine{spine}", {"state": state, "force": False})
@@ -280,18 +286,23 @@ def main() -> None:
     seen: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in range(options.runs):
         for case in options.only or CASES:
-            for name, version in versions.items() if run % 2 else reversed(versions.items()):
-                for label, value in CASES[case](version, options.jobs, options.rounds):
+            measure = CASES[case]
+            # In turns, so that neither always runs on a colder machine.
+            names = list(versions)
+            if run % 2 == 0:
+                names.reverse()
+            for name in names:
+                for label, value in measure(versions[name], options.jobs, options.rounds):
                     print(f"run {run + 1}, {name}: {label}: {value:.3g}", flush=True)
                     seen[label][name].append(value)
     print("\n| | this | other | ratio |\n|---|---|---|---|")
     for label, by_version in seen.items():
-        medians = {name: statistics.median(values) for name, values in by_version.items()}
-        if "other" in medians:
-            other = f"{medians['other']:.3g} | {medians['this'] / medians['other']:.2f}"
-        else:
-            other = "|"
-        print(f"| {label} | {medians['this']:.3g} | {other} |")
+        this = statistics.median(by_version["this"])
+        other = "|"
+        if "other" in by_version:
+            median = statistics.median(by_version["other"])
+            other = f"{median:.3g} | {this / median:.2f}"
+        print(f"| {label} | {this:.3g} | {other} |")
 
 
 if __name__ == "__main__":

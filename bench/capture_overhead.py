@@ -45,25 +45,24 @@ def _profiled(directory: str) -> Iterator[None]:
 
 def main() -> None:
     dist.init_process_group("gloo")
-    model = DistributedDataParallel(
-        nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(LAYERS))),
-        bucket_cap_mb=BUCKET_MB,
-    )
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(LAYERS)]
+    model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=BUCKET_MB)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     samples = torch.randn(BATCH, WIDTH)
 
     def iterate() -> tuple[float, float]:
         """Return the wall-clock and the processor time of an iteration."""
         for number in range(ITERATIONS + 1):
-            if (
-                number == 1
-            ):  # The first call of an operation behind a change of the dispatcher takes longer.
+            # The first call of an operation behind a change of the dispatcher takes longer.
+            if number == 1:
                 begin = time.perf_counter()
                 busy = time.process_time()
             optimizer.zero_grad()
             model(samples).square().mean().backward()
             optimizer.step()
-        return (time.perf_counter() - begin) / ITERATIONS, (time.process_time() - busy) / ITERATIONS
+        wall_s = time.perf_counter() - begin
+        processor_s = time.process_time() - busy
+        return wall_s / ITERATIONS, processor_s / ITERATIONS
 
     iterate()
     arms = {"none": contextlib.nullcontext, "observer": _observed, "profiler": _profiled}

@@ -23,6 +23,7 @@ import resource
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
+from functools import partial
 from multiprocessing import get_context
 from random import Random
 from statistics import fmean
@@ -58,17 +59,23 @@ def jobs_of(
     """Yield the jobs' documents: first those whose hosts begin at h1, then around the cluster."""
     random = Random(seed)
     first = 0
-    sizes = [random.choices((4, 8, 16, 64), (8, 8, 3, 1))[0] for _ in range(count)]
+    sizes = []
+    for _ in range(count):
+        [size] = random.choices((4, 8, 16, 64), (8, 8, 3, 1))
+        sizes.append(size)
     use = min(LOAD, LOAD * hosts / sum(sizes))
     for number, size in enumerate(sizes):
-        workers = [f"h{(first + place) % hosts + 1}" for place in range(size)]
+        places = range(first, first + size)
+        workers = [f"h{place % hosts + 1}" for place in places]
         first += size
         sends_s = random.uniform(MOST_S / 5, MOST_S)
+        start_ms = random.randrange(1000)
+        computes_s = sends_s * (1 - use) / use
         yield {
             "job": f"job{number}",
             "workers": workers,
-            "start": f"{random.randrange(1000)} ms",
-            **_paradigm(number % 4, size, sends_s, sends_s * (1 - use) / use),
+            "start": f"{start_ms} ms",
+            **_paradigm(number % 4, size, sends_s, computes_s),
         }
 
 
@@ -127,8 +134,9 @@ def _paradigm(
                 "attention": _time(computes_s / 18),
                 "expert": _time(computes_s / 9),
                 "tokens": _bytes(sent_bytes * 4 / 3 / 8),
-                **({"gradient": _bytes(sent_bytes / 10)} if replicas > 1 else {}),
             }
+            if replicas > 1:
+                section["gradient"] = _bytes(sent_bytes / 10)
             return {"parallelism": "expert", "expert": section}
 
 
@@ -167,25 +175,30 @@ def measure(
     built_mb = _peak_mb()
     alone_s = alone_iterations_s(scenario)
     ran_alone = process_time()
-    make_policy(policy).plan(scenario.jobs, scenario.fabric)
+    planner = make_policy(policy)
+    planner.plan(scenario.jobs, scenario.fabric)
     planned = process_time()
     planned_mb = _peak_mb()
-    of_fluid = fluid_run.run(
-        scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None
-    )
+    plan_s = planned - ran_alone
+    fluid = fluid_run.run(scenario, policy, partial(make_policy, policy), unseen)
     # The run plans once more.
-    run_s = process_time() - planned - (planned - ran_alone)
+    run_s = process_time() - planned - plan_s
+    flows = [len(job.flows) for job in scenario.jobs]
     return Measured(
-        sum(len(job.flows) for job in scenario.jobs),
+        sum(flows),
         built - begin,
         built_mb,
         ran_alone - built,
-        planned - ran_alone,
+        plan_s,
         planned_mb,
         run_s,
         _peak_mb(),
-        _slowdowns(of_fluid, alone_s),
+        _slowdowns(fluid, alone_s),
     )
+
+
+def unseen(_job: str, _iteration: int) -> None:
+    """Show no progress."""
 
 
 class Packets(NamedTuple):
@@ -213,12 +226,12 @@ def by_packets(
 
     begin = process_time()
     begin_real = monotonic()
-    done = run.run(
-        scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None, count
-    )
+    done = run.run(scenario, policy, partial(make_policy, policy), unseen, count)
     run_s = process_time() - begin
     real_s = monotonic() - begin_real
-    return Packets(sent, run_s, real_s, _peak_mb(), _slowdowns(done, alone_iterations_s(scenario)))
+    peak_mb = _peak_mb()
+    slowdowns = _slowdowns(done, alone_iterations_s(scenario))
+    return Packets(sent, run_s, real_s, peak_mb, slowdowns)
 
 
 def _scenario(
@@ -227,14 +240,16 @@ def _scenario(
     policy: str,
     scale: Fraction,
 ) -> Scenario:
-    fabric = echelon.fabrics.leaf_spine(hosts // HOSTS_PER_LEAF, 16, HOSTS_PER_LEAF, 2, RATE_BPS)
+    leaves = hosts // HOSTS_PER_LEAF
+    fabric = echelon.fabrics.leaf_spine(leaves, 16, HOSTS_PER_LEAF, 2, RATE_BPS)
     document = {
         "fabric": fabric,
         "jobs": list(jobs_of(jobs, hosts)),
         "iterations": 2,
         "until": "exactly",
     }
-    return scaled(echelon.scenario(document, [policy]), scale).scenario
+    scenario = echelon.scenario(document, [policy])
+    return scaled(scenario, scale).scenario
 
 
 def _slowdowns(ran: PolicyRun, alone_s: Mapping[str, Fraction]) -> Mapping[str, float]:
@@ -244,7 +259,8 @@ def _slowdowns(ran: PolicyRun, alone_s: Mapping[str, Fraction]) -> Mapping[str, 
         total = 0.0
         for iteration in record.finished:
             if iteration.finish is not None:
-                total += float((iteration.finish - iteration.start) / alone_s[job])
+                duration_s = iteration.finish - iteration.start
+                total += float(duration_s / alone_s[job])
         slowdowns[job] = total / len(record.finished)
     return slowdowns
 

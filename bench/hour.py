@@ -61,16 +61,18 @@ def cluster(size: str, changes: int) -> tuple[object, list[Document]]:
         fabric = echelon.fabrics.leaf_spine(
             hosts // HOSTS_PER_LEAF, SPINES, HOSTS_PER_LEAF, 2, RATE_BPS
         )
-        first = list(jobs_of(count, hosts))
-        later = list(jobs_of(changes, hosts, seed=2))
-        return fabric, [*first, *({**job, "job": f"later{n}"} for n, job in enumerate(later))]
-    first = [grouped(number) for number in range(JOBS)]
-    later = []
+        jobs = list(jobs_of(count, hosts))
+        for number, job in enumerate(jobs_of(changes, hosts, seed=2)):
+            jobs.append({**job, "job": f"later{number}"})
+        return fabric, jobs
+    jobs = [grouped(number) for number in range(JOBS)]
     for number in range(changes):
         place = random.randrange(JOBS)
+        # Another job on the workers of one of the first.
         spec = grouped(JOBS * (number + 1) + place, f"later{number}")
-        later.append({**spec, "workers": grouped(place)["workers"]})
-    return service.fabric(GROUP), [*first, *later]
+        spec["workers"] = grouped(place)["workers"]
+        jobs.append(spec)
+    return service.fabric(GROUP), jobs
 
 
 def most_again(lives_s: float, round_s: float) -> int:
@@ -78,18 +80,24 @@ def most_again(lives_s: float, round_s: float) -> int:
     every so often.
     """
     rounds = lives_s / round_s
-    doublings = MOST_PATIENCE.bit_length()
-    return min(floor(log2(1 + rounds)), doublings) + max(
-        0, int((rounds + 1 - 2**doublings) / MOST_PATIENCE)
-    )
+    most_doublings = MOST_PATIENCE.bit_length()
+    doublings = min(floor(log2(1 + rounds)), most_doublings)
+    rounds_left = rounds + 1 - 2**most_doublings
+    return doublings + max(0, int(rounds_left / MOST_PATIENCE))
 
 
 def main() -> None:
-    size = next((word for word in sys.argv[1:] if ":" in word), "")
-    changes = next((int(word) for word in sys.argv[1:] if word.isdigit()), 20)
+    size = ""
+    changes = 20
+    for word in sys.argv[1:]:
+        if ":" in word:
+            size = word
+        elif word.isdigit():
+            changes = int(word)
     random = Random(1)
     fabric, jobs = cluster(size, changes)
-    scenario = echelon.scenario({"fabric": fabric, "jobs": jobs, "iterations": 1}, ["echelon"])
+    document = {"fabric": fabric, "jobs": jobs, "iterations": 1}
+    scenario = echelon.scenario(document, ["echelon"])
     count = len(scenario.jobs) - changes
     present = list(scenario.jobs[:count])
     waiting = list(scenario.jobs[count:])
@@ -110,16 +118,20 @@ def main() -> None:
         for search in policy.searches(present, scenario.fabric):
             began_s = process_time()
             policy.adopt(search.group, search.run())
-            searched[search.group] = process_time() - began_s
+            search_s = process_time() - began_s
+            searched[search.group] = search_s
             print(
-                f"{now_s:5.0f} s: {len(search.group)} jobs, {searched[search.group]:.2f} s",
+                f"{now_s:5.0f} s: {len(search.group)} jobs, {search_s:.2f} s",
                 file=sys.stderr,
                 flush=True,
             )
-        took_s += searched.values() if now_s else ()
-        born = {
-            group: born.get(group, (now_s, searched.get(group, 0.0))) for group in policy.choices
-        }
+        if now_s:
+            took_s += searched.values()
+        earlier = born
+        born = {}
+        for group in policy.choices:
+            just_now = (now_s, searched.get(group, 0.0))
+            born[group] = earlier.get(group, just_now)
         for group, (from_s, search_s) in born.items():
             if len(group) > 1:
                 members = [job for job in present if job.name in group]

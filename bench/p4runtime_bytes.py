@@ -21,6 +21,7 @@ import asyncio
 import multiprocessing
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from google.protobuf import text_format  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from bench.p4runtime_load import Load, load_p4info, updates  # noqa: E402
+from bench.p4runtime_load import Load  # noqa: E402
 from bench.southbound import clients  # noqa: E402
 from bench.southbound.workload import leaf  # noqa: E402
 from echelon.model.p4program import program  # noqa: E402
@@ -54,6 +55,7 @@ from echelon.switches.southbound.encoding import (  # noqa: E402
 from softswitch.p4runtime.device import Device  # noqa: E402
 from softswitch.p4runtime.server import Server  # noqa: E402
 from softswitch.p4runtime.wire import WireRequest  # noqa: E402
+from tests.reference.table_updates import load_p4info, updates  # noqa: E402
 
 T = TypeVar("T")
 
@@ -155,8 +157,10 @@ def _cases() -> list[_Case]:
     binary = _TABLES.with_suffix(".json").read_bytes()
     cases = []
     for table in ("exact", "lpm", "ternary", "one_shot"):
-        name = next(t.preamble.name for t in p4info.tables if t.preamble.name.endswith(table))
-        cases.append(_Case(table, p4info, binary, list(updates(p4info, name, _MOST_ENTRIES))))
+        names = [described.preamble.name for described in p4info.tables]
+        name = next(name for name in names if name.endswith(table))
+        changes = list(updates(p4info, name, _MOST_ENTRIES))
+        cases.append(_Case(table, p4info, binary, changes))
     marked = []
     for change in cases[0].changes:
         copy = p4r.Update()
@@ -164,9 +168,8 @@ def _cases() -> list[_Case]:
         copy.entity.table_entry.metadata = OWNER
         marked.append(copy)
     cases.append(_Case("exact, metadata", p4info, binary, marked))
-    cases.append(
-        _Case("echelon", _echelon_p4info(), program().binary.read_bytes(), _echelon_updates())
-    )
+    echelon_binary = program().binary.read_bytes()
+    cases.append(_Case("echelon", _echelon_p4info(), echelon_binary, _echelon_updates()))
     return cases
 
 
@@ -237,10 +240,10 @@ class _PlainCodec:
             )
             for table in schema.tables
         }
-        self._actions = {
-            action.alias: (action.id, {param.name: param.id for param in action.params})
-            for action in schema.actions
-        }
+        self._actions = {}
+        for action in schema.actions:
+            params = {param.name: param.id for param in action.params}
+            self._actions[action.alias] = (action.id, params)
 
     def encode(self, entry: TableEntry) -> EncodedEntry:
         table_id, stage, fields, one_shot = self._tables[entry.table]
@@ -254,9 +257,11 @@ class _PlainCodec:
         if one_shot:
             chosen = message.action.action_profile_action_set.action_profile_actions
             for call in entry.actions:
-                self._call(chosen.add(weight=1).action, call.name, call.arguments)
+                member = chosen.add(weight=1)
+                self._call(member.action, call.name, call.arguments)
         else:
-            self._call(message.action.action, entry.actions[0].name, entry.actions[0].arguments)
+            call = entry.actions[0]
+            self._call(message.action.action, call.name, call.arguments)
         value_bytes = message.action.SerializeToString()
         message.metadata = OWNER
         return EncodedEntry(key, value_bytes, message.SerializeToString(), stage)
@@ -338,9 +343,12 @@ def _steps(console: Console, seconds: float) -> None:
     entries = list(leaf(_LEAF_ENTRIES).entries)
     codec = Codec(schema)
     plain = _PlainCodec(schema)
-    wires = [codec.encode(entry).wire for entry in entries]
-    if any(plain.encode(entry).key != codec.encode(entry).key for entry in entries):
-        raise RuntimeError("the plain encoding differs")
+    wires = []
+    for entry in entries:
+        encoded = codec.encode(entry)
+        wires.append(encoded.wire)
+        if plain.encode(entry).key != encoded.key:
+            raise RuntimeError("the plain encoding differs")
     header = write_header(1, 1)
     parts = [wires[start : start + 1000] for start in range(0, len(wires), 1000)]
     steps: list[tuple[str, Callable[[], object], Callable[[], object]]] = [
@@ -377,13 +385,12 @@ def _each(function: Callable[[T], object], items: Sequence[T]) -> None:
 
 def _end_to_end(console: Console, rounds: int) -> None:
     intents = [leaf(_LEAF_ENTRIES)]
-    used: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    used: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     runner = asyncio.Runner()
     with ExitStack() as stack:
-        switches = {
-            name: stack.enter_context(_server(plain))
-            for name, plain in (("bytes", False), ("plain protobuf", True))
-        }
+        switches = {}
+        for name, plain in (("bytes", False), ("plain protobuf", True)):
+            switches[name] = stack.enter_context(_server(plain))
         for _ in range(rounds):
             for where, switch in switches.items():
                 for controller in ("bytes", "plain entries", "plain requests", "plain protobuf"):
@@ -392,8 +399,9 @@ def _end_to_end(console: Console, rounds: int) -> None:
                     switch_s = switch.processor_s()
                     with _plain(controller):
                         runner.run(clients.by_session([switch.address], intents))
-                    seconds = (time.process_time() - controller_s, switch.processor_s() - switch_s)
-                    used.setdefault((controller, where), []).append(seconds)
+                    controller_s = time.process_time() - controller_s
+                    switch_s = switch.processor_s() - switch_s
+                    used[controller, where].append((controller_s, switch_s))
     table = Table(
         "controller",
         "switch",
@@ -424,9 +432,11 @@ def _plain(kind: str) -> Iterator[None]:
     with ExitStack() as stack:
         if kind in ("plain entries", "plain protobuf"):
             plain = _PlainCodec(P4Schema(program().p4info))
-            stack.enter_context(
-                mock.patch.object(Codec, "encode", lambda _codec, entry: plain.encode(entry))
-            )
+
+            def encode(_: Codec, entry: TableEntry) -> EncodedEntry:
+                return plain.encode(entry)
+
+            stack.enter_context(mock.patch.object(Codec, "encode", encode))
         if kind in ("plain requests", "plain protobuf"):
             stack.enter_context(
                 mock.patch(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import permutations
 
 import networkx  # noqa: F401 - which is imported on first use otherwise
 
@@ -21,6 +23,11 @@ def took_ms(call: Callable[[], object]) -> str:
     return f"{(time.process_time() - begin) * 1e3:,.2f} ms"
 
 
+def choose_strides(hosts: int) -> tuple[int, ...]:
+    strides = totient_perms(hosts, duplex=True)
+    return select_permutations(strides, 2, hosts)
+
+
 if __name__ == "__main__":
     print(
         "| hosts | strides and rings | coin change | one all-reduce | half all-to-all | all-to-all"
@@ -29,14 +36,17 @@ if __name__ == "__main__":
     print("|---|---|---|---|---|---|")
     for hosts in (128, 1024):
         every = tuple(range(hosts))
-        pairs = {(src, dst): 1.0 for src in every for dst in every if src != dst}
+        sent = dict.fromkeys(permutations(every, 2), 1.0)
         rings = Traffic(hosts, {every: 1e9})
-        both = Traffic(hosts, {every: float(len(pairs))}, pairs)
+        both = Traffic(hosts, {every: float(len(sent))}, sent)
+        pairs_alone = Traffic(hosts, {}, sent)
+        strides = (1, 31, hosts - 1, hosts - 31)
         calls: list[Callable[[], object]] = [
-            lambda hosts=hosts: select_permutations(totient_perms(hosts, duplex=True), 2, hosts),
-            lambda hosts=hosts: coin_change_mod(hosts, (1, 31, hosts - 1, hosts - 31)),
-            lambda rings=rings: find_topology(rings, 4),
-            lambda both=both: find_topology(both, 4),
-            lambda both=both, hosts=hosts: find_topology(Traffic(hosts, {}, both.sent), 4, 0),
+            partial(choose_strides, hosts),
+            partial(coin_change_mod, hosts, strides),
+            partial(find_topology, rings, 4),
+            partial(find_topology, both, 4),
+            partial(find_topology, pairs_alone, 4, 0),
         ]
-        print(f"| {hosts:,} | {' | '.join(map(took_ms, calls))} |", flush=True)
+        cells = map(took_ms, calls)
+        print(f"| {hosts:,} | {' | '.join(cells)} |", flush=True)

@@ -11,10 +11,13 @@ clusters.
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from unittest.mock import patch
@@ -30,7 +33,7 @@ from echelon.planning.policies import make_policy
 from echelon.planning.policies.base import Policy
 from echelon.planning.policies.crux.routes import LeastCongested
 from echelon.planning.policies.echelon.candidates import OTHER_POLICIES, PlanCandidate, candidates
-from echelon.planning.policies.echelon.search import ITERATIONS
+from echelon.planning.policies.echelon.search import ROUNDS
 from echelon_lab.evaluation.measure import Knowledge
 from echelon_lab.scenarios.scenario import Scenario, load_scenario
 from echelon_lab.virtual.fluid_run import run
@@ -57,14 +60,23 @@ class FairOnPaths:
         fabric: Fabric,
         paths: PathChooser | None = None,
     ) -> Plan:
-        return make_policy("fair").plan(jobs, fabric, LeastCongested())
+        fair = make_policy("fair")
+        return fair.plan(jobs, fabric, LeastCongested())
 
 
 def ours(**parameters: str) -> Callable[[], Policy]:
-    return lambda: make_policy("echelon", **parameters)
+    return partial(make_policy, "echelon", **parameters)
 
 
 Candidates = Sequence[PlanCandidate]
+
+
+def unchanged(candidates: Candidates) -> Candidates:
+    return candidates
+
+
+def only_kept(_: Candidates) -> Candidates:
+    return KEPT
 
 
 def on_kept_paths(candidates: Candidates) -> Candidates:
@@ -84,20 +96,18 @@ class Part:
     """
 
     make: Callable[[], Policy]
-    candidates: Callable[[Sequence[PlanCandidate]], Sequence[PlanCandidate]] = lambda all_of_them: (
-        all_of_them
-    )
+    candidates: Callable[[Candidates], Candidates] = unchanged
 
 
 PARTS = {
-    "`fair`": Part(lambda: make_policy("fair")),
+    "`fair`": Part(partial(make_policy, "fair")),
     "none of them: `memory`": Part(ours(order="memory")),
     "none of them: `normalised`": Part(ours(order="normalised")),
     "rank": Part(ours(order="left")),
     "paths: `memory`": Part(ours(order="memory", paths="crux")),
     "paths: `normalised`": Part(ours(order="normalised", paths="crux")),
     "paths: `fair`": Part(FairOnPaths),
-    "planner": Part(ours(plan="auto", order="memory"), lambda _: KEPT),
+    "planner": Part(ours(plan="auto", order="memory"), only_kept),
     "rank and paths": Part(ours(order="left", paths="crux")),
     "rank and planner": Part(ours(), on_kept_paths),
     "paths and planner": Part(ours(plan="auto", order="memory"), without_rank),
@@ -108,7 +118,8 @@ PARTS = {
 def measured(scenario: Scenario, part: Part) -> dict[str, float]:
     """Return the slowdown of each job, in a run as long as a search simulates."""
     alone = AloneRuns().update(scenario.jobs, scenario.fabric)
-    end_s = ITERATIONS * max(Fraction(duration_s(record)) for record in alone.values())
+    longest_s = max(Fraction(duration_s(record)) for record in alone.values())
+    end_s = ROUNDS[-1].iterations * longest_s
 
     def chosen(several: bool) -> Candidates:
         return part.candidates(candidates(several))
@@ -125,24 +136,36 @@ def measured(scenario: Scenario, part: Part) -> dict[str, float]:
 def averaged(scenarios: Iterable[Scenario], part: Part) -> tuple[float, float]:
     """Return mean and worst slowdown, each job's in the mean over draws."""
     by_draw = [measured(scenario, part) for scenario in scenarios]
-    by_job = [fmean(slowdowns[job] for slowdowns in by_draw) for job in by_draw[0]]
+    by_job = []
+    for job in by_draw[0]:
+        slowdowns = [draw[job] for draw in by_draw]
+        by_job.append(fmean(slowdowns))
     return fmean(by_job), max(by_job)
 
 
 def main() -> None:
-    scenarios, draws = (*map(int, sys.argv[1:]), *(60, 1)[len(sys.argv) - 1 :])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("scenarios", nargs="?", type=int, default=60)
+    parser.add_argument("draws", nargs="?", type=int, default=1)
+    arguments = parser.parse_args()
+    scenarios = arguments.scenarios
+    draws = arguments.draws
+
+    knowledge = Knowledge(draws)
     sets: dict[str, list[Scenario]] = {}
     for seed in range(1, 2 * scenarios, 2):
-        sets[f"seed {seed}"] = [Knowledge(draws).scenario(seed, draw) for draw in range(draws)]
+        sets[f"seed {seed}"] = [knowledge.scenario(seed, draw) for draw in range(draws)]
     for name in CLUSTERS:
         sets[name] = [load_scenario(FILES / f"{name}.yaml")]
-    ratios: dict[str, list[tuple[float, float]]] = {name: [] for name in PARTS}
+
+    ratios: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for label, drawn in sets.items():
         by_part = {name: averaged(drawn, part) for name, part in PARTS.items()}
-        fair = by_part["`fair`"]
+        fair_mean, fair_worst = by_part["`fair`"]
+        figures = []
         for name, (mean, worst) in by_part.items():
-            ratios[name].append((mean / fair[0], worst / fair[1]))
-        figures = [f"{mean:.3f}/{worst:.3f}" for mean, worst in by_part.values()]
+            ratios[name].append((mean / fair_mean, worst / fair_worst))
+            figures.append(f"{mean:.3f}/{worst:.3f}")
         print(
             label,
             *figures,
@@ -160,12 +183,15 @@ def main() -> None:
         "fat-tree",
     )
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
-    for name, of_part in ratios.items():
+    for name, part_ratios in ratios.items():
+        of_scenarios = part_ratios[:scenarios]
+        of_clusters = part_ratios[scenarios:]
         cells = []
-        for column in zip(*of_part[:scenarios], strict=True):
+        for column in zip(*of_scenarios, strict=True):
             lost = sum(ratio > 1 + CLOSE for ratio in column)
             cells.append(f"{fmean(column):.3f} | {lost}")
-        cells += [f"{mean:.3f} / {worst:.3f}" for mean, worst in of_part[scenarios:]]
+        for mean, worst in of_clusters:
+            cells.append(f"{mean:.3f} / {worst:.3f}")
         print(f"| {name} | {' | '.join(cells)} |")
 
 

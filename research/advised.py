@@ -31,21 +31,23 @@ SCENARIOS = (
 
 def main() -> None:
     folder = Path("topologies/scenarios")
-    files = [Path(word) for word in sys.argv[1:]] or [folder / f"{name}.yaml" for name in SCENARIOS]
+    files = [Path(word) for word in sys.argv[1:]]
+    if not files:
+        files = [folder / f"{name}.yaml" for name in SCENARIOS]
     regrets = []
     needs = {kind.name: kind.needs for kind in described()}
     for file in files:
         exact = _ran(file, "plan", Knowledge())
         best = ranked(exact, exact, needs).best.policy
-        happened = {
-            name: fmean(result["slowdowns"].values())
-            for name, result in _ran(file, "packets", Knowledge()).items()
-        }
+        happened = {}
+        for name, result in _ran(file, "packets", Knowledge()).items():
+            happened[name] = fmean(result["slowdowns"].values())
         then = min(happened, key=happened.__getitem__)
-        regrets.append(happened[best] / happened[then] - 1)
+        regret = happened[best] / happened[then] - 1
+        regrets.append(regret)
         print(
             f"{file.stem}: take {best} ({happened[best]:.3f}), best from packets {then}"
-            f" ({happened[then]:.3f}), fair {happened['fair']:.3f}, regret {regrets[-1]:.1%}",
+            f" ({happened[then]:.3f}), fair {happened['fair']:.3f}, regret {regret:.1%}",
             flush=True,
         )
     print(*_report(regrets), sep="\n")
@@ -57,14 +59,14 @@ def _ran(
     knowledge: Knowledge,
 ) -> Mapping[str, Mapping[str, Any]]:
     """Return the measurement of each policy that ran."""
-    results = {
-        name: slowdowns(str(file), PolicyChoice(name), mode, ITERATIONS, knowledge)
-        for name in POLICIES
-    }
-    for name, result in results.items():
+    results = {}
+    for name in POLICIES:
+        result = slowdowns(str(file), PolicyChoice(name), mode, ITERATIONS, knowledge)
         if "error" in result:
             print(f"{file.stem}: {name} ({mode}): {result['error']}", file=sys.stderr)
-    return {name: result for name, result in results.items() if "error" not in result}
+        else:
+            results[name] = result
+    return results
 
 
 def _report(regrets: list[float]) -> Iterator[str]:

@@ -40,23 +40,22 @@ def fabric(kind: Kind, ranks: int) -> Document:
     """
     hosts = [f"h{number}" for number in range(ranks)]
     if kind == "switch":
-        return {
-            "fabric": kind,
-            "hosts": hosts,
-            "switches": ["s"],
-            "links": [{"between": [host, "s"], "rate": f"{RATE_BPS} bit/s"} for host in hosts],
-        }
-    switches = [f"s{number}" for number in range(ranks)]
-    # In ASTRA-sim ranks are on the ring themselves, so a host's own link must not be a bottleneck.
-    ports = [
-        {"between": [host, switch], "rate": f"{ranks * RATE_BPS} bit/s"}
-        for host, switch in zip(hosts, switches, strict=True)
-    ]
-    between = [
-        {"between": list(pair), "rate": f"{RATE_BPS} bit/s"}
-        for pair in pairwise([*switches, switches[0]])
-    ]
-    return {"fabric": kind, "hosts": hosts, "switches": switches, "links": [*ports, *between]}
+        switches = ["s"]
+        links = [link(host, "s", RATE_BPS) for host in hosts]
+    else:
+        switches = [f"s{number}" for number in range(ranks)]
+        links = []
+        for host, switch in zip(hosts, switches, strict=True):
+            # In ASTRA-sim ranks are on the ring themselves, so a host's own link must not be a
+            # bottleneck.
+            links.append(link(host, switch, ranks * RATE_BPS))
+        for switch, following in pairwise([*switches, switches[0]]):
+            links.append(link(switch, following, RATE_BPS))
+    return {"fabric": kind, "hosts": hosts, "switches": switches, "links": links}
+
+
+def link(start: str, end: str, rate_bps: int) -> Document:
+    return {"between": [start, end], "rate": f"{rate_bps} bit/s"}
 
 
 def job(
@@ -89,13 +88,14 @@ def _nodes(
         return
     for number in range(ranks * (ranks - 1) // 2):
         for rank in everyone:
+            following = (rank + 1) % ranks
+            before = []
             if number:
-                before = [f"m{number - 1}-{(rank - 1) % ranks}"]
-            else:
-                before = []
+                preceding = (rank - 1) % ranks
+                before.append(f"m{number - 1}-{preceding}")
             yield {
                 "name": f"m{number}-{rank}",
-                "send": [rank, (rank + 1) % ranks],
+                "send": [rank, following],
                 "bytes": f"{size_bytes // ranks} B",
                 "after": before,
             }
@@ -119,11 +119,13 @@ def simulated_s(
         policies=["fair"],
         ideal=True,
     )
-    return Times(*(_finish_s(run) for run in compared.runs.values()))
+    executed, ideal = compared.runs.values()
+    return Times(_finish_s(executed), _finish_s(ideal))
 
 
 def _finish_s(run: echelon.PolicyRun) -> Fraction:
-    finish_s = run.records["collective"].iterations[0].finish
+    record = run.records["collective"]
+    finish_s = record.iterations[0].finish
     assert finish_s is not None
     return Fraction(finish_s)
 
@@ -139,10 +141,10 @@ def main() -> None:
             ours = simulated_s(kind, operation, ranks, SIZE_BYTES)
             theirs_s = time_s(kind, operation, ranks, SIZE_BYTES)
             plain_s = time_s(kind, operation, ranks, SIZE_BYTES, latency_s=Fraction(0))
+            difference = ours.executed_s / theirs_s - 1
             out.write(
                 f"| {kind} | {operation} | {ranks} | {_ms(theirs_s)} | {_ms(ours.executed_s)} |"
-                f" {float(100 * (ours.executed_s / theirs_s - 1)):+.2f} % |"
-                f" {_ms(plain_s)} | {_ms(ours.ideal_s)} |\n"
+                f" {float(100 * difference):+.2f} % | {_ms(plain_s)} | {_ms(ours.ideal_s)} |\n"
             )
 
 

@@ -34,13 +34,17 @@ def slowdowns(
     alone_s: Mapping[str, float],
 ) -> dict[str, float]:
     """Return the mean time of each job's iterations over its time alone."""
-    records = run(
-        scenario, policy, partial(make_policy, policy), lambda _job, _iteration: None
-    ).records
-    return {
-        name: fmean(float(duration_s(iteration)) for iteration in record.finished) / alone_s[name]
-        for name, record in records.items()
-    }
+    make = partial(make_policy, policy)
+    ran = run(scenario, policy, make, unseen)
+    by_job = {}
+    for name, record in ran.records.items():
+        times_s = [float(duration_s(iteration)) for iteration in record.finished]
+        by_job[name] = fmean(times_s) / alone_s[name]
+    return by_job
+
+
+def unseen(_job: str, _iteration: int) -> None:
+    """Show no progress."""
 
 
 def mean_and_worst(by_policy: Mapping[str, float]) -> str:
@@ -49,7 +53,9 @@ def mean_and_worst(by_policy: Mapping[str, float]) -> str:
 
 
 def main() -> None:
-    files = [Path(name) for name in sys.argv[1:]] or sorted(SCENARIOS.glob("*.yaml"))
+    files = [Path(name) for name in sys.argv[1:]]
+    if not files:
+        files = sorted(SCENARIOS.glob("*.yaml"))
     table = Table("scenario", "fair", "best other", "", "echelon", "to the best", "a job to fair")
     for file in files:
         scenario = load_scenario(file)
@@ -64,8 +70,9 @@ def main() -> None:
                 print(f"{file.name}: {policy}: {error}", file=sys.stderr)
         ours = by_policy.pop("echelon")
         fair = by_policy["fair"]
-        best = min(by_policy, key=lambda policy: fmean(by_policy[policy].values()))
-        to_best = fmean(ours.values()) / fmean(by_policy[best].values()) - 1
+        means = {policy: fmean(by_job.values()) for policy, by_job in by_policy.items()}
+        best = min(means, key=means.__getitem__)
+        to_best = fmean(ours.values()) / means[best] - 1
         to_fair = max(ours[job] / fair[job] - 1 for job in ours)
         table.add_row(
             file.stem,

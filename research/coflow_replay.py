@@ -69,11 +69,13 @@ class _Coflow:
         reducers = len(traced.reducers)
         self.key = traced.name, 1, "coflow"
         self.arrival_s = traced.arrival_s
-        self.src = np.tile(np.array(traced.mappers, dtype=np.int64), reducers)
-        self.dst = np.repeat(
-            np.array([ports + port for port, _ in traced.reducers], dtype=np.int64), mappers
-        )
-        self.left = np.repeat(np.array([size / mappers for _, size in traced.reducers]), mappers)
+        senders = np.array(traced.mappers, dtype=np.int64)
+        receivers = np.array([ports + port for port, _ in traced.reducers], dtype=np.int64)
+        shares = np.array([size / mappers for _, size in traced.reducers])
+        # A flow from each mapper to each reducer, with an equal share of what the reducer gets.
+        self.src = np.tile(senders, reducers)
+        self.dst = np.repeat(receivers, mappers)
+        self.left = np.repeat(shares, mappers)
         self.size = float(self.left.sum())
         self.rates = np.zeros_like(self.left)
         self.drop_finished()
@@ -81,8 +83,10 @@ class _Coflow:
     def drop_finished(self) -> None:
         going = self.left > DONE_BYTES
         if not going.all():
-            self.src, self.dst = self.src[going], self.dst[going]
-            self.left, self.rates = self.left[going], self.rates[going]
+            self.src = self.src[going]
+            self.dst = self.dst[going]
+            self.left = self.left[going]
+            self.rates = self.rates[going]
 
 
 class _ArraySharing:
@@ -109,8 +113,12 @@ class _ArraySharing:
 
     def load_bytes(self, coflow: CoflowKey) -> Mapping[Link, Number]:
         sent = self._by_key[coflow]
-        load = self._by_link(sent.src, sent.left) + self._by_link(sent.dst, sent.left)
-        return {self._links[i]: float(load[i]) for i in np.flatnonzero(load).tolist()}
+        loads = self._by_link(sent.src, sent.left) + self._by_link(sent.dst, sent.left)
+        by_link = {}
+        for link, load in zip(self._links, loads.tolist(), strict=True):
+            if load:
+                by_link[link] = load
+        return by_link
 
     def sent_bytes(self, coflow: CoflowKey) -> Number:
         sent = self._by_key[coflow]
@@ -139,7 +147,7 @@ class _ArraySharing:
         src = np.concatenate([coflow.src for coflow in chosen])
         dst = np.concatenate([coflow.dst for coflow in chosen])
         added = np.zeros(len(src))
-        going = np.flatnonzero((room[src] > self._full) & (room[dst] > self._full))
+        going = np.flatnonzero(self._has_room(room, src, dst))
         while len(going):
             s = src[going]
             d = dst[going]
@@ -150,16 +158,20 @@ class _ArraySharing:
                 out=np.full(len(room), np.inf),
                 where=count > 0,
             )
+            src_share = share[s]
+            dst_share = share[d]
             # Flows stop at every port whose share is the lowest among the ports of its flows, not
             # only at the tightest port.
             tied = 1 + 1e-12
-            looser = self._by_link(s, share[d] * tied < share[s])
-            looser += self._by_link(d, share[s] * tied < share[d])
+            looser = self._by_link(s, dst_share * tied < src_share)
+            looser += self._by_link(d, src_share * tied < dst_share)
             stops = looser == 0
             stopped = stops[s] | stops[d]
-            rates = np.minimum(share[s], share[d])[stopped]
+            rates = np.minimum(src_share, dst_share)[stopped]
             added[going[stopped]] = rates
-            room -= self._by_link(s[stopped], rates) + self._by_link(d[stopped], rates)
+            taken = self._by_link(s[stopped], rates)
+            taken += self._by_link(d[stopped], rates)
+            room -= taken
             np.maximum(room, 0, out=room)
             going = going[~stopped]
         self._leave(residual_Bps, room)
@@ -174,16 +186,29 @@ class _ArraySharing:
         for coflow in self._by_key.values():
             src = coflow.src
             dst = coflow.dst
-            going = np.flatnonzero((room[src] > self._full) & (room[dst] > self._full))
+            going = np.flatnonzero(self._has_room(room, src, dst))
             while len(going):
                 flow = going[0]
-                rate = min(room[src[flow]], room[dst[flow]])
+                sender = src[flow]
+                receiver = dst[flow]
+                rate = min(room[sender], room[receiver])
                 coflow.rates[flow] += rate
-                room[src[flow]] -= rate
-                room[dst[flow]] -= rate
-                has_room = (room[src[going]] > self._full) & (room[dst[going]] > self._full)
+                room[sender] -= rate
+                room[receiver] -= rate
+                has_room = self._has_room(room, src[going], dst[going])
                 going = going[has_room]
         self._leave(self.residual_Bps, room)
+
+    def _has_room(
+        self,
+        room: Floats,
+        src: Ints,
+        dst: Ints,
+    ) -> Mask:
+        """Return of each flow whether neither of its ports is full."""
+        src_has_room: Mask = room[src] > self._full
+        dst_has_room: Mask = room[dst] > self._full
+        return src_has_room & dst_has_room
 
     def _by_link(self, ends: Ints, values: Floats | Mask | None = None) -> Floats:
         """Return the sum of `values` (by default the number) of the flows at each link."""
@@ -219,7 +244,8 @@ def replay(
     policy.plan((), fabric)
     hosts = list(fabric.hosts)[: trace.ports]
     (switch,) = fabric.switches
-    links = [*((host, switch) for host in hosts), *((switch, host) for host in hosts)]
+    links = [(host, switch) for host in hosts]
+    links += [(switch, host) for host in hosts]
     to_come = list(reversed(trace.coflows))
     active: list[_Coflow] = []
     completion_s: dict[str, float] = {}
@@ -237,16 +263,20 @@ def replay(
             end_s = min(end_s, now_s + float(hold_s))
         if to_come:
             end_s = min(end_s, to_come[-1].arrival_s)
+        going = []
         for coflow in active:
             coflow.left -= coflow.rates * (end_s - now_s)
             coflow.drop_finished()
+            if len(coflow.left):
+                going.append(coflow)
+            else:
+                name, *_ = coflow.key
+                completion_s[name] = end_s - coflow.arrival_s
         now_s = end_s
-        for coflow in active:
-            if not len(coflow.left):
-                completion_s[coflow.key[0]] = now_s - coflow.arrival_s
-        if len(going := [coflow for coflow in active if len(coflow.left)]) < len(active):
-            progress.done(len(active) - len(going))
-            active = going
+        finished = len(active) - len(going)
+        if finished:
+            progress.done(finished)
+        active = going
     return CoflowReplay(completion_s, now_s, decisions)
 
 
@@ -268,4 +298,5 @@ def _next_s(
         )
         first_flow_s = min(first_flow_s, float(needs_s.min()))
         first_coflow_s = min(first_coflow_s, float(needs_s.max()))
-    return now_s + min(first_coflow_s, max(first_flow_s, interval_s))
+    decision_s = max(first_flow_s, interval_s)
+    return now_s + min(first_coflow_s, decision_s)

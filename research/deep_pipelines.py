@@ -12,7 +12,7 @@ thresholds, promotion or memory.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -52,7 +52,8 @@ class DeepPipeline:
     def scenario(self, flow_packets: int = FLOW_PACKETS, iterations: int = ITERATIONS) -> Scenario:
         """Return the job on its fabric."""
         size_bytes = flow_packets * 1250
-        compute = f"{round(Fraction(size_bytes * 8, LINK_BPS) / self.ratio * 10**6)} us"
+        sending_s = Fraction(size_bytes * 8, LINK_BPS)
+        compute = f"{round(sending_s / self.ratio * 10**6)} us"
         section: dict[str, object] = {
             "micro_batches": self.micro_batches,
             "forward": compute,
@@ -60,30 +61,33 @@ class DeepPipeline:
         }
         if self.backward:
             section["backward"] = compute
+        workers = [f"h{stage}" for stage in range(1, self.stages + 1)]
         job = {
             "job": "pipeline",
             "parallelism": "pipeline",
-            "workers": [f"h{stage}" for stage in range(1, self.stages + 1)],
+            "workers": workers,
             "pipeline": section,
         }
-        return scenario_of(
-            {
-                "scenario": "deep_pipeline",
-                "fabric": yaml.safe_load(fabric_text(line(self.stages), "")),
-                "jobs": [job],
-                "policies": ["echelon"],
-                "iterations": iterations,
-            },
-            "deep_pipeline",
-        )
+        fabric = fabric_text(line(self.stages), "")
+        document = {
+            "scenario": "deep_pipeline",
+            "fabric": yaml.safe_load(fabric),
+            "jobs": [job],
+            "policies": ["echelon"],
+            "iterations": iterations,
+        }
+        return scenario_of(document, "deep_pipeline")
 
 
-PIPELINES = [
-    DeepPipeline(stages, micro_batches, ratio, backward)
-    for stages, micro_batches in ((5, 4), (5, 8), (8, 8))
-    for backward in (False, True)
-    for ratio in (1, 2, 3)
-]
+def pipelines() -> Iterator[DeepPipeline]:
+    """Yield the pipelines of the table."""
+    for stages, micro_batches in ((5, 4), (5, 8), (8, 8)):
+        for backward in (False, True):
+            for ratio in (1, 2, 3):
+                yield DeepPipeline(stages, micro_batches, ratio, backward)
+
+
+PIPELINES = list(pipelines())
 
 
 class Edf:
@@ -104,21 +108,22 @@ class Edf:
 
         Raise `ValueError` for more than eight.
         """
-        of_jobs = FlowPaths().update(jobs, fabric, paths)
+        paths_by_job = FlowPaths().update(jobs, fabric, paths)
         places: dict[str, int] = {}
         for job in jobs:
             for echelonflow in job.echelonflows:
                 due = sorted(zip(echelonflow.offsets_s, echelonflow.flows, strict=True))
-                places |= {flow: place for place, (_, flow) in enumerate(due)}
+                for place, (_, flow) in enumerate(due):
+                    places[flow] = place
         if max(places.values()) >= LEVELS:
             raise ValueError(f"an EchelonFlow has more flows than a port has queues ({LEVELS})")
-        flows = {
-            job: tuple(
-                FlowPlan(job, flow, Fixed(LEVELS - 1 - places[flow]), path)
-                for flow, path in of_job.items()
-            )
-            for job, of_job in of_jobs.items()
-        }
+        flows = {}
+        for job_name, job_paths in paths_by_job.items():
+            planned = []
+            for flow, path in job_paths.items():
+                ranking = Fixed(LEVELS - 1 - places[flow])
+                planned.append(FlowPlan(job_name, flow, ranking, path))
+            flows[job_name] = tuple(planned)
         return Plan.of_jobs(
             self.name,
             flows,
@@ -129,12 +134,17 @@ class Edf:
 
 def slowest_s(run: PolicyRun) -> float:
     """Return the time of the slowest iteration, in seconds."""
-    return max(float(duration_s(iteration)) for iteration in run.records["pipeline"].finished)
+    record = run.records["pipeline"]
+    return max(float(duration_s(iteration)) for iteration in record.finished)
 
 
 def from_packets(scenario: Scenario, make: Callable[[], Policy]) -> PolicyRun:
     """Return the run of a scenario on embedded switches."""
-    return run_packets(scenario, "deep_pipeline", make, lambda _job, _iteration: None)
+    return run_packets(scenario, "deep_pipeline", make, unseen)
+
+
+def unseen(_job: str, _iteration: int) -> None:
+    """Show no progress."""
 
 
 def echelon_over_edf(pipeline: DeepPipeline, order: str = "memory") -> float:
@@ -145,7 +155,8 @@ def echelon_over_edf(pipeline: DeepPipeline, order: str = "memory") -> float:
     scenario = pipeline.scenario()
     ours = from_packets(scenario, partial(make_policy, "echelon", order=order))
     assert not any(ours.reordered.values()), ours.reordered
-    return slowest_s(ours) / slowest_s(from_packets(scenario, Edf))
+    edf = from_packets(scenario, Edf)
+    return slowest_s(ours) / slowest_s(edf)
 
 
 def main() -> None:

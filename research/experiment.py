@@ -28,14 +28,8 @@ class Selection:
         """Raise `DocumentError` for a model or policy that an experiment does not have, or an
         impossible load.
         """
-        for option, names, present in (
-            ("--model", self.models, [*models]),
-            ("--policy", self.policies, [*policies]),
-        ):
-            for name in names:
-                if name not in present:
-                    reason = f"the experiment has no '{name}' ({suggestion(name, present)})"
-                    raise DocumentError(option, "", reason)
+        _check_names("--model", self.models, list(models))
+        _check_names("--policy", self.policies, list(policies))
         for load in self.loads:
             if not 0 <= load < 1:
                 raise DocumentError(
@@ -44,6 +38,13 @@ class Selection:
                     f"{load} is not a share of the link (give a number from 0 to below 1, such as"
                     " 0.8)",
                 )
+
+
+def _check_names(option: str, names: Iterable[str], present: Sequence[str]) -> None:
+    for name in names:
+        if name not in present:
+            reason = f"the experiment has no '{name}' ({suggestion(name, present)})"
+            raise DocumentError(option, "", reason)
 
 
 Stages = Generator[Sequence[Task], Mapping[str, Stored], None]

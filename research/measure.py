@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
@@ -30,6 +30,9 @@ progress(job, iteration))."""
 _TCP_BYTES = HEADER_BYTES + STAMP_BYTES
 """Bytes of headers and options in every packet."""
 _DIGITS = 9
+
+Span = tuple[float, float | None]
+"""The beginning and the end of a flow, in seconds; None: it has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,36 +104,42 @@ def measure(
         )
     from_s = float(counted[0].start)
     to_s = float(counted[-1].finish or 0)
-    shim = all(spec.recognition.by == "shim" for spec in scenario.specs.values())
+    recognitions = {spec.recognition.by for spec in scenario.specs.values()}
     sent = partial(_wire_bytes, packet_bytes=scenario.transport.packet_bytes)
-    training = float if shim else sent
+    training = float if recognitions == {"shim"} else sent
     uses = [_uses(job, iterations, bottleneck, training) for bottleneck in bottlenecks]
     training_bps = []
     for used in uses:
-        rate_bps = 8 * _within(used, from_s, to_s) / (to_s - from_s)
+        sent_bytes = _within(used, from_s, to_s)
+        rate_bps = 8 * sent_bytes / (to_s - from_s)
         training_bps.append(round(rate_bps, 3))
 
     cross = compared = None
     shares = []
     if scenario.traffic:
         outcomes = list(chain.from_iterable(run.traffic_flows.values()))
-        alone_s = float(alone_iterations_s(scenario)[job.name])
+        by_job_s = alone_iterations_s(scenario)
+        alone_s = float(by_job_s[job.name])
         window = warm_up * alone_s, fewest * alone_s
         cross = _cross(outcomes, from_s, to_s, bottlenecks)
         compared = _compared(outcomes, *window, bottlenecks)
         for bottleneck, used in zip(bottlenecks, uses, strict=True):
             share = sharing(outcomes, used, bottleneck, *window, sent)
             shares.append(_rounded(asdict(share)))
-    iterations_s = [float(duration_s(iteration)) for iteration in counted]
+    iterations_s = []
+    for iteration in counted:
+        time_s = float(duration_s(iteration))
+        iterations_s.append(round(time_s, _DIGITS))
+    dropped = [stats.packets_dropped for stats in run.switches.values()]
     return {
-        "iterations_s": [round(time_s, _DIGITS) for time_s in iterations_s],
+        "iterations_s": iterations_s,
         "from_s": round(from_s, _DIGITS),
         "to_s": round(to_s, _DIGITS),
         "cross": cross,
         "compared": compared,
         "sharing": shares,
         "training_bps": training_bps,
-        "dropped": sum(stats.packets_dropped for stats in run.switches.values()),
+        "dropped": sum(dropped),
         "retransmitted": sum(run.retransmitted.values()),
         "reordered": sum(run.reordered.values()),
     }
@@ -156,24 +165,36 @@ def sharing(
     for outcome in outcomes:
         if bottleneck.carries(outcome.flow) and not isinstance(outcome.flow, PacedFlow):
             flows.append(outcome)
-    flows.sort(key=lambda outcome: outcome.started_s)
-    arrivals = [Arrival(flow.started_s, sent_bytes(flow.flow.size_bytes)) for flow in flows]
+    flows.sort(key=_started_s)
+    arrivals = []
+    for flow in flows:
+        wire_bytes = sent_bytes(flow.flow.size_bytes)
+        arrivals.append(Arrival(flow.started_s, wire_bytes))
     capacity = left_over(bottleneck.rate_bps / 8, uses)
     ends = finish_times_s(arrivals, capacity, to_s)
 
-    measured: list[tuple[float, float | None]] = []
-    shared: list[tuple[float, float | None]] = []
+    measured: list[Span] = []
+    shared: list[Span] = []
     for flow, end_s in zip(flows, ends, strict=True):
         if from_s <= flow.started_s < to_s:
-            measured.append((flow.started_s, _before(flow.finished_s, to_s)))
+            finished_s = _before(flow.finished_s, to_s)
+            measured.append((flow.started_s, finished_s))
             shared.append((flow.started_s, end_s))
     return Sharing(
         len(measured),
-        sum(end is None for _, end in measured),
+        _unfinished(measured),
         _mean_time(measured, to_s),
-        sum(end is None for _, end in shared),
+        _unfinished(shared),
         _mean_time(shared, to_s),
     )
+
+
+def _started_s(outcome: FlowOutcome) -> float:
+    return outcome.started_s
+
+
+def _unfinished(spans: Sequence[Span]) -> int:
+    return sum(end_s is None for _, end_s in spans)
 
 
 def _quiet(_job: str, _iteration: int) -> None:
@@ -192,10 +213,13 @@ def _before(end_s: float | None, to_s: float) -> float | None:
     return end_s
 
 
-def _mean_time(spans: Sequence[tuple[float, float | None]], to_s: float) -> float | None:
+def _mean_time(spans: Sequence[Span], to_s: float) -> float | None:
     if not spans:
         return None
-    times_s = [(to_s if end is None else end) - start for start, end in spans]
+    times_s = []
+    for start_s, end_s in spans:
+        last_s = to_s if end_s is None else end_s
+        times_s.append(last_s - start_s)
     return math.fsum(times_s) / len(times_s)
 
 
@@ -207,14 +231,14 @@ def _uses(
 ) -> list[Use]:
     """Return the job's flows on the link, each spread evenly over the time that it took."""
     carried = {flow.name: flow for flow in job.flows if bottleneck.carries(flow)}
-
-    def uses_in(iteration: IterationRecord[Number]) -> Iterator[Use]:
+    uses = []
+    for iteration in iterations:
         for name, span in iteration.flows.items():
             if name in carried and span.finish is not None:
                 sent = sent_bytes(carried[name].size_bytes)
-                yield Use(float(span.start), float(span.finish), sent)
-
-    return list(chain.from_iterable(map(uses_in, iterations)))
+                use = Use(float(span.start), float(span.finish), sent)
+                uses.append(use)
+    return uses
 
 
 def _within(
@@ -225,9 +249,12 @@ def _within(
     """Return the bytes of `uses` between two times."""
     parts = []
     for use in uses:
-        if use.to_s > use.from_s:
-            common_s = max(0.0, min(use.to_s, to_s) - max(use.from_s, from_s))
-            parts.append(use.size_bytes * common_s / (use.to_s - use.from_s))
+        duration_s = use.to_s - use.from_s
+        if duration_s > 0:
+            first_s = max(use.from_s, from_s)
+            last_s = min(use.to_s, to_s)
+            common_s = max(0.0, last_s - first_s)
+            parts.append(use.size_bytes * common_s / duration_s)
     return math.fsum(parts)
 
 
@@ -240,7 +267,8 @@ def _cross(
     from echelon_lab.traffic.outcome import summary
 
     rate_bps = bottlenecks[0].rate_bps if bottlenecks else None
-    return _rounded(asdict(summary(outcomes, from_s, to_s, rate_bps)))
+    cross = summary(outcomes, from_s, to_s, rate_bps)
+    return _rounded(asdict(cross))
 
 
 def _compared(
@@ -251,8 +279,10 @@ def _compared(
 ) -> dict[str, Any]:
     from echelon_lab.traffic.outcome import until
 
-    cross = _cross(list(until(outcomes, to_s)), from_s, to_s, bottlenecks)
-    return {**cross, **_rounded({"from_s": from_s, "to_s": to_s})}
+    so_far = list(until(outcomes, to_s))
+    cross = _cross(so_far, from_s, to_s, bottlenecks)
+    times = _rounded({"from_s": from_s, "to_s": to_s})
+    return {**cross, **times}
 
 
 def _rounded(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -68,7 +68,9 @@ class Ring:
         bytes.
         """
         workers = len(self.hosts)
-        return workers * round(Fraction(self.send_us * rate_bps, 8 * 10**6) / (2 * (workers - 1)))
+        sent_bytes = Fraction(self.send_us * rate_bps, 8 * 10**6)
+        chunk_bytes = sent_bytes / (2 * (workers - 1))
+        return workers * round(chunk_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,10 @@ class Case:
 
 def pairs(*times_us: tuple[int, int]) -> Case:
     """Return jobs of two workers each, at either end of one link; compat has this fabric."""
-    rings = (Ring((number, number + 6), *times) for number, times in enumerate(times_us))
+    rings = []
+    for number, times in enumerate(times_us):
+        hosts = (number, number + 6)
+        rings.append(Ring(hosts, *times))
     return Case("pairs", 2, 1, tuple(rings))
 
 
@@ -100,8 +105,10 @@ def rings(workers: int, *times_us: tuple[int, int]) -> Case:
 
 def at_one_link(*times_us: tuple[int, int]) -> Case:
     """Return two pairs of hosts whose paths by the hash have exactly one link in common."""
-    rings = (Ring(hosts, *times) for hosts, times in zip(((0, 6), (1, 14)), times_us, strict=True))
-    return Case("one link", 6, 3, tuple(rings))
+    first_us, second_us = times_us
+    first = Ring((0, 6), *first_us)
+    second = Ring((1, 14), *second_us)
+    return Case("one link", 6, 3, (first, second))
 
 
 def drawn(seed: int) -> Case:
@@ -113,12 +120,15 @@ def drawn(seed: int) -> Case:
     rings = []
     for job in scenario.jobs:
         workers = len(job["workers"])
-        gradient_s = Fraction(8 * size_bytes(job["data"]["gradient"]), LINK_BPS)
+        section = job["data"]
+        gradient_bytes = size_bytes(section["gradient"])
+        gradient_s = Fraction(8 * gradient_bytes, LINK_BPS)
         sent_s = gradient_s * 2 * (workers - 1) / workers
+        compute_s = seconds_of(section["compute"])
         members = sorted(hosts[:workers])
         hosts = hosts[workers:]
-        compute_us = round(seconds_of(job["data"]["compute"]) * 10**6)
-        rings.append(Ring(tuple(members), compute_us, round(sent_s * 10**6)))
+        ring = Ring(tuple(members), round(compute_s * 10**6), round(sent_s * 10**6))
+        rings.append(ring)
     return Case("random", 6, 3, tuple(rings))
 
 
@@ -155,33 +165,43 @@ def write(
     rate_bps: int,
 ) -> None:
     """Write a job file for each job, placement.txt, an empty trace.txt, and compat.txt."""
-    (directory / "jobs").mkdir()
-    placed = sorted((host, number) for number, ring in enumerate(case.rings) for host in ring.hosts)
+    jobs = directory / "jobs"
+    jobs.mkdir()
+    count = str(len(case.rings))
+    numbers = [count]
+    times = [count]
+    job_by_host: dict[int, int] = {}
     for number, ring in enumerate(case.rings):
-        (directory / "jobs" / f"j{number}.yaml").write_text(
+        job_file = jobs / f"j{number}.yaml"
+        job_file.write_text(
             f'name: "j{number}"\nmodel_size_bytes: {ring.model_bytes(rate_bps)}\n'
             f"steps:\n  - !compute\n    duration_us: {ring.compute_us}\n  - !all_reduce {{}}\n"
         )
-    lines = [
-        str(len(case.rings)),
-        *(
-            f"{number}: {len(ring.hosts)} j{number} {ITERATIONS}"
-            for number, ring in enumerate(case.rings)
-        ),
-        "",
-        "Placement",
-        *(f"{host}: {number}" for host, number in placed),
-    ]
-    (directory / "placement.txt").write_text("\n".join(lines) + "\n")
-    (directory / "trace.txt").write_text("0\n")
-    times = [f"1 {ring.compute_us} {ring.send_us}" for ring in case.rings]
-    (directory / "compat.txt").write_text("\n".join([str(len(times)), *times]) + "\n")
+        numbers.append(f"{number}: {len(ring.hosts)} j{number} {ITERATIONS}")
+        times.append(f"1 {ring.compute_us} {ring.send_us}")
+        for host in ring.hosts:
+            job_by_host[host] = number
+
+    placement = [*numbers, "", "Placement"]
+    for host, number in sorted(job_by_host.items()):
+        placement.append(f"{host}: {number}")
+    _write_lines(directory / "placement.txt", placement)
+    _write_lines(directory / "trace.txt", ["0"])
+    _write_lines(directory / "compat.txt", times)
+
+
+def _write_lines(file: Path, lines: Iterable[str]) -> None:
+    file.write_text("".join(f"{line}\n" for line in lines))
 
 
 def read(output: str, iterations: int) -> Times:
     """Return the times of the jobs that have ended."""
     ended = re.findall(r"JobComplete (\d+) .* real_runtime=(\d+)us", output)
-    return {int(job): int(runtime_us) / 10**6 / iterations for job, runtime_us in ended}
+    times = {}
+    for number, runtime_us in ended:
+        runtime_s = int(runtime_us) / 10**6
+        times[int(number)] = runtime_s / iterations
+    return times
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,27 +213,24 @@ class MonkeyTree:
     def golden(self, system: str, case: Case) -> Times:
         """Return the times under a system of golden_spine, with the workers of `case` in place."""
         fabric = [str(case.spines), str(6 * case.leaves), "0", "0", "6"]
-        return read(
-            self._output(
-                case,
-                RATE_BPS,
-                "golden_spine",
-                "trace.txt",
-                system,
-                "0",
-                "1",
-                "0",
-                *fabric,
-                "placement.txt",
-            ),
-            ITERATIONS,
+        output = self._output(
+            case,
+            RATE_BPS,
+            "golden_spine",
+            "trace.txt",
+            system,
+            "0",
+            "1",
+            "0",
+            *fabric,
+            "placement.txt",
         )
+        return read(output, ITERATIONS)
 
     def compat(self, allocator: str, case: Case) -> Times:
         """Return the times under an allocator of compat."""
-        return read(
-            self._output(case, SLOW_BPS, "compat", "compat.txt", allocator), COMPAT_ITERATIONS
-        )
+        output = self._output(case, SLOW_BPS, "compat", "compat.txt", allocator)
+        return read(output, COMPAT_ITERATIONS)
 
     def cassini(self, case: Case) -> tuple[Times, str]:
         """Return the times under CASSINI, and what it did with the jobs at the beginning."""
@@ -222,9 +239,12 @@ class MonkeyTree:
         times = read(output, ITERATIONS)
         if "cannot install schedule" in first:
             return times, "refused: a loop"
-        if not any(map(int, re.findall(r"shift=(\d+)", first))):
+        shifts = map(int, re.findall(r"shift=(\d+)", first))
+        if not any(shifts):
             return times, "no shift"
-        return times, "shifted" if len(times) == len(case.rings) else "shifted, a job stops"
+        if len(times) < len(case.rings):
+            return times, "shifted, a job stops"
+        return times, "shifted"
 
     def _output(
         self,
@@ -267,7 +287,9 @@ def spine(
 
     state = 42 + p5 + 16
     for lane in (src | dst << 32, job):
-        state = rotated(state ^ rotated(lane * p2 & mask, 31) * p1 & mask, 27) * p1 + p4 & mask
+        mixed = rotated(lane * p2 & mask, 31) * p1
+        state = rotated(state ^ mixed & mask, 27) * p1
+        state = state + p4 & mask
     state = (state ^ state >> 33) * p2 & mask
     state = (state ^ state >> 29) * p3 & mask
     return (state ^ state >> 32) % spines
@@ -281,23 +303,26 @@ class Hashed:
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
         """Return the paths by job; job j1 is number 1."""
+        by_job = {}
+        for job in jobs:
+            number = int(job.name[1:])
+            by_job[job.name] = {ends: self._path(number, *ends) for ends in connections(job)}
+        return by_job
 
-        def path(
-            job: int,
-            src: str,
-            dst: str,
-        ) -> tuple[str, ...]:
-            (up, down) = (int(end[1:]) - 1 for end in (src, dst))
-            number = job
-            if up // 6 == down // 6:
-                return src, f"leaf{up // 6 + 1}", dst
-            through = f"spine{spine(up, down, number, self._spines) + 1}"
-            return src, f"leaf{up // 6 + 1}", through, f"leaf{down // 6 + 1}", dst
-
-        return {
-            job.name: {ends: path(int(job.name[1:]), *ends) for ends in connections(job)}
-            for job in jobs
-        }
+    def _path(
+        self,
+        job: int,
+        src: str,
+        dst: str,
+    ) -> tuple[str, ...]:
+        up = int(src[1:]) - 1
+        down = int(dst[1:]) - 1
+        first_leaf = up // 6
+        last_leaf = down // 6
+        if first_leaf == last_leaf:
+            return src, f"leaf{first_leaf + 1}", dst
+        through = spine(up, down, job, self._spines)
+        return src, f"leaf{first_leaf + 1}", f"spine{through + 1}", f"leaf{last_leaf + 1}", dst
 
 
 def job(number: int, ring: Ring) -> Job:
@@ -315,11 +340,9 @@ def job(number: int, ring: Ring) -> Job:
     }
     workers = [f"h{host + 1}" for host in ring.hosts]
     graph = {"nodes": [*nodes, all_reduce]}
-    return build_job(
-        JobSpec.model_validate(
-            {"job": f"j{number}", "parallelism": "graph", "workers": workers, "graph": graph}
-        )
-    )
+    document = {"job": f"j{number}", "parallelism": "graph", "workers": workers, "graph": graph}
+    spec = JobSpec.model_validate(document)
+    return build_job(spec)
 
 
 def ours(
@@ -332,9 +355,9 @@ def ours(
     """Return the times under a policy, over the paths of MonkeyTree's hash unless `chooser` or it
     chooses others.
     """
-    fabric = build_fabric(
-        leaf_spine(case.leaves, case.spines, 6, Fraction(6, case.spines), RATE_BPS)
-    )
+    oversubscription = Fraction(6, case.spines)
+    leaves = leaf_spine(case.leaves, case.spines, 6, oversubscription, RATE_BPS)
+    fabric = build_fabric(leaves)
     jobs = [job(number, ring) for number, ring in enumerate(case.rings)]
     choice = PolicyChoice.parse(policy)
     planner = make_policy(choice.name, **dict(choice.parameters))
@@ -364,17 +387,28 @@ def ratio(times: Times, base: Times) -> float | None:
     return None
 
 
+def difference(theirs: Times, ours: Times) -> float:
+    """Return the largest relative difference of the times of a job."""
+    ratios = [theirs[number] / time_s for number, time_s in ours.items()]
+    return max(abs(ratio - 1) for ratio in ratios)
+
+
 def mean(ratios: Iterable[float | None]) -> str:
     """Return the mean of those that there are, as text."""
     present = [value for value in ratios if value is not None]
     return f"{fmean(present):.3f}" if present else "–"
 
 
-OURS: Mapping[str, Callable[[Case, bool], Times]] = {
-    "Crux's paths, fair": lambda case, ideal: ours(case, "fair", LeastCongested(), ideal=ideal),
-    "Crux's paths and levels": lambda case, ideal: ours(case, "crux", ideal=ideal),
-    "MLTCP": lambda case, ideal: ours(case, "mltcp", ideal=ideal),
-    "CASSINI": lambda case, ideal: ours(case, "cassini", ideal=ideal),
+def crux_paths(case: Case, *, ideal: bool) -> Times:
+    """Return the times of fair sharing over Crux's paths."""
+    return ours(case, "fair", LeastCongested(), ideal=ideal)
+
+
+OURS: Mapping[str, Callable[..., Times]] = {
+    "Crux's paths, fair": crux_paths,
+    "Crux's paths and levels": partial(ours, policy="crux"),
+    "MLTCP": partial(ours, policy="mltcp"),
+    "CASSINI": partial(ours, policy="cassini"),
 }
 THEIRS = {"Crux's paths, fair": "crux", "MLTCP": "mltcp"}
 """Systems of golden_spine."""
@@ -384,18 +418,18 @@ OF_PAIRS = ("mltcp_topo", "mltcp_topo_bytes", "mltcp_topo_approx")
 
 def main() -> None:
     monkeytree = MonkeyTree(Path(sys.argv[1]).resolve())
-    families: dict[str, list[Case]] = {}
+    families: defaultdict[str, list[Case]] = defaultdict(list)
     for case in cases():
-        families.setdefault(case.family, []).append(case)
+        families[case.family].append(case)
     heads = [f"{family} ({len(members)}) | here" for family, members in families.items()]
     same = []
     schedules = []
     rows: dict[str, list[str]] = {name: [] for name in OURS}
     for family, members in families.items():
         their_fair = [monkeytree.golden("ecmp", case) for case in members]
-        our_fair = {
-            ideal: [ours(case, "fair", ideal=ideal) for case in members] for ideal in (True, False)
-        }
+        our_fair = {}
+        for ideal in (True, False):
+            our_fair[ideal] = [ours(case, "fair", ideal=ideal) for case in members]
         for name, run in OURS.items():
             theirs = "–"
             if name in THEIRS:
@@ -403,23 +437,23 @@ def main() -> None:
                 theirs = mean(map(ratio, golden, their_fair))
             elif name == "CASSINI" and members[0].spines > 1:
                 scheduled = [monkeytree.cassini(case) for case in members]
-                theirs = mean(map(ratio, (times for times, _ in scheduled), their_fair))
+                cassini_times = [times for times, _ in scheduled]
+                theirs = mean(map(ratio, cassini_times, their_fair))
                 fates = Counter(fate for _, fate in scheduled)
                 counts = ", ".join(f"{count} {fate}" for fate, count in fates.items())
                 schedules.append(f"| {family} | {counts} |")
             both = []
-            for ideal in (True, False):
-                times = [run(case, ideal) for case in members]
-                both.append(mean(map(ratio, times, our_fair[ideal])))
+            for ideal, fair in our_fair.items():
+                times = [run(case, ideal=ideal) for case in members]
+                both.append(mean(map(ratio, times, fair)))
             rows[name] += [theirs, " / ".join(both)]
-        off = []
-        for their_times, our_times in zip(their_fair, our_fair[True], strict=True):
-            off.append(max(abs(their_times[job] / our_times[job] - 1) for job in our_times))
-        off.sort()
-        close = sum(value < 1e-4 for value in off)
+        differences = sorted(map(difference, their_fair, our_fair[True]))
+        close = sum(value < 1e-4 for value in differences)
+        median = differences[len(differences) // 2]
+        largest = differences[-1]
         same.append(
-            f"| {family} | {len(members)} | {close} | {100 * off[len(off) // 2]:.4f} % |"
-            f" {100 * off[-1]:.2f} % |"
+            f"| {family} | {len(members)} | {close} | {100 * median:.4f} % |"
+            f" {100 * largest:.2f} % |"
         )
         if members[0].spines == 1:
             minmax = [monkeytree.compat("minmax", case) for case in members]
@@ -432,7 +466,8 @@ def main() -> None:
         sep="\n",
     )
     print(f"| ratio to fair | {' | '.join(heads)} |\n|---{'|---' * 2 * len(heads)}|")
-    print(*(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()), sep="\n")
+    for name, cells in rows.items():
+        print(f"| {name} | {' | '.join(cells)} |")
     print("| CASSINI there | what became of the schedule |\n|---|---|", *schedules, sep="\n")
 
 

@@ -25,7 +25,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from statistics import fmean, quantiles
 
@@ -34,7 +33,7 @@ from echelon.planning.fluid.slowdown import WARM_UP, slowdown
 from echelon.planning.policies.base import Choice, Group, Prediction
 from echelon.planning.policies.echelon.candidates import FAIR, PlanCandidate
 from echelon.planning.policies.echelon.policy import Echelon
-from echelon.planning.policies.echelon.search import ITERATIONS, WORST
+from echelon.planning.policies.echelon.search import ROUNDS, WORST
 from echelon.switches.targets import DEFAULT_TARGET
 from echelon_lab.evaluation.measure import prepared
 from echelon_lab.scenarios.scenario import Scenario, load_scenario
@@ -73,7 +72,8 @@ def follower(scenario: Scenario, candidates: Mapping[Group, PlanCandidate]) -> E
     policy = Echelon()
     policy.plan(scenario.jobs, scenario.fabric)
     for group, candidate in candidates.items():
-        policy.adopt(group, Choice(Prediction(candidate, {}, 0.0, 0), ()))
+        prediction = Prediction(candidate, {}, 0.0, 0)
+        policy.adopt(group, Choice(prediction, ()))
     return policy
 
 
@@ -84,7 +84,8 @@ def measured(
 ) -> Slowdowns:
     """Return the slowdown of each job of a mix with these plans. Raises `RunError`."""
     mix = prepared(seed)
-    end_s = ITERATIONS * max(demand.alone_s for demand in mix.demands.values())
+    longest_s = max(demand.alone_s for demand in mix.demands.values())
+    end_s = ROUNDS[-1].iterations * longest_s
     make = partial(follower, mix.scenario, candidates)
     if packets:
         run = run_packets(
@@ -97,10 +98,10 @@ def measured(
         )
     else:
         run = run_fluid(mix.scenario, "echelon", make, _quiet, end_s=end_s)
-    return {
-        job: slowdown(run.records[job], float(end_s), float(demand.alone_s))
-        for job, demand in mix.demands.items()
-    }
+    slowdowns = {}
+    for job, demand in mix.demands.items():
+        slowdowns[job] = slowdown(run.records[job], float(end_s), float(demand.alone_s))
+    return slowdowns
 
 
 def _quiet(_job: str, _iteration: int) -> None:
@@ -109,8 +110,8 @@ def _quiet(_job: str, _iteration: int) -> None:
 
 def score(slowdowns: Slowdowns, group: Group) -> float:
     """Return what a search minimises; jobs of the evaluation have equal weights."""
-    of_group = [slowdowns[job] for job in group]
-    return fmean(of_group) + WORST * max(of_group)
+    group_slowdowns = [slowdowns[job] for job in group]
+    return fmean(group_slowdowns) + WORST * max(group_slowdowns)
 
 
 def tried(choice: Choice[PlanCandidate], packets: bool) -> list[PlanCandidate]:
@@ -135,20 +136,23 @@ def hindsight(
         different: dict[PlanCandidate, None] = {}
         for choices_by_group in by_phases.values():
             choice = choices_by_group[group]
-            different |= dict.fromkeys([choice.best.candidate, *tried(choice, packets)])
+            running = [choice.best.candidate, *tried(choice, packets)]
+            different |= dict.fromkeys(running)
         by_group[group] = list(different)
-    out = {}
-    for number in range(max(map(len, by_group.values()))):
+    happened = {}
+    most = max(map(len, by_group.values()))
+    for number in range(most):
         candidates = {}
         for group, several in by_group.items():
-            candidates[group] = several[min(number, len(several) - 1)]
+            last = len(several) - 1
+            candidates[group] = several[min(number, last)]
         try:
             slowdowns = measured(seed, candidates, packets)
         except RunError as error:
             print(f"seed {seed}: {[*candidates.values()]}: {error}", file=sys.stderr)
             continue
-        out.update(dict.fromkeys(candidates.items(), slowdowns))
-    return out
+        happened.update(dict.fromkeys(candidates.items(), slowdowns))
+    return happened
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +185,18 @@ def rows(seed: int, packets: bool) -> Iterator[Row]:
     all_happened = hindsight(seed, by_phases, packets)
     for phases, by_group in by_phases.items():
         for group, choice in by_group.items():
-            happened = all_happened[group, choice.best.candidate]
+            best = choice.best
+            happened = all_happened[group, best.candidate]
             if packets:
-                everyone = measured(seed, {group: choice.best.candidate}, packets=False)
+                everyone = measured(seed, {group: best.candidate}, packets=False)
             else:
                 everyone = happened
-            simulated = {job: everyone[job] for job in choice.best.slowdowns}
-            scores = {
-                candidate: score(slowdowns, group)
-                for (its, candidate), slowdowns in all_happened.items()
-                if its == group
-            }
-            yield Row(seed, phases, choice.best, happened, simulated, scores)
+            simulated = {job: everyone[job] for job in best.slowdowns}
+            scores = {}
+            for (scored_group, candidate), slowdowns in all_happened.items():
+                if scored_group == group:
+                    scores[candidate] = score(slowdowns, group)
+            yield Row(seed, phases, best, happened, simulated, scores)
 
 
 def errors(predicted: Slowdowns, happened: Slowdowns) -> list[float]:
@@ -207,15 +211,20 @@ def in_words(parts: Sequence[float]) -> str:
         n=10,
         method="inclusive",
     )
-    return f"p50 {tenths[4]:.1%}, p90 {tenths[8]:.1%}, mean {fmean(parts):+.1%} ({len(parts)} jobs)"
+    p50 = tenths[4]
+    p90 = tenths[8]
+    return f"p50 {p50:.1%}, p90 {p90:.1%}, mean {fmean(parts):+.1%} ({len(parts)} jobs)"
 
 
 def report(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the figures over all mixes, for one knowledge of phases."""
-    predicted = [errors(row.chosen.slowdowns, row.happened) for row in rows]
-    simulated = [errors(row.simulated, row.happened) for row in rows]
-    yield f"  predicted is off by {in_words([*chain(*predicted)])}"
-    yield f"  simulated is off by {in_words([*chain(*simulated)])}"
+    predicted: list[float] = []
+    simulated: list[float] = []
+    for row in rows:
+        predicted += errors(row.chosen.slowdowns, row.happened)
+        simulated += errors(row.simulated, row.happened)
+    yield f"  predicted is off by {in_words(predicted)}"
+    yield f"  simulated is off by {in_words(simulated)}"
     regrets = [row.over(row.best) for row in rows]
     worse = [part for part in regrets if part > CLOSE]
     yield (
@@ -224,26 +233,30 @@ def report(rows: Sequence[Row]) -> Iterator[str]:
         f" {fmean(worse or [0.0]):.1%} in the mean where it is not the best"
     )
     for rival in RIVALS:
-        change = fmean(row.over(rival) for row in rows if rival in row.scores)
-        yield f"  to {rival.label}: {change:+.1%}"
+        changes = [row.over(rival) for row in rows if rival in row.scores]
+        yield f"  to {rival.label}: {fmean(changes):+.1%}"
 
 
 def on_sockets(file: Path, directory: Path) -> list[float]:
     """Print the predicted and the measured slowdown of each job, and return the errors."""
     choice = choices(load_scenario(file), "unknown")
-    jobs = json.loads((directory / "results.json").read_text())["results"]["echelon"]["jobs"]
-    out = []
+    results = json.loads((directory / "results.json").read_text())["results"]
+    jobs = results["echelon"]["jobs"]
+    off_by = []
     for group in choice.values():
-        for job, predicted in sorted(group.best.slowdowns.items()):
-            times_s = jobs[job]["iteration_times_s"]
-            counted_s = times_s[round(WARM_UP * len(times_s)) :]
-            happened = fmean(counted_s) / jobs[job]["alone_iteration_s"]
-            out.append(predicted / happened - 1)
+        best = group.best
+        for name, predicted in sorted(best.slowdowns.items()):
+            job = jobs[name]
+            times_s = job["iteration_times_s"]
+            warm_up = round(WARM_UP * len(times_s))
+            happened = fmean(times_s[warm_up:]) / job["alone_iteration_s"]
+            error = predicted / happened - 1
+            off_by.append(error)
             print(
-                f"{file.stem}: {group.best.candidate.label}: {job} {predicted:.3f} {happened:.3f}"
-                f" {out[-1]:+.1%}"
+                f"{file.stem}: {best.candidate.label}: {name} {predicted:.3f} {happened:.3f}"
+                f" {error:+.1%}"
             )
-    return out
+    return off_by
 
 
 def main() -> None:
@@ -254,7 +267,8 @@ def main() -> None:
             off_by += on_sockets(Path(file), Path(directory))
         print(in_words(off_by))
         return
-    mixes = next((int(word) for word in sys.argv[1:] if word.isdigit()), 20)
+    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    mixes = numbers[0] if numbers else 20
     all_rows: list[Row] = []
     for seed in range(1, 2 * mixes, 2):
         for row in rows(seed, packets="--fluid" not in sys.argv):

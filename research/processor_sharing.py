@@ -17,6 +17,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +59,24 @@ def left_over(capacity_Bps: float, uses: Iterable[Use]) -> list[Step]:  # noqa: 
             changes[use.from_s] = changes.get(use.from_s, 0.0) + rate
             changes[use.to_s] = changes.get(use.to_s, 0.0) - rate
     times = sorted(changes)
-    out: list[Step] = []
+    steps: list[Step] = []
     used = waiting = 0.0
-    for at_s, next_s in zip(times, [*times[1:], float("inf")], strict=True):
-        used = max(0.0, used + changes[at_s])
+    for begin_s, next_s in pairwise([*times, float("inf")]):
+        used = max(0.0, used + changes[begin_s])
         spare = capacity_Bps - used
-        if waiting > 0 and spare > 0 and (empty_s := at_s + waiting / spare) < next_s:
-            out += [Step(at_s, 0.0), Step(empty_s, spare)]
+        empty_s = float("inf")
+        if waiting > 0 and spare > 0:
+            empty_s = begin_s + waiting / spare
+        if empty_s < next_s:
+            steps += [Step(begin_s, 0.0), Step(empty_s, spare)]
             waiting = 0.0
         elif waiting > 0 or spare <= 0:
-            out.append(Step(at_s, 0.0))
+            steps.append(Step(begin_s, 0.0))
             if next_s < float("inf"):
-                waiting = max(0.0, waiting - spare * (next_s - at_s))
-            else:
-                waiting = waiting
+                waiting = max(0.0, waiting - spare * (next_s - begin_s))
         else:
-            out.append(Step(at_s, spare))
-    return out
+            steps.append(Step(begin_s, spare))
+    return steps
 
 
 def finish_times_s(
@@ -105,7 +107,9 @@ def finish_times_s(
             next_step = float("inf")
         next_end = float("inf")
         if present and rate > 0:
-            next_end = now + max(0.0, present[0][0] - served) * len(present) / rate
+            first_end, _ = present[0]
+            left = max(0.0, first_end - served)
+            next_end = now + left * len(present) / rate
         event = min(next_arrival, next_step, next_end)
         if event > until_s or event == float("inf"):
             return out
@@ -119,6 +123,7 @@ def finish_times_s(
                 rate = capacity[step].capacity_Bps
                 step += 1
             else:
-                heapq.heappush(present, (served + arrivals[arriving].size_bytes, arriving))
+                end = served + arrivals[arriving].size_bytes
+                heapq.heappush(present, (end, arriving))
                 arriving += 1
         now = event

@@ -24,6 +24,7 @@ benchmarks/llama3_h100_202412_torchtitan.md, table 3.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -62,10 +63,8 @@ def gpt(
     positions: int = 2048,
 ) -> Model:
     """Return a GPT as in Megatron-LM's papers, with a padded vocabulary."""
-    layers_of_model = tuple(
-        transformer(layers, hidden, heads, vocabulary, 2048, positions=positions)
-    )
-    return Model("gpt", "", layers_of_model, "a sequence of 2048 tokens")
+    model_layers = transformer(layers, hidden, heads, vocabulary, 2048, positions=positions)
+    return Model("gpt", "", tuple(model_layers), "a sequence of 2048 tokens")
 
 
 def megatron_s(
@@ -122,75 +121,123 @@ MLSYS23 = {
 }
 
 
+FULL: dict[str, Any] = {"flash": False, "recompute": "full"}
+SELECTIVE: dict[str, Any] = {"flash": False, "recompute": "selective", "sequence_parallel": True}
+"""What is recomputed in the backward pass."""
+
+
 def runs() -> list[Run]:
     """Return all runs."""
-    out = []
-    old: dict[str, Any] = {"flash": False, "recompute": "full"}
-    for name, (layers, hidden, heads, batch, gpus, tp, pp, size, chunks, tflops) in SC21.items():
-        shape = {
-            "data": gpus // tp // pp,
-            "tensor": tp,
-            "pipeline": pp,
-            "chunks": chunks,
-            "micro_batch_samples": size,
-        }
-        trained = training(gpt(layers, hidden, heads), A100, batch, **shape, **old, overlap=pp == 1)
-        out.append(
-            Run(name, "Megatron-LM", trained, megatron_s(layers, hidden, batch, gpus, tflops))
+    return [
+        *megatron_runs(),
+        mt_nlg_run(),
+        bloom_run(),
+        *selective_runs(),
+        *llama_runs(),
+        *torchtitan_runs(),
+    ]
+
+
+def megatron_runs() -> Iterator[Run]:
+    for name, row in SC21.items():
+        layers, hidden, heads, batch, gpus, tensor, pipeline, samples, chunks, tflops = row
+        model = gpt(layers, hidden, heads)
+        trained = training(
+            model,
+            A100,
+            batch,
+            data=gpus // tensor // pipeline,
+            tensor=tensor,
+            pipeline=pipeline,
+            chunks=chunks,
+            micro_batch_samples=samples,
+            overlap=pipeline == 1,
+            **FULL,
         )
+        published_s = megatron_s(layers, hidden, batch, gpus, tflops)
+        yield Run(name, "Megatron-LM", trained, published_s)
+
+
+def mt_nlg_run() -> Run:
+    model = gpt(105, 20480, 128)
     trained = training(
-        gpt(105, 20480, 128),
+        model,
         A100,
         1920,
         data=8,
         tensor=8,
         pipeline=35,
         overlap=False,
-        **old,
+        **FULL,
     )
-    out.append(Run("GPT 530B", "MT-NLG", trained, 60.1))
-    shape = {
-        "data": 8,
-        "tensor": 4,
-        "pipeline": 12,
-        "micro_batch_samples": 2,
-        "zero": 1,
-        "overlap": False,
-    }
-    trained = training(gpt(70, 14336, 112, 250880, 0), A100, 2048, **shape, **old)
-    seconds = megatron_s(70, 14336, 2048, 384, 150, 250880)
-    out.append(Run("BLOOM 176B", "BLOOM", trained, seconds, 50 * 10**9))
-    for name, (layers, hidden, heads, batch, _, pp, chunks, full_s, selective_s) in MLSYS23.items():
-        for seconds, ways in ((full_s, old), (selective_s, SELECTIVE)):
+    return Run("GPT 530B", "MT-NLG", trained, 60.1)
+
+
+def bloom_run() -> Run:
+    model = gpt(70, 14336, 112, 250880, 0)
+    trained = training(
+        model,
+        A100,
+        2048,
+        data=8,
+        tensor=4,
+        pipeline=12,
+        micro_batch_samples=2,
+        zero=1,
+        overlap=False,
+        **FULL,
+    )
+    published_s = megatron_s(70, 14336, 2048, 384, 150, 250880)
+    return Run("BLOOM 176B", "BLOOM", trained, published_s, 50 * 10**9)
+
+
+def selective_runs() -> Iterator[Run]:
+    for name, row in MLSYS23.items():
+        layers, hidden, heads, batch, _, pipeline, chunks, full_s, selective_s = row
+        model = gpt(layers, hidden, heads)
+        for way, recomputing, published_s in (
+            ("full", FULL, full_s),
+            ("selective", SELECTIVE, selective_s),
+        ):
             trained = training(
-                gpt(layers, hidden, heads),
+                model,
                 A100,
                 batch,
                 tensor=8,
-                pipeline=pp,
+                pipeline=pipeline,
                 chunks=chunks,
-                **ways,
+                **recomputing,
             )
-            title = name + (", selective" if ways is SELECTIVE else ", full")
-            out.append(Run(title, "selective", trained, seconds))
-    llama = find_model("llama3-405b")
+            yield Run(f"{name}, {way}", "selective", trained, published_s)
+
+
+def llama_runs() -> Iterator[Run]:
+    model = find_model("llama3-405b")
+    # 6 operations a parameter and token, of 2048 sequences of 8192 tokens.
+    operations = 6 * model.parameters * 2048 * 8192
     for data, tflops in ((64, 430), (128, 400)):
-        shape = {
-            "data": data,
-            "tensor": 8,
-            "pipeline": 16,
-            "chunks": 8,
-            "zero": 2,
-            "sequence_parallel": True,
-        }
-        trained = training(llama, H100, 2048, **shape)
-        seconds = 6 * llama.parameters * 2048 * 8192 / (tflops * 1e12 * trained.gpus)
-        out.append(Run("Llama 3 405B", "Llama 3", trained, seconds, 400 * 10**9))
+        trained = training(
+            model,
+            H100,
+            2048,
+            data=data,
+            tensor=8,
+            pipeline=16,
+            chunks=8,
+            zero=2,
+            sequence_parallel=True,
+        )
+        published_s = operations / (tflops * 1e12 * trained.gpus)
+        yield Run("Llama 3 405B", "Llama 3", trained, published_s, 400 * 10**9)
+
+
+def torchtitan_runs() -> Iterator[Run]:
     slow = Gpu(
         "H100", H100.peak_flops, H100.local_bytes_per_s, 2400 * 10**9, 96 * 10**9, "torchtitan"
     )
+    model = find_model("llama3-8b")
     trained = training(
-        find_model("llama3-8b"),
+        model,
         slow,
         256,
         data=128,
@@ -198,13 +245,9 @@ def runs() -> list[Run]:
         zero=3,
         efficiency=H100.efficiency,
     )
-    source = "torchtitan"
-    out.append(Run("Llama 3 8B", source, trained, 2 * 8192 / 5605, 400 * 10**9))
-    out.append(Run("Llama 3 8B, compiled", source, trained, 2 * 8192 / 6514, 400 * 10**9))
-    return out
-
-
-SELECTIVE = {"flash": False, "recompute": "selective", "sequence_parallel": True}
+    for name, tokens_per_s in (("Llama 3 8B", 5605), ("Llama 3 8B, compiled", 6514)):
+        published_s = 2 * 8192 / tokens_per_s
+        yield Run(name, "torchtitan", trained, published_s, 400 * 10**9)
 
 
 def predicted_s(run: Run) -> float:
@@ -213,34 +256,46 @@ def predicted_s(run: Run) -> float:
     host_Bps = Fraction(run.nic_bps * PER_HOST, 8)  # noqa: N806
     hosts = trained.gpus // PER_HOST // trained.pipeline
     part = Fraction(hosts - 1, hosts) if hosts else Fraction(0)
+    nothing = Fraction(0)
+
+    def around_ring_s(data_bytes: int) -> Fraction:
+        """Return how long replicas need to gather, or to scatter, so many bytes of each rank."""
+        return part * trained.tensor * data_bytes / host_Bps
+
     if trained.zero == 3:
-        total = Fraction(0)
+        total = nothing
         for layer in trained.model.layers:
             forward, backward = trained.pass_s([layer], PER_HOST)
-            gather = part * trained.tensor * trained.gathered_bytes([layer]) / host_Bps
-            scatter = part * trained.tensor * trained.summed_bytes([layer]) / host_Bps
-            total += trained.micro_batches * (max(forward, gather) + max(backward, gather, scatter))
+            gather = around_ring_s(trained.gathered_bytes([layer]))
+            scatter = around_ring_s(trained.summed_bytes([layer]))
+            pass_s = max(forward, gather) + max(backward, gather, scatter)
+            total += trained.micro_batches * pass_s
         return float(total)
+
     stages = trained.stages
     passes = [trained.pass_s(layers, PER_HOST) for layers in stages]
     both = [forward + backward for forward, backward in passes]
     # The slowest stage is busy with every micro-batch; the others fill and drain the pipeline.
-    bubble = (sum(both) - max(both)) / trained.chunks
-    computed = trained.micro_batches * max(both) + bubble
-    sent = sum(2 * PER_HOST * trained.sent_bytes(layers[-1]) / host_Bps for layers in stages[:-1])
-    exposed = Fraction(0)
+    slowest = max(both)
+    bubble = (sum(both) - slowest) / trained.chunks
+    computed = trained.micro_batches * slowest + bubble
+
+    sent = nothing
+    for layers in stages[:-1]:
+        activation_bytes = trained.sent_bytes(layers[-1])
+        sent += 2 * PER_HOST * activation_bytes / host_Bps
+
+    exposed = nothing
     for layers, (_, backward) in zip(stages, passes, strict=True):
-        summed = trained.summed_bytes(layers)
-        gathered = trained.gathered_bytes(layers)
-        scattered = part * trained.tensor * summed / host_Bps
-        returned = part * trained.tensor * (gathered if trained.zero else summed) / host_Bps
-        hidden = backward / trained.chunks if trained.overlap else Fraction(0)
+        summed = around_ring_s(trained.summed_bytes(layers))
+        hidden = backward / trained.chunks if trained.overlap else nothing
         # ZeRO gathers parameters after the step, when nothing hides it.
         if trained.zero:
-            of_stage = max(Fraction(0), scattered - hidden) + returned
+            gathered = around_ring_s(trained.gathered_bytes(layers))
+            stage_s = max(nothing, summed - hidden) + gathered
         else:
-            of_stage = max(Fraction(0), scattered + returned - hidden)
-        exposed = max(exposed, of_stage)
+            stage_s = max(nothing, 2 * summed - hidden)
+        exposed = max(exposed, stage_s)
     return float(computed + sent + exposed)
 
 
@@ -251,7 +306,8 @@ def fluid_s(run: Run) -> float | None:
     hosts = run.training.gpus // PER_HOST
     if hosts > HOSTS:
         return None
-    document = yaml.safe_load(job_file(run.training, "run", PER_HOST))
+    text = job_file(run.training, "run", PER_HOST)
+    document = yaml.safe_load(text)
     spec = parse_document(JobSpec, document, run.name)
     if spec.paradigm.step_count(hosts) > STEPS:
         return None
@@ -262,7 +318,8 @@ def fluid_s(run: Run) -> float | None:
         rate_bps=run.nic_bps * PER_HOST,
         oversubscription=hosts,
     )
-    compared = echelon.simulate({"fabric": fabric, "jobs": [spec], "iterations": 1}, ["fair"])
+    scenario = {"fabric": fabric, "jobs": [spec], "iterations": 1}
+    compared = echelon.simulate(scenario, ["fair"])
     return compared.outcome("fair", "run").mean_iteration_s
 
 
@@ -274,12 +331,15 @@ def main() -> None:
     for run in runs():
         trained = run.training
         seconds = predicted_s(run)
-        errors.append(seconds / run.published_s - 1)
+        error = seconds / run.published_s - 1
+        errors.append(error)
         fluid = fluid_s(run)
-        layout = f"{trained.gpus} {trained.gpu.name} | {trained.data} x {trained.tensor} x {trained.pipeline}"
+        fluid_text = "" if fluid is None else f"{fluid:.2f} s"
+        gpus = f"{trained.gpus} {trained.gpu.name}"
+        shape = f"{trained.data} x {trained.tensor} x {trained.pipeline}"
         print(
-            f"| {run.name} | {run.source} | {layout} | {run.published_s:.2f} s | {seconds:.2f} s |"
-            f" {errors[-1]:+.0%} | {'' if fluid is None else f'{fluid:.2f} s'} |"
+            f"| {run.name} | {run.source} | {gpus} | {shape} | {run.published_s:.2f} s |"
+            f" {seconds:.2f} s | {error:+.0%} | {fluid_text} |"
         )
     mean = sum(map(abs, errors)) / len(errors)
     print(

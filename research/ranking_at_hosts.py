@@ -13,7 +13,7 @@ scenario.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
@@ -31,16 +31,26 @@ CLOSE = 0.01
 RULE = "echelon(order=left)"
 PAIRS = (("hosts", "switches"), ("hosts", "fair"), ("switches", "fair"))
 HEAD = "| | mean job | most | lost | worst job | most | lost |\n|---|---|---|---|---|---|---|---|"
-GROUPS: Mapping[str, Callable[[Kind], bool]] = {
-    "all": lambda kind: True,
-    "one link": lambda kind: kind.fabric == "one link",
-    "one switch": lambda kind: kind.fabric == "one switch",
-    "several switches": lambda kind: kind.fabric not in ("one link", "one switch"),
-    "2 to 4 jobs": lambda kind: kind.jobs <= 4,
-    "5 to 8 jobs": lambda kind: kind.jobs > 4,
-    "jobs of one shape": lambda kind: kind.shape != "mixed",
-    "mixed jobs": lambda kind: kind.shape == "mixed",
-}
+GROUPS = (
+    "all",
+    "one link",
+    "one switch",
+    "several switches",
+    "2 to 4 jobs",
+    "5 to 8 jobs",
+    "jobs of one shape",
+    "mixed jobs",
+)
+
+
+def groups(kind: Kind) -> tuple[str, ...]:
+    """Return the groups of a scenario, of `GROUPS`."""
+    fabric = kind.fabric
+    if fabric not in ("one link", "one switch"):
+        fabric = "several switches"
+    jobs = "2 to 4 jobs" if kind.jobs <= 4 else "5 to 8 jobs"
+    shape = "mixed jobs" if kind.shape == "mixed" else "jobs of one shape"
+    return "all", fabric, jobs, shape
 
 
 def measured(
@@ -76,36 +86,48 @@ def cells(ratios: list[float]) -> str:
 
 def main() -> None:
     words = sys.argv[1:]
-    policy = PolicyChoice.parse(words.pop(0) if words and not words[0].isdecimal() else RULE)
+    rule = RULE
+    if words and not words[0].isdecimal():
+        rule = words.pop(0)
+    policy = PolicyChoice.parse(rule)
     how = {
         "fair": (PolicyChoice("fair"), DEFAULT_TARGET),
         "switches": (policy, DEFAULT_TARGET),
         "hosts": (policy, UNRANKED_TARGET),
     }
-    rows: list[tuple[Kind, dict[str, tuple[float, float]]]] = []
-    for seed in map(int, words) if words else range(1, 120, 2):
+    by_group: defaultdict[str, list[dict[str, tuple[float, float]]]] = defaultdict(list)
+    seeds = [int(word) for word in words] or range(1, 120, 2)
+    for seed in seeds:
         drawn = draw(seed)
-        scenario = scenario_of(drawn.document(["fair"], iterations=1), f"seed {seed}")
-        scenario = replace(scenario, fabric=replace(scenario.fabric, paths="address"))
-        slowdowns = {name: measured(scenario, *options) for name, options in how.items()}
-        rows.append((drawn.kind, slowdowns))
-        values = "  ".join(
-            f"{name} {mean:.3f}/{worst:.3f}" for name, (mean, worst) in slowdowns.items()
-        )
+        kind = drawn.kind
+        document = drawn.document(["fair"], iterations=1)
+        scenario = scenario_of(document, f"seed {seed}")
+        fabric = replace(scenario.fabric, paths="address")
+        scenario = replace(scenario, fabric=fabric)
+        slowdowns = {}
+        values = []
+        for name, options in how.items():
+            mean, worst = measured(scenario, *options)
+            slowdowns[name] = (mean, worst)
+            values.append(f"{name} {mean:.3f}/{worst:.3f}")
+        for group in groups(kind):
+            by_group[group].append(slowdowns)
         print(
-            f"{seed:4d} {drawn.kind.fabric}, {drawn.kind.jobs} jobs ({drawn.kind.shape}): {values}",
+            f"{seed:4d} {kind.fabric}, {kind.jobs} jobs ({kind.shape}): {'  '.join(values)}",
             flush=True,
         )
     for first, other in PAIRS:
         print(f"\n| {first} to {other} {HEAD}")
-        for name, of_group in GROUPS.items():
-            some = [slowdowns for kind, slowdowns in rows if of_group(kind)]
-            if some:
-                mean, worst = (
-                    [slowdowns[first][place] / slowdowns[other][place] for slowdowns in some]
-                    for place in (0, 1)
-                )
-                print(f"| {name} | {len(some)} | {cells(mean)} | {cells(worst)} |")
+        for group in GROUPS:
+            means = []
+            worsts = []
+            for slowdowns in by_group[group]:
+                mean, worst = slowdowns[first]
+                other_mean, other_worst = slowdowns[other]
+                means.append(mean / other_mean)
+                worsts.append(worst / other_worst)
+            if means:
+                print(f"| {group} | {len(means)} | {cells(means)} | {cells(worsts)} |")
 
 
 if __name__ == "__main__":

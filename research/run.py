@@ -54,7 +54,8 @@ def run(
             tasks = stages.send(stored)
         except StopIteration:
             break
-    _note(out, name, {**record, "took_s": round(time.monotonic() - began, 1)})
+    took_s = round(time.monotonic() - began, 1)
+    _note(out, name, {**record, "took_s": took_s})
     progress.stage("drawing the report")
     return experiment.report(store, settings, out)
 
@@ -74,7 +75,9 @@ def report(out: Path) -> list[Path]:
     files: dict[Path, None] = {}
     for name, record in records.items():
         settings = ExperimentSettings.from_identity(record["settings"])
-        files.update(dict.fromkeys(EXPERIMENTS[name].load().report(PointStore(out), settings, out)))
+        experiment = EXPERIMENTS[name].load()
+        for file in experiment.report(PointStore(out), settings, out):
+            files[file] = None
     return list(files)
 
 
@@ -102,12 +105,13 @@ def _records(out: Path) -> dict[str, dict[str, Any]]:
         raise DocumentError(
             str(out / MACHINE), "", f"cannot be read: {error} (remove it)"
         ) from None
-    if not isinstance(records, dict) or not all(
-        isinstance(record, dict) and isinstance(record.get("settings"), dict)
-        for record in records.values()
-    ):
+    if not isinstance(records, dict) or not all(map(_is_record, records.values())):
         raise DocumentError(str(out / MACHINE), "", "was not written by an experiment (remove it)")
     return {name: record for name, record in records.items() if name in EXPERIMENTS}
+
+
+def _is_record(record: object) -> bool:
+    return isinstance(record, dict) and isinstance(record.get("settings"), dict)
 
 
 def _note(
@@ -116,6 +120,5 @@ def _note(
     record: Mapping[str, Any],
 ) -> None:
     records = {**_records(out), name: record}
-    (out / MACHINE).write_text(
-        json.dumps(records, indent=2, sort_keys=True) + "\n", encoding="utf-8"
-    )
+    text = json.dumps(records, indent=2, sort_keys=True)
+    (out / MACHINE).write_text(f"{text}\n", encoding="utf-8")

@@ -102,9 +102,10 @@ def send(
             if now_s > looked_s + 0.05 and now_s > began_s + seconds / 2:
                 looked_s = now_s
                 info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
-                mss = struct.unpack_from("=I", info, 16)[0]
-                unacked = struct.unpack_from("=I", info, 24)[0]
-                waits.append((struct.unpack_from("=I", info, 144)[0], unacked * mss))
+                (mss,) = struct.unpack_from("=I", info, 16)
+                (unacked,) = struct.unpack_from("=I", info, 24)
+                (unsent,) = struct.unpack_from("=I", info, 144)
+                waits.append((unsent, unacked * mss))
 
 
 def main() -> None:
@@ -112,9 +113,8 @@ def main() -> None:
         inside = {**os.environ, "ECHELON_BENCH_INSIDE": "1"}
         command = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
         module = "research.sender_options"
-        sys.exit(
-            subprocess.call([*command, sys.executable, "-m", module, *sys.argv[1:]], env=inside)
-        )
+        command += [sys.executable, "-m", module, *sys.argv[1:]]
+        sys.exit(subprocess.call(command, env=inside))
     seconds = float(sys.argv[1]) if sys.argv[1:] else 6.0
     network = subprocess.Popen(
         ["sh", "-c", NETWORK + "wait"],
@@ -156,17 +156,21 @@ def main() -> None:
                     capture_output=True,
                     text=True,
                 ).stdout
-                if (backlog := re.search(r"backlog (\d+)(K?)b", listing)) is not None:
-                    queued.append(int(backlog[1]) * (1024 if backlog[2] else 1))
+                backlog = re.search(r"backlog (\d+)(K?)b", listing)
+                if backlog is not None:
+                    unit_bytes = 1024 if backlog[2] else 1
+                    queued.append(int(backlog[1]) * unit_bytes)
                 time.sleep(0.1)
-            rate = (received[0] - before) * 8 / (time.monotonic() - began_s) / 1e6
+            arrived = received[0] - before
+            rate_mbps = arrived * 8 / (time.monotonic() - began_s) / 1e6
             receiving.join()
-            unsent, way = (fmean(column) / 1000 for column in zip(*waits, strict=True))
-            row = (
-                f"{name} | {control} | {rate:.1f} | {unsent:.0f} | {way:.0f} |"
-                f" {fmean(queued) / 1000:.0f}"
+            unsent_kb, sent_kb = (fmean(column) / 1000 for column in zip(*waits, strict=True))
+            queued_kb = fmean(queued) / 1000
+            print(
+                f"| {name} | {control} | {rate_mbps:.1f} | {unsent_kb:.0f} | {sent_kb:.0f} |"
+                f" {queued_kb:.0f} |",
+                flush=True,
             )
-            print(f"| {row} |", flush=True)
     network.terminate()
 
 

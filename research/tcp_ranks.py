@@ -65,7 +65,9 @@ class Pair:
         return f"{self.micro_batches} × {passes}, {self.ratio:g}:1"
 
     def scenario(
-        self, recognition: Mapping[str, object] | None, transport: Mapping[str, object]
+        self,
+        recognition: Mapping[str, object] | None,
+        transport: Mapping[str, object],
     ) -> dict[str, object]:
         """Return the scenario file of the pair."""
         unit_us = round(SENDING_US / self.micro_batches / self.ratio)
@@ -76,41 +78,28 @@ class Pair:
         }
         if self.backward:
             section["backward"] = section["forward"]
-        by_bytes = {
-            "by": "bytes",
-            "source_port": 5001,
-            "destination_port": 5002,
-            "idle_gap": f"{unit_us * 3 // 2} us",
-        }
         if recognition is None:
-            recognised = {"by": "shim"}
+            recognised: dict[str, object] = {"by": "shim"}
         else:
-            recognised = {**by_bytes, **recognition}
-        jobs = [
-            {
-                "job": name,
-                "parallelism": "pipeline",
-                "workers": workers,
-                "start": start,
-                "pipeline": section,
-                "recognition": recognised,
+            recognised = {
+                "by": "bytes",
+                "source_port": 5001,
+                "destination_port": 5002,
+                "idle_gap": f"{unit_us * 3 // 2} us",
+                **recognition,
             }
-            for name, workers, start in (
-                ("a", ["h1", "h3"], "0 s"),
-                ("b", ["h2", "h4"], self.later),
-            )
+        common = {"parallelism": "pipeline", "pipeline": section, "recognition": recognised}
+        jobs = [
+            {"job": "a", "workers": ["h1", "h3"], "start": "0 s", **common},
+            {"job": "b", "workers": ["h2", "h4"], "start": self.later, **common},
         ]
-        access = zip(HOSTS, ["s1", "s1", "s2", "s2"], strict=True)
-        links = [{"between": [host, switch], "rate": "100 Mbit/s"} for host, switch in access]
-        bottleneck = {"between": ["s1", "s2"], "rate": "10 Mbit/s"}
+        links = [{"between": ["s1", "s2"], "rate": "10 Mbit/s"}]
+        for host, switch in zip(HOSTS, ["s1", "s1", "s2", "s2"], strict=True):
+            links.append({"between": [host, switch], "rate": "100 Mbit/s"})
+        fabric = {"fabric": "pair", "hosts": HOSTS, "switches": ["s1", "s2"], "links": links}
         return {
             "scenario": "tcp_ranks",
-            "fabric": {
-                "fabric": "pair",
-                "hosts": HOSTS,
-                "switches": ["s1", "s2"],
-                "links": [bottleneck, *links],
-            },
+            "fabric": fabric,
             "jobs": jobs,
             "transport": {"window": 16, **transport},
             "iterations": ITERATIONS,
@@ -139,15 +128,12 @@ class AcknowledgementsApart(Echelon):
         """Return the plan with every flow a level lower."""
         plan = super().plan(jobs, fabric, paths)
         flows = {}
-        for job, of_job in plan.by_job.items():
+        for job, planned in plan.by_job.items():
             lowered = []
-            for flow in of_job:
-                assert isinstance(flow.ranking, Deadline)
-                below = replace(
-                    flow.ranking,
-                    lowest=flow.ranking.lowest - 1,
-                    highest=CONTROL_QUEUE - 1,
-                )
+            for flow in planned:
+                ranking = flow.ranking
+                assert isinstance(ranking, Deadline)
+                below = replace(ranking, lowest=ranking.lowest - 1, highest=CONTROL_QUEUE - 1)
                 lowered.append(replace(flow, ranking=below))
             flows[job] = tuple(lowered)
         return Plan.of_jobs(
@@ -178,6 +164,10 @@ def echelon() -> Policy:
     return make_policy("echelon")
 
 
+def fair() -> Policy:
+    return make_policy("fair")
+
+
 @dataclass(frozen=True)
 class Mechanism:
     """One way of sending over TCP."""
@@ -191,7 +181,7 @@ class Mechanism:
 
 PAUSE = {"pause": True}
 MECHANISMS = [
-    Mechanism("`fair`", lambda: make_policy("fair")),
+    Mechanism("`fair`", fair),
     Mechanism("`echelon`"),
     Mechanism("a level for acknowledgements", AcknowledgementsApart),
     Mechanism("hold times at the borders of flows", switches=held),
@@ -229,15 +219,23 @@ def run_of(pair: Pair, mechanism: Mechanism | None) -> PolicyRun:
     else:
         chosen = mechanism
         recognition = chosen.recognition
-    scenario = scenario_of(pair.scenario(recognition, chosen.transport), "tcp_ranks")
+    document = pair.scenario(recognition, chosen.transport)
+    scenario = scenario_of(document, "tcp_ranks")
     with chosen.switches():
-        return virtual_run.run(scenario, chosen.name, chosen.policy, lambda _job, _iteration: None)
+        return virtual_run.run(scenario, chosen.name, chosen.policy, unseen)
+
+
+def unseen(_job: str, _iteration: int) -> None:
+    """Show no progress."""
 
 
 def iteration_s(run: PolicyRun) -> float:
     """Return the mean iteration time of both jobs after they have found each other, in seconds."""
-    of_jobs = run.records.values()
-    return mean(float(duration_s(each)) for record in of_jobs for each in record.finished[SKIPPED:])
+    times_s: list[float] = []
+    for record in run.records.values():
+        counted = record.finished[SKIPPED:]
+        times_s += (float(duration_s(iteration)) for iteration in counted)
+    return mean(times_s)
 
 
 def on_real_hosts(
@@ -246,10 +244,15 @@ def on_real_hosts(
     target: str,
 ) -> float:
     """Return the mean iteration time on namespaces, in seconds."""
-    chosen = Mechanism("shim") if mechanism is None else mechanism
-    document = pair.scenario(None if mechanism is None else chosen.recognition, chosen.transport)
-    of_jobs = iterations_s({**document, "iterations": ITERATIONS - SKIPPED}, target)
-    return mean(seconds for times_s in of_jobs for seconds in times_s[SKIPPED:])
+    if mechanism is None:
+        document = pair.scenario(None, {})
+    else:
+        document = pair.scenario(mechanism.recognition, mechanism.transport)
+    document["iterations"] = ITERATIONS - SKIPPED
+    counted_s: list[float] = []
+    for times_s in iterations_s(document, target):
+        counted_s += times_s[SKIPPED:]
+    return mean(counted_s)
 
 
 def iterations_s(document: Mapping[str, object], target: str) -> list[list[float]]:
@@ -280,7 +283,8 @@ def iterations_s(document: Mapping[str, object], target: str) -> list[list[float
             text=True,
             timeout=PATIENCE_S,
         )
-        [results] = json.loads((out / "results.json").read_text())["results"].values()
+        document_of_results = json.loads((out / "results.json").read_text())
+    [results] = document_of_results["results"].values()
     return [job["iteration_times_s"] for job in results["jobs"].values()]
 
 
@@ -302,28 +306,33 @@ def main() -> None:
     pairs = [PAIRS[column] for column in arguments.columns] or PAIRS
     if arguments.on:
         names = ("`echelon`", "pause", "window of 20 kB, pause")
-        chosen = [None, *(each for each in MECHANISMS if each.name in names)]
+        chosen: list[Mechanism | None] = [None]
+        chosen += (mechanism for mechanism in MECHANISMS if mechanism.name in names)
         print(f"| | over the shim | {' | '.join(names)} |\n|---|{'---|' * len(chosen)}")
         for pair in pairs:
-            rounds = [
-                [on_real_hosts(pair, each, arguments.target) for each in chosen]
-                for _ in range(arguments.runs)
-            ]
-            shim_s, *others_s = map(mean, zip(*rounds, strict=True))
-            ratios = " | ".join(f"{each_s / shim_s:.3f}" for each_s in others_s)
-            print(f"| {pair} | {shim_s:.3f} s | {ratios} |", flush=True)
+            rounds = []
+            for _ in range(arguments.runs):
+                times_s = [on_real_hosts(pair, each, arguments.target) for each in chosen]
+                rounds.append(times_s)
+            shim_s, *mechanisms_s = map(mean, zip(*rounds, strict=True))
+            ratios = [f"{time_s / shim_s:.3f}" for time_s in mechanisms_s]
+            print(f"| {pair} | {shim_s:.3f} s | {' | '.join(ratios)} |", flush=True)
         return
-    print(f"| | {' | '.join(map(str, pairs))} | reordered |\n|---|{'---|' * (len(pairs) + 1)}")
+
+    titles = [str(pair) for pair in pairs]
+    print(f"| | {' | '.join(titles)} | reordered |\n|---|{'---|' * (len(pairs) + 1)}")
     shim = [iteration_s(run_of(pair, None)) for pair in pairs]
-    print(f"| over the shim | {' | '.join(f'{each:.3f} s' for each in shim)} | 0 |", flush=True)
+    cells = [f"{time_s:.3f} s" for time_s in shim]
+    print(f"| over the shim | {' | '.join(cells)} | 0 |", flush=True)
     for mechanism in MECHANISMS:
-        runs = [run_of(pair, mechanism) for pair in pairs]
-        ratios = [iteration_s(run) / each for run, each in zip(runs, shim, strict=True)]
-        reordered = sum(sum(run.reordered.values()) for run in runs)
-        print(
-            f"| {mechanism.name} | {' | '.join(f'{each:.3f}' for each in ratios)} | {reordered} |",
-            flush=True,
-        )
+        cells = []
+        reordered = 0
+        for pair, shim_s in zip(pairs, shim, strict=True):
+            run = run_of(pair, mechanism)
+            ratio = iteration_s(run) / shim_s
+            cells.append(f"{ratio:.3f}")
+            reordered += sum(run.reordered.values())
+        print(f"| {mechanism.name} | {' | '.join(cells)} | {reordered} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -62,19 +61,31 @@ class Case:
 
     def plans(self, out: Path) -> list[str]:
         """Return the plan that each run has taken under `echelon`."""
-        return [
-            json.loads(file.read_text())["results"]["echelon"]["plans"][0]["plan"]
-            for file in self._results(out)
-        ]
+        taken = []
+        for file in self._results(out):
+            results = json.loads(file.read_text())["results"]
+            first = results["echelon"]["plans"][0]
+            taken.append(first["plan"])
+        return taken
 
     def runs(self, out: Path) -> list[dict[str, dict[str, float]]]:
         """Return the mean iteration time of each job by policy, of each run."""
         return [times_s(file) for file in self._results(out)]
 
     def _results(self, out: Path) -> list[Path]:
+
+        def number(file: Path) -> tuple[int, Path]:
+            # run-10 comes after run-9.
+            return len(str(file)), file
+
         files = out.glob(f"{self.name}/run-*/results.json")
-        # By number: run-10 comes after run-9.
-        return sorted(files, key=lambda file: (len(str(file)), file))
+        return sorted(files, key=number)
+
+    def foreseen(self, out: Path) -> dict[str, dict[str, float]]:
+        """Return the mean iteration time of each job by policy, as a fluid."""
+        fluid = out / self.name.removesuffix("-polled") / "fluid"
+        self.measure(fluid, "--target", "fluid")
+        return times_s(fluid / "results.json")
 
     def measure(self, out: Path, *options: str) -> None:
         """Run the scenario, and keep its results in `out`, unless they are there."""
@@ -89,9 +100,10 @@ class Case:
         with TemporaryDirectory() as temporary:
             file = Path(temporary) / "scenario.yaml"
             file.write_text(yaml.safe_dump(dict(self.document), sort_keys=False))
-            named = (word for policy in self.policies for word in ("--policy", policy))
             command = [sys.executable, "-m", "echelon", "run", str(file), "-o", str(out)]
-            command += [*options, *named]
+            command += options
+            for policy in self.policies:
+                command += ["--policy", policy]
             done = subprocess.run(
                 command,
                 timeout=PATIENCE_S,
@@ -104,11 +116,12 @@ class Case:
 
 def times_s(results: Path) -> dict[str, dict[str, float]]:
     """Return the mean iteration time of each job of a run, by policy."""
+    means = {}
     by_policy = json.loads(results.read_text())["results"]
-    return {
-        policy: {name: fmean(job["iteration_times_s"]) for name, job in outcome["jobs"].items()}
-        for policy, outcome in by_policy.items()
-    }
+    for policy, outcome in by_policy.items():
+        jobs = outcome["jobs"]
+        means[policy] = {name: fmean(job["iteration_times_s"]) for name, job in jobs.items()}
+    return means
 
 
 def scenario(file: Path) -> dict[str, Any]:
@@ -118,13 +131,15 @@ def scenario(file: Path) -> dict[str, Any]:
     for job in document["jobs"]:
         job["file"] = str(folder / job["file"])
     if isinstance(document["fabric"], str):
-        document["fabric"] = yaml.safe_load((folder / document["fabric"]).read_text())
-    document["commands"] = {
-        job: " ".join(
-            str(folder / word) if word.endswith(".py") else word for word in command.split()
-        )
-        for job, command in document["commands"].items()
-    }
+        fabric_file = folder / document["fabric"]
+        document["fabric"] = yaml.safe_load(fabric_file.read_text())
+    commands = document["commands"]
+    for job, command in commands.items():
+        words = command.split()
+        for place, word in enumerate(words):
+            if word.endswith(".py"):
+                words[place] = str(folder / word)
+        commands[job] = " ".join(words)
     return document
 
 
@@ -136,20 +151,23 @@ def with_jobs(
     """Return the scenario with these jobs, in the places and at the starts of its first ones."""
     jobs = []
     commands = {}
-    for number, (name, place) in enumerate(zip(names, document["jobs"], strict=False)):
+    hosts: set[str] = set()
+    places = zip(names, document["jobs"], strict=False)
+    for number, (name, place) in enumerate(places, start=1):
         [job] = [each for each in document["jobs"] if each["job"] == name]
-        unique = name if names.count(name) == 1 else f"{name}-{number + 1}"
+        unique = name if names.count(name) == 1 else f"{name}-{number}"
         placed = dict(job)
         placed.pop("start", None)
         placed["job"] = unique
         placed["workers"] = place["workers"]
         placed["start"] = place.get("start", 0)
         jobs.append(placed)
+        hosts.update(place["workers"])
         words = document["commands"][name].split()
         if polled:
             words = [f"{POLLED} {word}" if word.endswith(".py") else word for word in words]
         commands[unique] = " ".join(words)
-    fabric = _part_of(document["fabric"], {host for job in jobs for host in job["workers"]})
+    fabric = _part_of(document["fabric"], hosts)
     return {**document, "fabric": fabric, "jobs": jobs, "commands": commands}
 
 
@@ -164,11 +182,13 @@ def _part_of(fabric: Mapping[str, Any], hosts: set[str]) -> dict[str, Any]:
 def at_rate(document: Mapping[str, Any], mbps: str) -> dict[str, Any]:
     """Return the scenario with another rate of the links between switches."""
     fabric = document["fabric"]
-    between = {*fabric["switches"]}
-    links = [
-        {**link, "rate": f"{mbps} Mbit/s"} if {*link["between"]} <= between else link
-        for link in fabric["links"]
-    ]
+    switches = {*fabric["switches"]}
+    links = []
+    for link in fabric["links"]:
+        if switches.issuperset(link["between"]):
+            links.append({**link, "rate": f"{mbps} Mbit/s"})
+        else:
+            links.append(link)
     return {**document, "fabric": {**fabric, "links": links}}
 
 
@@ -183,25 +203,29 @@ def rounds(options: argparse.Namespace, cases: Sequence[Case]) -> None:
 def alone(options: argparse.Namespace, document: Mapping[str, Any]) -> None:
     """Measure each program alone at each rate, and print it beside what its description takes."""
     names = options.names or [job["job"] for job in document["jobs"]]
-    cases = [
-        Case(f"alone-{name}-{rate}", at_rate(with_jobs(document, [name]), rate), ["fair"])
-        for rate in options.rates.split(",")
-        for name in names
-    ]
+    cases = []
+    for rate in options.rates.split(","):
+        for name in names:
+            program = with_jobs(document, [name])
+            case = Case(f"alone-{name}-{rate}", at_rate(program, rate), ["fair"])
+            cases.append(case)
     rounds(options, cases)
     print(
         "| program | Mbit/s | runs | measured, s | predicted, s | error"
         " |\n|---|---|---|---|---|---|"
     )
     for case in cases:
-        if not (runs := case.runs(options.out)):
+        runs = case.runs(options.out)
+        if not runs:
             continue
-        case.measure(options.out / case.name / "fluid", "--target", "fluid")
-        measured = [time_s for times in runs for time_s in times["fair"].values()]
-        [predicted] = times_s(options.out / case.name / "fluid" / "results.json")["fair"].values()
+        measured: list[float] = []
+        for times in runs:
+            measured += times["fair"].values()
+        [predicted] = case.foreseen(options.out)["fair"].values()
         _, name, rate = case.name.split("-")
-        spread = f"{fmean(measured):.3f} ({min(measured):.3f} to {max(measured):.3f})"
-        error = predicted / fmean(measured) - 1
+        mean = fmean(measured)
+        spread = f"{mean:.3f} ({min(measured):.3f} to {max(measured):.3f})"
+        error = predicted / mean - 1
         print(f"| {name} | {rate} | {len(runs)} | {spread} | {predicted:.3f} | {error:+.1%} |")
 
 
@@ -209,35 +233,39 @@ def pairs(options: argparse.Namespace, document: Mapping[str, Any]) -> None:
     """Measure each pair under each policy and each of its programs alone, and print what is gained
     and foreseen.
     """
-    programs = [pair.split("+") for pair in options.names or PAIRS.split(",")]
+    pairs_of_names = options.names or PAIRS.split(",")
     policies = options.policies.split(",")
-    kinds = {"no": [False], "yes": [True], "both": [False, True]}[options.polled]
-    cases = [
-        Case("+".join(pair) + "-polled" * polled, with_jobs(document, pair, polled), policies)
-        for pair in programs
-        for polled in kinds
-    ]
-    names = dict.fromkeys(name for pair in programs for name in pair)
-    single = {name: Case(f"alone-{name}", with_jobs(document, [name]), ["fair"]) for name in names}
+    cases = []
+    single = {}
+    for pair in pairs_of_names:
+        programs = pair.split("+")
+        for name in programs:
+            single[name] = Case(f"alone-{name}", with_jobs(document, [name]), ["fair"])
+        if options.polled in ("no", "both"):
+            cases.append(Case(pair, with_jobs(document, programs), policies))
+        if options.polled in ("yes", "both"):
+            polled = with_jobs(document, programs, polled=True)
+            cases.append(Case(f"{pair}-polled", polled, policies))
     rounds(options, [*single.values(), *cases])
     columns = ["alone", *policies, "change", "planned", "fluid", "verdict"]
     print(f"| pair | runs | job | {' | '.join(columns)} |\n{'|---' * (3 + len(columns))}|")
-    for pair, of_pair in groupby(cases, lambda case: case.name.removesuffix("-polled")):
-        for case in of_pair:
-            if runs := case.runs(options.out):
-                case.measure(options.out / pair / "fluid", "--target", "fluid")
-                foreseen = times_s(options.out / pair / "fluid" / "results.json")
-                alone_s = [
-                    fmean(run["fair"][name] for run in single[name].runs(options.out))
-                    for name in pair.split("+")
-                ]
-                promised = case.promised()
-                taken = [promised[plan] for plan in case.plans(options.out)]
-                planned = {
-                    job: fmean(plan[job] for plan in taken) / fair - 1
-                    for job, fair in promised["fair"].items()
-                }
-                print("\n".join(rows(case.name, runs, foreseen, planned, alone_s)))
+    for case in cases:
+        runs = case.runs(options.out)
+        if not runs:
+            continue
+        foreseen = case.foreseen(options.out)
+        alone_s = []
+        for name in case.name.removesuffix("-polled").split("+"):
+            single_runs = single[name].runs(options.out)
+            alone_s.append(fmean(run["fair"][name] for run in single_runs))
+        promised = case.promised()
+        taken = [promised[plan] for plan in case.plans(options.out)]
+        planned = {}
+        for job, fair in promised["fair"].items():
+            slowdown = fmean(plan[job] for plan in taken)
+            planned[job] = slowdown / fair - 1
+        for row in rows(case.name, runs, foreseen, planned, alone_s):
+            print(row)
 
 
 def rows(
@@ -251,14 +279,17 @@ def rows(
 
     The change is from fair to echelon, and `planned` is what the plans that were taken say of it.
     """
-    means = {
-        policy: {job: fmean(run[policy][job] for run in runs) for job in times}
-        for policy, times in runs[0].items()
-    }
-    changes = {job: means["echelon"][job] / means["fair"][job] - 1 for job in means["fair"]}
-    for (job, change), one_s in zip(changes.items(), alone_s, strict=True):
-        each = " | ".join(f"{times[job]:.3f}" for times in means.values())
-        simulated = foreseen["echelon"][job] / foreseen["fair"][job] - 1
+    means: dict[str, dict[str, float]] = {}
+    for policy, first_times in runs[0].items():
+        means[policy] = {}
+        for job in first_times:
+            times = [run[policy][job] for run in runs]
+            means[policy][job] = fmean(times)
+    changes = _changes(means)
+    simulated_changes = _changes(foreseen)
+    for (job, change), job_alone_s in zip(changes.items(), alone_s, strict=True):
+        each = " | ".join(f"{by_job[job]:.3f}" for by_job in means.values())
+        simulated = simulated_changes[job]
         if change <= WORSE:
             verdict = ""
         elif change <= WORSE + planned[job]:
@@ -266,22 +297,32 @@ def rows(
         else:
             verdict = "worse"
         figures = f"{change:+.1%} | {planned[job]:+.1%} | {simulated:+.1%}"
-        yield f"| {name} | {len(runs)} | {job} | {one_s:.3f} | {each} | {figures} | {verdict} |"
-    change, simulated = (
-        fmean(times["echelon"].values()) / fmean(times["fair"].values()) - 1
-        for times in (means, foreseen)
-    )
+        alone_text = f"{job_alone_s:.3f}"
+        yield f"| {name} | {len(runs)} | {job} | {alone_text} | {each} | {figures} | {verdict} |"
+    change = _mean_change(means)
+    simulated = _mean_change(foreseen)
     if -simulated <= FORESEEN:
         verdict = ""
     else:
-        verdict = (
-            f"{'holds' if change <= SHARE * simulated else 'fails'}: {change / simulated:.0%} of it"
-        )
-    each = " | ".join(f"{fmean(times.values()):.3f}" for times in means.values())
+        holds = "holds" if change <= SHARE * simulated else "fails"
+        verdict = f"{holds}: {change / simulated:.0%} of it"
+    each = " | ".join(f"{fmean(by_job.values()):.3f}" for by_job in means.values())
     yield (
         f"| {name} | | mean | {fmean(alone_s):.3f} | {each} | {change:+.1%} | | {simulated:+.1%} |"
         f" {verdict} |"
     )
+
+
+def _changes(times: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return the change of each job from fair to echelon."""
+    echelon = times["echelon"]
+    return {job: echelon[job] / fair_s - 1 for job, fair_s in times["fair"].items()}
+
+
+def _mean_change(times: Mapping[str, Mapping[str, float]]) -> float:
+    echelon_s = fmean(times["echelon"].values())
+    fair_s = fmean(times["fair"].values())
+    return echelon_s / fair_s - 1
 
 
 def main() -> None:
@@ -324,11 +365,14 @@ def main() -> None:
         help="keys of the scenario with other values, as YAML",
     )
     options = parser.parse_args()
-    if not {"fair", "echelon"} <= {*options.policies.split(",")}:
+    policies = options.policies.split(",")
+    if "fair" not in policies or "echelon" not in policies:
         parser.error("--policies needs fair and echelon, which are compared")
     if options.scenario is None:
-        options.scenario = SCENARIOS / f"torch_programs{'_10' * (options.target == 'bmv2')}.yaml"
-    document = {**scenario(options.scenario), **yaml.safe_load(options.set)}
+        name = "torch_programs_10" if options.target == "bmv2" else "torch_programs"
+        options.scenario = SCENARIOS / f"{name}.yaml"
+    document = scenario(options.scenario)
+    document.update(yaml.safe_load(options.set))
     if options.programs == "alone":
         alone(options, document)
     else:

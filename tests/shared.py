@@ -1,17 +1,19 @@
-"""Services, switches and a browser that the tests of a folder share.
+"""What tests share: services, switches and a browser of a folder, and the check of an error.
 
-They take processors as long as they are there.
+The former take processors as long as they are there.
 """
 
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import pytest
+
+from echelon.model.errors import Code, CodedError
 
 T = TypeVar("T")
 
@@ -40,3 +42,20 @@ class Shared(Generic[T]):
         if nextitem is None or folder not in nextitem.path.parents:
             self._there.clear()
             self._stack.close()
+
+
+@contextmanager
+def refused(
+    code: Code,
+    path: str | None = None,
+    error: type[CodedError] = CodedError,
+) -> Iterator[pytest.ExceptionInfo[CodedError]]:
+    """Expect an error with the code and, unless it is None, with the path of the key at fault.
+
+    `coded` of `tests.faults` also compares other attributes and the names in the text.
+    """
+    with pytest.raises(error) as caught:
+        yield caught
+    assert caught.value.code == code
+    if path is not None:
+        assert getattr(caught.value, "path", None) == path

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from operator import attrgetter
 
 from rich.console import Console
 from rich.table import Table
@@ -53,31 +54,34 @@ class RatedCase(Case):
     @property
     def expected_bps(self) -> dict[int, Fraction]:
         """The exact rates: minimum rates first, then levels from the highest on."""
-        wanted = {
-            c.queue: min(c.offered_bps, self.maximum.get(c.queue, c.offered_bps))
-            for c in self.classes
-        }
-        out = {
-            queue: Fraction(min(rate, self.minimum.get(queue, 0))) for queue, rate in wanted.items()
-        }
-        left = PORT_RATE_BPS - sum(out.values())
-        for c in sorted(self.classes, key=lambda c: -c.level):
-            more = min(left, wanted[c.queue] - out[c.queue])
-            out[c.queue] += more
+        wanted = {}
+        rates = {}
+        for traffic in self.classes:
+            queue = traffic.queue
+            most = self.maximum.get(queue, traffic.offered_bps)
+            wanted[queue] = min(traffic.offered_bps, most)
+            least = self.minimum.get(queue, 0)
+            rates[queue] = Fraction(min(wanted[queue], least))
+        left = PORT_RATE_BPS - sum(rates.values())
+        by_level = sorted(self.classes, key=attrgetter("level"), reverse=True)
+        for traffic in by_level:
+            queue = traffic.queue
+            more = min(left, wanted[queue] - rates[queue])
+            rates[queue] += more
             left -= more
-        return out
+        return rates
 
     @property
     def queues(self) -> tuple[QueueSetting, ...]:
         # Not super(): a dataclass with slots is another class than the one that the compiler knows.
-        return tuple(
-            replace(
-                setting,
-                min_rate_bps=self.minimum.get(setting.queue, 0),
-                max_rate_bps=self.maximum.get(setting.queue),
-            )
-            for setting in Case(self.name, self.classes).queues
-        )
+        without_rates = Case(self.name, self.classes)
+        settings = []
+        for setting in without_rates.queues:
+            least = self.minimum.get(setting.queue, 0)
+            most = self.maximum.get(setting.queue)
+            with_rates = replace(setting, min_rate_bps=least, max_rate_bps=most)
+            settings.append(with_rates)
+        return tuple(settings)
 
 
 _OVERLOAD = tuple(Class(queue, 12_000_000, 576, level=queue) for queue in (7, 4, 0))
@@ -112,9 +116,8 @@ def measure(
     with Generator(GENERATOR_INTERFACE, SINK_INTERFACE) as generator:
         for case in cases:
             generator.load(case.name, case.cycle)
-        with RunningSwitch(
-            BMV2, {INGRESS_PORT: INGRESS_INTERFACE, EGRESS_PORT: EGRESS_INTERFACE}
-        ) as switch:
+        interfaces = {INGRESS_PORT: INGRESS_INTERFACE, EGRESS_PORT: EGRESS_INTERFACE}
+        with RunningSwitch(BMV2, interfaces) as switch:
             return asyncio.run(_measure(switch, generator, cases, seconds, progress))
 
 
@@ -127,17 +130,16 @@ async def _measure(
 ) -> list[Outcome]:
     workload = router()
     target = TARGETS["bmv2"]
-    options = target.options.model_validate(
-        {
-            "interfaces": {str(EGRESS_PORT): EGRESS_INTERFACE},
-            "thrift": f"127.0.0.1:{switch.thrift_port}",
-        }
-    )
-    queues = target.queue_driver(options, Site("bmv2", {EGRESS_PORT: PORT_RATE_BPS}))
-    out: list[Outcome] = []
-    async with SwitchSession(
-        "bmv2", switch.address, DEVICE_ID, workload.program, queues=queues
-    ) as session:
+    document = {
+        "interfaces": {str(EGRESS_PORT): EGRESS_INTERFACE},
+        "thrift": f"127.0.0.1:{switch.thrift_port}",
+    }
+    options = target.options.model_validate(document)
+    site = Site("bmv2", {EGRESS_PORT: PORT_RATE_BPS})
+    queues = target.queue_driver(options, site)
+    session = SwitchSession("bmv2", switch.address, DEVICE_ID, workload.program, queues=queues)
+    outcomes: list[Outcome] = []
+    async with session:
         for case in cases:
             progress(case.name)
             # Each case on a tree of its own: a queue that was starved without a minimum rate has
@@ -147,9 +149,10 @@ async def _measure(
                 capture_output=True,
                 check=False,
             )
-            await session.reconcile(replace(workload.intent, queues=case.queues))
-            out += await asyncio.to_thread(run, case, generator, seconds)
-    return out
+            intent = replace(workload.intent, queues=case.queues)
+            await session.reconcile(intent)
+            outcomes += await asyncio.to_thread(run, case, generator, seconds)
+    return outcomes
 
 
 def main() -> int:
@@ -158,11 +161,15 @@ def main() -> int:
         if not network.is_private():
             return network.run_private(["-m", "bench.shaping", *sys.argv[1:]])
         network.make_pairs(PAIRS)
-        cases = [case for case in SHAPING_CASES if not options.case or case.name in options.case]
+        cases = SHAPING_CASES
+        if options.case:
+            cases = tuple(case for case in SHAPING_CASES if case.name in options.case)
         with Console(stderr=True).status("starting") as status:
-            outcomes = measure(
-                cases, options.seconds, lambda name: status.update(f"measuring {name}")
-            )
+
+            def show(name: str) -> None:
+                status.update(f"measuring {name}")
+
+            outcomes = measure(cases, options.seconds, show)
     except (
         network.NetworkError,
         TargetError,
@@ -206,13 +213,13 @@ def _options() -> argparse.Namespace:
 
 
 def _rows(outcomes: Sequence[Outcome]) -> Iterator[dict[str, object]]:
-    for o in outcomes:
+    for outcome in outcomes:
         yield {
-            "case": o.case,
-            "queue": o.queue,
-            "expected_bps": o.expected_bps,
-            "measured_bps": o.measured_bps,
-            "error": o.error,
+            "case": outcome.case,
+            "queue": outcome.queue,
+            "expected_bps": outcome.expected_bps,
+            "measured_bps": outcome.measured_bps,
+            "error": outcome.error,
         }
 
 

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,19 +91,24 @@ async def _ours(
 async def _read_back(address: str, intent: Intent) -> tuple[float, float, float]:
     """Return the seconds to write an intent, to compare it, and to do so in a new session."""
     start = time.perf_counter()
-    async with SwitchSession("s", address, DEVICE_ID, program(), queues=GnmiQueues("s")) as session:
-        (await session.reconcile(intent)).require()
+    async with _session(address) as session:
+        applied = await session.reconcile(intent)
+        applied.require()
         written_s = time.perf_counter() - start
         start = time.perf_counter()
         changed = await session.reconcile(intent)
         compared_s = time.perf_counter() - start
         _check_unchanged(session, changed, intent)
-    async with SwitchSession("s", address, DEVICE_ID, program(), queues=GnmiQueues("s")) as session:
+    async with _session(address) as session:
         start = time.perf_counter()
         changed = await session.reconcile(intent)
         unknown_s = time.perf_counter() - start
         _check_unchanged(session, changed, intent)
     return written_s, compared_s, unknown_s
+
+
+def _session(address: str) -> SwitchSession:
+    return SwitchSession("s", address, DEVICE_ID, program(), queues=GnmiQueues("s"))
 
 
 def _check_unchanged(session: SwitchSession, changed: Applied, intent: Intent) -> None:
@@ -233,8 +239,11 @@ def _bmv2(
     with running(BMV2) as address:
         tell("BMv2")
         shares: list[str] = []
-        ready = _best(lambda: clients.by_bytes([address], intents), [address], options.rounds)
-        ours = _best(lambda: _ours([address], intents, shares), [address], options.rounds)
+        addresses = [address]
+        write_ready = partial(clients.by_bytes, addresses, intents)
+        write_ours = partial(_ours, addresses, intents, shares)
+        ready = _best(write_ready, addresses, options.rounds)
+        ours = _best(write_ours, addresses, options.rounds)
     rates.add_row(
         "1 BMv2", "echelon, update(intent)", f"{ours.entries}", f"{ours.per_second:,.0f}", "1"
     )

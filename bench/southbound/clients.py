@@ -52,39 +52,39 @@ def _empty(intent: Intent) -> Intent:
 
 
 async def _sessions(stack: AsyncExitStack, addresses: Sequence[str]) -> list[SwitchSession]:
-    return [
-        await stack.enter_async_context(
-            SwitchSession(f"s{n}", address, DEVICE_ID, program(), queues=GnmiQueues(f"s{n}"))
-        )
-        for n, address in enumerate(addresses)
-    ]
+    sessions = []
+    for number, address in enumerate(addresses):
+        name = f"s{number}"
+        session = SwitchSession(name, address, DEVICE_ID, program(), queues=GnmiQueues(name))
+        sessions.append(await stack.enter_async_context(session))
+    return sessions
 
 
 async def by_session(
-    addresses: Sequence[str], intents: Sequence[Intent]
+    addresses: Sequence[str],
+    intents: Sequence[Intent],
 ) -> tuple[Rate, list[Applied]]:
     """Measure the change from one intent to the next: encode, compare, write in stages, check for
     refusals. Leaves the entries.
     """
     async with AsyncExitStack() as stack:
         sessions = await _sessions(stack, addresses)
-        await asyncio.gather(
-            *(s.reconcile(_empty(i)) for s, i in zip(sessions, intents, strict=True))
-        )
+        empty = map(_empty, intents)
+        await asyncio.gather(*map(SwitchSession.reconcile, sessions, empty))
         start = time.perf_counter()
-        applied = await asyncio.gather(
-            *(s.update(i) for s, i in zip(sessions, intents, strict=True))
-        )
+        applied = await asyncio.gather(*map(SwitchSession.update, sessions, intents))
         seconds = time.perf_counter() - start
     for result in applied:
         result.require()
-    return Rate(sum(map(len, applied)), seconds), list(applied)
+    changes = sum(map(len, applied))
+    return Rate(changes, seconds), list(applied)
 
 
 async def clear(addresses: Sequence[str]) -> None:
     async with AsyncExitStack() as stack:
         for session in await _sessions(stack, addresses):
-            (await session.reconcile(Intent("", ()))).require()
+            applied = await session.reconcile(Intent("", ()))
+            applied.require()
 
 
 async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
@@ -96,14 +96,15 @@ async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
         codec = Codec(sessions[0].schema)
         header = write_header(DEVICE_ID, _PRIMARY)
         ready = []
+        updates_in_all = 0
         for intent in intents:
             entries = [codec.encode(entry).wire for entry in intent.entries]
-            ready.append(
-                [
-                    (write_request(header, UpdateKind.INSERT, part), len(part))
-                    for part in _parts(entries)
-                ]
-            )
+            requests = []
+            for part in _parts(entries):
+                request = write_request(header, UpdateKind.INSERT, part)
+                requests.append((request, len(part)))
+            ready.append(requests)
+            updates_in_all += len(entries)
         channels = [P4RuntimeChannel(address) for address in addresses]
 
         async def send(channel: P4RuntimeChannel, requests: list[tuple[bytes, int]]) -> None:
@@ -117,7 +118,7 @@ async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
         seconds = time.perf_counter() - start
         for channel in channels:
             await channel.close()
-    return Rate(sum(count for requests in ready for _, count in requests), seconds)
+    return Rate(updates_in_all, seconds)
 
 
 async def by_finsy(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
@@ -128,11 +129,14 @@ async def by_finsy(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
         device_id=DEVICE_ID,
     )
     async with AsyncExitStack() as stack:
-        switches = [
-            await stack.enter_async_context(finsy.Switch(f"f{n}", address, options))
-            for n, address in enumerate(addresses)
-        ]
-        ready = [_parts([+_finsy_entry(entry) for entry in intent.entries]) for intent in intents]
+        switches = []
+        for number, address in enumerate(addresses):
+            switch = finsy.Switch(f"f{number}", address, options)
+            switches.append(await stack.enter_async_context(switch))
+        ready = []
+        for intent in intents:
+            inserts = [+_finsy_entry(entry) for entry in intent.entries]
+            ready.append(_parts(inserts))
 
         async def send(switch: finsy.Switch, batches: list[list[finsy.P4TableEntry]]) -> None:
             for batch in batches:
@@ -149,14 +153,18 @@ def _parts(items: list[T]) -> list[list[T]]:
 
 
 def _finsy_entry(entry: TableEntry) -> finsy.P4TableEntry:
-    calls = [finsy.P4TableAction(call.name, **dict(call.arguments)) for call in entry.actions]
+    calls = []
+    for call in entry.actions:
+        arguments = dict(call.arguments)
+        calls.append(finsy.P4TableAction(call.name, **arguments))
     if entry.table == "ecmp":
         action = finsy.P4IndirectAction([(1, call) for call in calls])
     else:
         action = calls[0]
+    keys = {name: _text(value) for name, value in entry.match}
     return finsy.P4TableEntry(
         entry.table,
-        match=finsy.P4TableMatch({name: _text(value) for name, value in entry.match}),
+        match=finsy.P4TableMatch(keys),
         action=action,
         priority=entry.priority,
         metadata=OWNER,
@@ -185,29 +193,28 @@ def by_shell(
     Args:
         python: of an environment that has p4runtime-shell.
     """
-    plain = [
-        (
-            entry.table,
-            {name: str(_shell_text(value)) for name, value in entry.match},
-            entry.actions[0].name,
-            {name: str(value) for name, value in entry.actions[0].arguments},
-            entry.priority,
-        )
-        for entry in entries
-    ]
+    plain = []
+    for entry in entries:
+        [call] = entry.actions
+        keys = {name: str(_shell_text(value)) for name, value in entry.match}
+        values = {name: str(value) for name, value in call.arguments}
+        plain.append((entry.table, keys, call.name, values, entry.priority))
+    compiled = program()
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(plain, file)
         file.flush()
-        arguments = [python, _SHELL, address, program().p4info, program().binary, file.name]
+        command = [python, _SHELL, address, compiled.p4info, compiled.binary, file.name]
         done = subprocess.run(
-            arguments,
+            command,
             capture_output=True,
             text=True,
             check=False,
         )
     if done.returncode:
-        raise RuntimeError(f"p4runtime-shell failed: {done.stderr.strip().splitlines()[-1]}")
-    return Rate(len(entries), float(done.stdout.split()[-1]))
+        last_line = done.stderr.strip().splitlines()[-1]
+        raise RuntimeError(f"p4runtime-shell failed: {last_line}")
+    *_, seconds = done.stdout.split()
+    return Rate(len(entries), float(seconds))
 
 
 def _shell_text(value: int | Prefix | Interval) -> int | str:

@@ -34,9 +34,12 @@ def _entry(
     priority: int = 0,
     **arguments: int,
 ) -> TableEntry:
-    return TableEntry(
-        table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority
-    )
+    call = _call(action, **arguments)
+    return TableEntry(table, tuple(match.items()), (call,), priority)
+
+
+def _call(action: str, **arguments: int) -> ActionCall:
+    return ActionCall(action, tuple(arguments.items()))
 
 
 def _mac(host: int) -> int:
@@ -50,21 +53,26 @@ def _fabric() -> Iterator[TableEntry]:
         for queue in range(QUEUES):
             yield _entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", packets=64)
     for host in range(HOSTS):
+        mac = _mac(host)
+        own_port = 1 + host % 24
+        # Three hosts of four are behind spines.
         if host % 4:
-            routes = tuple(
-                ActionCall("route", (("port", 25 + spine), ("dst_mac", _mac(host))))
-                for spine in range(8)
-            )
-            yield TableEntry("ecmp", (("group", host),), routes)
-            to_host = ActionCall("spread", (("group", host),))
+            routes = [_call("route", port=25 + spine, dst_mac=mac) for spine in range(8)]
+            yield TableEntry("ecmp", (("group", host),), tuple(routes))
+            to_host = _call("spread", group=host)
         else:
-            to_host = ActionCall("route", (("port", 1 + host % 24), ("dst_mac", _mac(host))))
-        yield TableEntry("ipv4_lpm", (("dst", Prefix(0x0A000000 + host, 32)),), (to_host,))
-        yield _entry("station", {"dst": _mac(host)}, "forward", port=1 + host % 24)
+            to_host = _call("route", port=own_port, dst_mac=mac)
+        address = Prefix(0x0A000000 + host, 32)
+        yield TableEntry("ipv4_lpm", (("dst", address),), (to_host,))
+        yield _entry("station", {"dst": mac}, "forward", port=own_port)
 
 
 def _profile(number: int) -> Iterator[TableEntry]:
-    edges = [0, *(_BIAS - (7 - step) * (1000 + 371 * number) for step in range(7)), 2 * _BIAS]
+    width = 1000 + 371 * number
+    edges = [0]
+    for steps_left in range(7, 0, -1):
+        edges.append(_BIAS - steps_left * width)
+    edges.append(2 * _BIAS)
     for queue, (low, end) in enumerate(pairwise(edges)):
         match: dict[str, Match] = {"profile": number, "key": Interval(low, end - 1)}
         yield _entry(
@@ -82,7 +90,9 @@ def _job(
     first: int,
     count: int,
 ) -> Iterator[TableEntry]:
-    for place, flow in enumerate(range(first, first + count)):
+    flows = range(first, first + count)
+    for place, flow in enumerate(flows):
+        offset_us = 1017 * place
         yield _entry(
             "flow",
             {"flow": flow},
@@ -91,21 +101,26 @@ def _job(
             dst_mac=_mac(flow % HOSTS),
             echelonflow=flow // 10,
             profile=job % PROFILES,
-            offset_us=1017 * place,
-            due_us=1017 * place,
+            offset_us=offset_us,
+            due_us=offset_us,
             left_shift=63,
         )
-    for place, flow in enumerate(range(first, first + count)):
+    for place, flow in enumerate(flows):
         yield _entry("shim_flow", {"job": job, "flow": place}, "set_flow", flow=flow)
 
 
 def leaf(entries: int) -> Intent:
     """Return an intent of about so many entries: at least those of the fabric."""
     parts = [Part(FABRIC, tuple(_fabric()))]
-    parts += [Part(f"profile {number}", tuple(_profile(number))) for number in range(PROFILES)]
-    flows = (entries - sum(len(part.entries) for part in parts)) // 2
+    for number in range(PROFILES):
+        profile = tuple(_profile(number))
+        parts.append(Part(f"profile {number}", profile))
+    without_jobs = sum(len(part.entries) for part in parts)
+    # A flow has two entries.
+    flows = (entries - without_jobs) // 2
     for job, first in enumerate(range(0, flows, FLOWS_PER_JOB)):
-        parts.append(Part(f"job {job}", tuple(_job(job, first, min(FLOWS_PER_JOB, flows - first)))))
+        count = min(FLOWS_PER_JOB, flows - first)
+        parts.append(Part(f"job {job}", tuple(_job(job, first, count))))
     return Intent("leaf", tuple(parts))
 
 
@@ -117,9 +132,8 @@ def large(entries: int) -> Intent:
     parts = [Part("profiles", tuple(_slices(entries - 5 * flows)))]
     for job, first in enumerate(range(0, flows, 1000)):
         count = min(1000, flows - first)
-        parts.append(
-            Part(f"job {job}", (*_job(job, first, count), *_connections(job, first, count)))
-        )
+        job_entries = [*_job(job, first, count), *_connections(job, first, count)]
+        parts.append(Part(f"job {job}", tuple(job_entries)))
     return Intent("large", tuple(parts))
 
 

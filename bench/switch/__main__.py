@@ -174,14 +174,17 @@ def _console() -> Console:
 
 
 def _speed(options: argparse.Namespace) -> int:
-    names = options.target or [
-        target.name for target in TARGETS if not (options.check and target is BMV2)
-    ]
-    wanted = [target for target in TARGETS if target.name in names]
+    if options.target:
+        wanted = [target for target in TARGETS if target.name in options.target]
+    elif options.check:
+        wanted = [target for target in TARGETS if target is not BMV2]
+    else:
+        wanted = list(TARGETS)
     targets = [target for target in wanted if target.path() is not None]
     missing = [target for target in wanted if target not in targets]
     if not targets:
-        raise TargetError(f"{', '.join(target.executable for target in missing)}: not installed")
+        executables = ", ".join(target.executable for target in missing)
+        raise TargetError(f"{executables}: not installed")
     if options.quick:
         search = Search(confirmations=2, resolution=0.05)
     else:
@@ -189,9 +192,13 @@ def _speed(options: argparse.Namespace) -> int:
     if options.check:
         return _check(targets)
     tables = speed.EntryLoad(
-        _PROGRAMS / "tables.p4info.txtpb", _PROGRAMS / "tables.json", speed.LOAD_TABLES, _ENTRIES
+        _PROGRAMS / "tables.p4info.txtpb",
+        _PROGRAMS / "tables.json",
+        speed.LOAD_TABLES,
+        _ENTRIES,
     )
-    bench = speed.Speed(targets, 1 if options.quick else options.rounds, search, tables)
+    rounds = 1 if options.quick else options.rounds
+    bench = speed.Speed(targets, rounds, search, tables)
     workloads = speed.default_workloads()
     with _progress(bench.steps(workloads)) as (progress, report):
         results = bench.run(workloads, progress, report)
@@ -336,17 +343,19 @@ def _print_latencies(
     for point, by_target in results.latencies.items():
         cells = []
         for name in names:
-            latencies = by_target[name][results.best(point, name)[0]]
-            percentiles = ([each.p50_ns for each in latencies], [each.p99_ns for each in latencies])
-            cells.append(
-                " / ".join(f"{statistics.median(values) / 1e3:,.1f}" for values in percentiles)
-            )
+            placement, _ = results.best(point, name)
+            latencies = by_target[name][placement]
+            p50_us = statistics.median(latency.p50_ns for latency in latencies) / 1e3
+            p99_us = statistics.median(latency.p99_ns for latency in latencies) / 1e3
+            cells.append(f"{p50_us:,.1f} / {p99_us:,.1f}")
         table.add_row(point.program, str(point.frame_bytes), *cells)
     console.print(table)
 
 
 def _add_columns(table: Table, names: Sequence[str]) -> None:
-    for name in (*names, *(f"{names[0]} / {other}" for other in names[1:])):
+    first, *rivals = names
+    ratios = [f"{first} / {rival}" for rival in rivals]
+    for name in (*names, *ratios):
         table.add_column(name, justify="right")
 
 
@@ -360,7 +369,9 @@ def _cells(by_target: Mapping[str, Sequence[float]], names: Sequence[str]) -> li
         else:
             spread = ""
         cells.append(f"{median:,.0f}{spread}")
-    cells += [f"{medians[0] / median:.2f}" if median else "-" for median in medians[1:]]
+    first, *rivals = medians
+    for median in rivals:
+        cells.append(f"{first / median:.2f}" if median else "-")
     return cells
 
 

@@ -134,29 +134,32 @@ class _Ring:
             start = index * stride
             block[start : start + len(frame)] = frame
             block[start + INDEX_AT.start : start + INDEX_AT.stop] = index.to_bytes(2, "big")
-        start = ctypes.addressof((ctypes.c_char * len(block)).from_buffer(block))
-        lengths = enumerate(map(len, cycle.frames))
-        self._vectors = (_Iovec * count)(
-            *(_Iovec(start + i * stride, length) for i, length in lengths)
-        )
+        characters = (ctypes.c_char * len(block)).from_buffer(block)
+        start = ctypes.addressof(characters)
+        vectors = []
+        for index, frame in enumerate(cycle.frames):
+            vectors.append(_Iovec(start + index * stride, len(frame)))
+        self._vectors = (_Iovec * count)(*vectors)
         self._messages = (_Message * count)()
+        first_vector = ctypes.addressof(self._vectors)
         for index, message in enumerate(self._messages):
-            message.vectors = ctypes.addressof(self._vectors) + index * ctypes.sizeof(_Iovec)
+            message.vectors = first_vector + index * ctypes.sizeof(_Iovec)
             message.vector_count = 1
         first = ctypes.addressof(self._messages)
-        self.bursts = [first + i * ctypes.sizeof(_Message) for i in range(0, count, BURST_FRAMES)]
+        message_bytes = ctypes.sizeof(_Message)
+        self.bursts = [first + index * message_bytes for index in range(0, count, BURST_FRAMES)]
 
     def number(self, turn: int) -> None:
         """Write the number of the round into every frame."""
         block = self._block
         stride = self._stride
         count = self.count
-        for position, value in zip(
-            range(ROUND_AT.start, ROUND_AT.stop), (turn & 0xFFFF).to_bytes(2, "big"), strict=True
-        ):
+        number = (turn & 0xFFFF).to_bytes(2, "big")
+        for position, value in enumerate(number, ROUND_AT.start):
             block[position::stride] = bytes([value]) * count
-        if self._cycle.epoch_at is not None:
-            block[self._cycle.epoch_at :: stride] = bytes([turn & 0xFF]) * count
+        epoch_at = self._cycle.epoch_at
+        if epoch_at is not None:
+            block[epoch_at::stride] = bytes([turn & 0xFF]) * count
 
 
 class _Sender:

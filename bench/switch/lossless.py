@@ -121,10 +121,11 @@ def lossless_rate(
         else:
             bad = middle
     if confirmed(good):
-        while good < search.highest_pps and confirmed(
-            min(good * (1 + search.step), search.highest_pps)
-        ):
-            good = min(good * (1 + search.step), search.highest_pps)
+        while good < search.highest_pps:
+            higher = min(good * (1 + search.step), search.highest_pps)
+            if not confirmed(higher):
+                break
+            good = higher
         return good
     while good > search.lowest_pps:
         good *= 1 - search.step

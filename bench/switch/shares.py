@@ -54,6 +54,10 @@ class Class:
     level: int
     weight: int = 1
 
+    @property
+    def offered_pps(self) -> Fraction:
+        return Fraction(self.offered_bps, 8 * self.frame_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -69,57 +73,54 @@ class Case:
         """The exact rate of each queue: levels from the highest on; inside a level max-min fair by
         weight.
         """
-        out: dict[int, Fraction] = {}
+        rates: dict[int, Fraction] = {}
         left = Fraction(PORT_RATE_BPS)
-        for level in sorted({c.level for c in self.classes}, reverse=True):
-            hungry = [c for c in self.classes if c.level == level]
+        levels = {traffic.level for traffic in self.classes}
+        for level in sorted(levels, reverse=True):
+            hungry = [traffic for traffic in self.classes if traffic.level == level]
             while hungry:
-                unit = left / sum(c.weight for c in hungry)
+                unit = left / sum(traffic.weight for traffic in hungry)
                 content = [c for c in hungry if c.offered_bps <= unit * c.weight]
-                for c in content or hungry:
-                    out[c.queue] = Fraction(c.offered_bps) if content else unit * c.weight
-                    left -= out[c.queue]
                 if content:
-                    hungry = [c for c in hungry if c not in content]
+                    served = {c.queue: Fraction(c.offered_bps) for c in content}
                 else:
-                    hungry = []
-        return out
+                    served = {c.queue: unit * c.weight for c in hungry}
+                rates |= served
+                left -= sum(served.values())
+                hungry = [c for c in hungry if c.queue not in served]
+        return rates
 
     @property
     def cycle(self) -> Cycle:
         """Frames of all classes, evenly mixed, in numbers by what each is to offer."""
         count = _CYCLE_BURSTS * BURST_FRAMES
-        rates = [Fraction(c.offered_bps, 8 * c.frame_bytes) for c in self.classes]
-        numbers = [round(count * rate / sum(rates)) for rate in rates]
+        rates = [traffic.offered_pps for traffic in self.classes]
+        total = sum(rates)
+        numbers = [round(count * rate / total) for rate in rates]
         numbers[-1] += count - sum(numbers)
-        moments = sorted(
-            ((2 * i + 1) / (2 * n), c.queue, c.frame_bytes)
-            for c, n in zip(self.classes, numbers, strict=True)
-            for i in range(n)
-        )
-        return Cycle(
-            tuple(class_frame(queue, frame_bytes, queue) for _, queue, frame_bytes in moments)
-        )
+        moments = []
+        for traffic, number in zip(self.classes, numbers, strict=True):
+            for place in range(number):
+                moment = (2 * place + 1) / (2 * number)
+                moments.append((moment, traffic.queue, traffic.frame_bytes))
+        moments.sort()
+        frames = [class_frame(queue, frame_bytes, queue) for _, queue, frame_bytes in moments]
+        return Cycle(tuple(frames))
 
     @property
     def offered_pps(self) -> float:
-        return float(sum(Fraction(c.offered_bps, 8 * c.frame_bytes) for c in self.classes))
+        rates = [traffic.offered_pps for traffic in self.classes]
+        return float(sum(rates))
 
     @property
     def queues(self) -> tuple[QueueSetting, ...]:
         """Every queue of the port; those without traffic are strict, as at first."""
-        mine = {c.queue: c for c in self.classes}
-        return tuple(
-            QueueSetting(
-                EGRESS_PORT,
-                q,
-                mine[q].level if q in mine else q,
-                mine[q].weight if q in mine else 1,
-                0,
-                None,
-            )
-            for q in range(QUEUES)
-        )
+        settings = {}
+        for queue in range(QUEUES):
+            settings[queue] = QueueSetting(EGRESS_PORT, queue, queue, 1, 0, None)
+        for c in self.classes:
+            settings[c.queue] = QueueSetting(EGRESS_PORT, c.queue, c.level, c.weight, 0, None)
+        return tuple(settings.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ class Outcome:
     @property
     def error(self) -> float:
         """The error relative to the expectation, or to the port's rate if nothing is expected."""
-        return (self.measured_bps - self.expected_bps) / (self.expected_bps or PORT_RATE_BPS)
+        difference_bps = self.measured_bps - self.expected_bps
+        return difference_bps / (self.expected_bps or PORT_RATE_BPS)
 
     @property
     def holds(self) -> bool:
@@ -166,13 +168,18 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "weights 1 : 2 : 5",
-        tuple(Class(q, 12_000_000, 576, level=3, weight=w) for q, w in ((1, 1), (2, 2), (3, 5))),
+        (
+            Class(1, 12_000_000, 576, level=3, weight=1),
+            Class(2, 12_000_000, 576, level=3, weight=2),
+            Class(3, 12_000_000, 576, level=3, weight=5),
+        ),
     ),
     Case(
         "weights 1 : 1 : 3, unequal packets",
-        tuple(
-            Class(q, 11_000_000, size, level=3, weight=w)
-            for q, size, w in ((1, 256, 1), (2, 1500, 1), (3, 576, 3))
+        (
+            Class(1, 11_000_000, 256, level=3, weight=1),
+            Class(2, 11_000_000, 1500, level=3, weight=1),
+            Class(3, 11_000_000, 576, level=3, weight=3),
         ),
     ),
     Case(
@@ -212,15 +219,18 @@ async def _measure(
     progress: Callable[[str], None],
 ) -> list[Outcome]:
     workload = router()
-    out: list[Outcome] = []
-    async with SwitchSession(
-        "softswitch", switch.address, DEVICE_ID, workload.program, queues=GnmiQueues("softswitch")
-    ) as session:
+    outcomes: list[Outcome] = []
+    queues = GnmiQueues("softswitch")
+    session = SwitchSession(
+        "softswitch", switch.address, DEVICE_ID, workload.program, queues=queues
+    )
+    async with session:
         for case in cases:
             progress(case.name)
-            await session.reconcile(replace(workload.intent, queues=case.queues))
-            out += await asyncio.to_thread(run, case, generator, seconds)
-    return out
+            intent = replace(workload.intent, queues=case.queues)
+            await session.reconcile(intent)
+            outcomes += await asyncio.to_thread(run, case, generator, seconds)
+    return outcomes
 
 
 def run(
@@ -263,7 +273,8 @@ def _rates(
     if not arrivals:
         raise NothingArrivedError(f"{case.name}: nothing came out of the switch")
     start_ns = arrivals[0].time_ns + round(WARM_UP_S * 1e9)
-    window = [a for a in arrivals if start_ns <= a.time_ns <= start_ns + seconds * 1e9]
+    end_ns = start_ns + seconds * 1e9
+    window = [arrival for arrival in arrivals if start_ns <= arrival.time_ns <= end_ns]
     if len(window) < 2:
         raise NothingArrivedError(f"{case.name}: nothing came out of the switch for {seconds:g} s")
     sizes: Counter[int] = Counter()
@@ -271,7 +282,10 @@ def _rates(
     for arrival in window[:-1]:
         sizes[arrival.head[_TOS_AT] >> 5] += arrival.length_bytes
     elapsed_s = (window[-1].time_ns - window[0].time_ns) / 1e9
-    return {c.queue: sizes[c.queue] * 8 / elapsed_s for c in case.classes}
+    rates = {}
+    for traffic in case.classes:
+        rates[traffic.queue] = sizes[traffic.queue] * 8 / elapsed_s
+    return rates
 
 
 def _wait_quiet() -> None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bench.p4runtime_load import Load, load_p4info, updates
+from bench.p4runtime_load import Load
 from echelon.switches.southbound.session import SwitchSession
+from tests.reference.table_updates import load_p4info, updates
 
 from . import latency
 from .generator import Generator
@@ -119,9 +120,9 @@ class Results:
         self.report(f"{where}: {'at least ' * by_generator}{rate_pps:,.0f} packets/s")
         if by_generator:
             self.limits.append(where)
-        self.searched.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(
-            rate_pps
-        )
+        by_target = self.searched.setdefault(point, {})
+        by_placement = by_target.setdefault(target, {})
+        by_placement.setdefault(placement, []).append(rate_pps)
 
     def add_cost(
         self,
@@ -130,7 +131,8 @@ class Results:
         processor_ns: float,
     ) -> None:
         self.report(f"{point.label(target)}: {processor_ns:,.0f} ns of processor time per packet")
-        self.processor_ns.setdefault(point, {}).setdefault(target, []).append(processor_ns)
+        by_target = self.processor_ns.setdefault(point, {})
+        by_target.setdefault(target, []).append(processor_ns)
 
     def add_latency(
         self,
@@ -139,19 +141,20 @@ class Results:
         placement: Placement,
         measured: latency.Latency,
     ) -> None:
-        percentiles = (
-            f"{measured.p50_ns / 1e3:,.1f} us (p50), {measured.p99_ns / 1e3:,.1f} us (p99)"
-        )
+        p50_us = measured.p50_ns / 1e3
+        p99_us = measured.p99_ns / 1e3
+        percentiles = f"{p50_us:,.1f} us (p50), {p99_us:,.1f} us (p99)"
         self.report(f"{point.label(target)}, {placement.name}: latency {percentiles}")
-        self.latencies.setdefault(point, {}).setdefault(target, {}).setdefault(
-            placement, []
-        ).append(measured)
+        by_target = self.latencies.setdefault(point, {})
+        by_placement = by_target.setdefault(target, {})
+        by_placement.setdefault(placement, []).append(measured)
 
     def best(self, point: Point, target: str) -> tuple[Placement, list[float]]:
         """Return the placement that suits the target best, and its rates."""
-        return max(
-            self.searched[point][target].items(), key=lambda item: statistics.median(item[1])
-        )
+        by_placement = self.searched[point][target]
+        medians = {placement: statistics.median(rates) for placement, rates in by_placement.items()}
+        best = max(medians, key=medians.__getitem__)
+        return best, by_placement[best]
 
     def guess_pps(self, point: Point, target: str) -> float:
         """Return the rate at which to begin the search."""
@@ -177,9 +180,8 @@ class Speed:
 
     def steps(self, workloads: Sequence[Workload]) -> int:
         """Return the number of calls of `progress`."""
-        searches = (
-            len(workloads) * len(self.frame_bytes) * (len(self._placements) + self.rounds - 1)
-        )
+        points = len(workloads) * len(self.frame_bytes)
+        searches = points * (len(self._placements) + self.rounds - 1)
         if self.entries is not None:
             entries = self.rounds * len(self._switches)
         else:
@@ -242,8 +244,11 @@ class Speed:
     ) -> bool:
         """Return whether the placement has not been tried yet, or suits best."""
         point = Point(workload.name, size)
-        tried = results.searched.get(point, {}).get(target.name, {})
-        return placement not in tried or results.best(point, target.name)[0] == placement
+        by_target = results.searched.get(point, {})
+        if placement not in by_target.get(target.name, {}):
+            return True
+        best, _ = results.best(point, target.name)
+        return best == placement
 
     def _measure(
         self,

@@ -191,14 +191,17 @@ class RunningSwitch:
 
     def processor_ns(self) -> int:
         """Return the processor time that its threads have used."""
-        tasks = Path(f"/proc/{self.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+        total_ns = 0
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            used_ns, *_ = (task / "schedstat").read_text().split()
+            total_ns += int(used_ns)
+        return total_ns
 
     def resident_bytes(self) -> int:
         """Return the memory that its process has in use."""
-        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf(
-            "SC_PAGE_SIZE"
-        )
+        text = Path(f"/proc/{self.pid}/statm").read_text()
+        _, resident_pages, *_ = text.split()
+        return int(resident_pages) * os.sysconf("SC_PAGE_SIZE")
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(

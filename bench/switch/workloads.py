@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import IPv4Address
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
+from operator import itemgetter
 from pathlib import Path
 
 from echelon.model.jobs.graph import FlowKey
@@ -91,9 +93,8 @@ def _call(name: str, **arguments: int) -> tuple[ActionCall, ...]:
 
 def _router_entries() -> Iterator[TableEntry]:
     """Yield a table of routes of four lengths, and 16 next hops behind one port."""
-    yield TableEntry(
-        "source_mac", (("port", EGRESS_PORT),), _call("set_source", src_mac=_mac_int(_SOURCE_MAC))
-    )
+    set_source = _call("set_source", src_mac=_mac_int(_SOURCE_MAC))
+    yield TableEntry("source_mac", (("port", EGRESS_PORT),), set_source)
     for number in range(_NEXT_HOPS):
         call = _call(
             "send",
@@ -102,15 +103,16 @@ def _router_entries() -> Iterator[TableEntry]:
         )
         yield TableEntry("next_hop", (("next_hop", number),), call)
     for index in range(_ROUTES):
-        for prefix, hop in (
-            (Prefix(10 << 24 | index << 16, 16), index),
-            (Prefix(10 << 24 | index << 16 | 1 << 8, 24), index + 1),
-            (Prefix(10 << 24 | index << 16 | 2 << 8 | 1, 32), index + 2),
-        ):
-            yield TableEntry(
-                "ipv4_lpm", (("dst", prefix),), _call("set_next_hop", next_hop=hop % _NEXT_HOPS)
-            )
-    yield TableEntry("ipv4_lpm", (("dst", Prefix(0, 0)),), _call("set_next_hop", next_hop=0))
+        network = 10 << 24 | index << 16
+        yield _route(Prefix(network, 16), index)
+        yield _route(Prefix(network | 1 << 8, 24), index + 1)
+        yield _route(Prefix(network | 2 << 8 | 1, 32), index + 2)
+    yield _route(Prefix(0, 0), 0)
+
+
+def _route(prefix: Prefix, hop: int) -> TableEntry:
+    call = _call("set_next_hop", next_hop=hop % _NEXT_HOPS)
+    return TableEntry("ipv4_lpm", (("dst", prefix),), call)
 
 
 def _router_destination(flow: int) -> tuple[str, int]:
@@ -132,8 +134,10 @@ def class_frame(
     address = FlowAddress(_HOST_MAC, _ROUTER_MAC, "198.51.100.1", destination, 4000 + flow)
     head = bytearray(headers(address, frame_bytes, _DISCARD))
     head[_TOS_AT] = class_selector << 5
+    # A checksum is that of the header with zeros in its place.
     head[24:26] = bytes(2)
-    head[24:26] = internet_checksum(bytes(head[_IPV4])).to_bytes(2, "big")
+    checksum = internet_checksum(bytes(head[_IPV4]))
+    head[24:26] = checksum.to_bytes(2, "big")
     return bytes(head) + bytes(frame_bytes - len(head))
 
 
@@ -143,19 +147,24 @@ def _router_cycle(frame_bytes: int) -> Cycle:
 
 
 def _router_faults() -> Faults:
-    flows = map(_router_destination, range(_ROUTER_FLOWS))
     source = _mac_int(_SOURCE_MAC).to_bytes(6, "big")
-    macs = {
-        IPv4Address(text).packed: _next_hop_mac(hop).to_bytes(6, "big") + source
-        for text, hop in flows
-    }
+    macs = {}
+    for flow in range(_ROUTER_FLOWS):
+        destination, hop = _router_destination(flow)
+        next_hop = _next_hop_mac(hop).to_bytes(6, "big")
+        macs[IPv4Address(destination).packed] = next_hop + source
 
     def faults(came: bytes, left: bytes) -> list[str]:
-        return _ipv4_faults(came, left) or [
-            *(["MAC addresses"] if left[:12] != macs[came[_DESTINATION]] else []),
-            *(["DSCP"] if left[_TOS_AT] != came[_TOS_AT] else []),
-            *(["payload"] if left[34:] != came[34:] else []),
-        ]
+        broken = _ipv4_faults(came, left)
+        if broken:
+            return broken
+        if left[:12] != macs[came[_DESTINATION]]:
+            broken.append("MAC addresses")
+        if left[_TOS_AT] != came[_TOS_AT]:
+            broken.append("DSCP")
+        if left[34:] != came[34:]:
+            broken.append("payload")
+        return broken
 
     return faults
 
@@ -188,16 +197,18 @@ def echelon() -> Workload:
     intent = lower(plan, scenario.fabric, identities, softswitch())["s1"]
     # Queues are as the switch starts: 8 strict levels, which every target has.
     intent = replace(intent, queues=())
-    crossing = [
-        (f.job, f.flow) for f in plan.flows if ("s1", "s2") in zip(f.path, f.path[1:], strict=False)
-    ]
+    crossing = []
+    for planned in plan.flows:
+        if ("s1", "s2") in pairwise(planned.path):
+            crossing.append((planned.job, planned.flow))
+    port_to = scenario.fabric.port_to
     return Workload(
         "echelon",
         program(),
         intent,
-        scenario.fabric.port_to["s1", "a1"],
-        scenario.fabric.port_to["s1", "s2"],
-        lambda frame_bytes: _iteration(scenario, identities, crossing, frame_bytes),
+        port_to["s1", "a1"],
+        port_to["s1", "s2"],
+        partial(_iteration, scenario, identities, crossing),
         _echelon_faults(scenario),
     )
 
@@ -212,12 +223,19 @@ def _iteration(
     by their sizes in bytes.
     """
     hosts = scenario.fabric.hosts
-    flows = {(job.name, flow.name): flow for job in scenario.jobs for flow in job.flows}
+    flows = {}
+    for job in scenario.jobs:
+        for flow in job.flows:
+            flows[job.name, flow.name] = flow
     total_bytes = sum(flows[key].size_bytes for key in crossing)
     moments: list[tuple[float, bytes]] = []
     for job in scenario.jobs:
         mine = [key for key in crossing if key[0] == job.name]
-        counts = [max(1, CYCLE_FRAMES * flows[key].size_bytes // total_bytes) for key in mine]
+        counts = []
+        for key in mine:
+            share = CYCLE_FRAMES * flows[key].size_bytes // total_bytes
+            counts.append(max(1, share))
+        job_frames = sum(counts)
         sent = 0
         for key, count in zip(mine, counts, strict=True):
             flow = flows[key]
@@ -236,18 +254,21 @@ def _iteration(
             frames = ShimFrames(address, 0, max(frame_bytes, HEADER_BYTES + 1))
             for left in range(count, 0, -1):
                 segment = DataSegment(left * frame_bytes, frame_bytes, last=left == 1)
-                moments.append((sent / sum(counts), frames.data(segment)))
+                moment = sent / job_frames
+                moments.append((moment, frames.data(segment)))
                 sent += 1
-    frames_in_order = [frame for _, frame in sorted(moments, key=lambda moment: moment[0])]
+    moments.sort(key=itemgetter(0))
+    in_order = [frame for _, frame in moments]
     # A whole number of bursts; what is missing are packets of the iteration's last flows again.
-    return Cycle(tuple(islice(cycle(frames_in_order), CYCLE_FRAMES)), epoch_at=SHIM_AT + 1)
+    whole_cycle = islice(cycle(in_order), CYCLE_FRAMES)
+    return Cycle(tuple(whole_cycle), epoch_at=SHIM_AT + 1)
 
 
 def _echelon_faults(scenario: Scenario) -> Faults:
-    macs = {
-        IPv4Address(h.ipv4).packed: _mac_int(h.mac).to_bytes(6, "big")
-        for h in scenario.fabric.hosts.values()
-    }
+    macs = {}
+    for host in scenario.fabric.hosts.values():
+        address = IPv4Address(host.ipv4)
+        macs[address.packed] = _mac_int(host.mac).to_bytes(6, "big")
 
     def faults(came: bytes, left: bytes) -> list[str]:
         broken = _ipv4_faults(came, left)
@@ -256,15 +277,15 @@ def _echelon_faults(scenario: Scenario) -> Faults:
         # The switch may ask for a drained window in the shim's flags, and write the age and the
         # memory of the job into the stamp; everything else behind IPv4 stays.
         may_change = {SHIM_AT, *range(HEADER_BYTES - len(UNSTAMPED), HEADER_BYTES)}
-        changed = [
-            index
-            for index in range(34, len(came))
-            if came[index] != left[index] and index not in may_change
-        ]
-        return [
-            *(["destination MAC"] if left[:6] != macs[came[_DESTINATION]] else []),
-            *([f"bytes {changed}"] if changed else []),
-        ]
+        changed = []
+        for index in range(34, len(came)):
+            if came[index] != left[index] and index not in may_change:
+                changed.append(index)
+        if left[:6] != macs[came[_DESTINATION]]:
+            broken.append("destination MAC")
+        if changed:
+            broken.append(f"bytes {changed}")
+        return broken
 
     return faults
 
@@ -282,9 +303,13 @@ def _ipv4_faults(came: bytes, left: bytes) -> list[str]:
     """
     if len(came) != len(left):
         return [f"{len(left)} bytes"]
-    return [
-        *(["time to live"] if left[_TTL_AT] != came[_TTL_AT] - 1 else []),
-        *(["checksum"] if internet_checksum(left[_IPV4]) else []),
-        *(["ether type"] if left[12:14] != came[12:14] else []),
-        *(["addresses"] if left[26:34] != came[26:34] else []),
-    ]
+    faults = []
+    if left[_TTL_AT] != came[_TTL_AT] - 1:
+        faults.append("time to live")
+    if internet_checksum(left[_IPV4]):
+        faults.append("checksum")
+    if left[12:14] != came[12:14]:
+        faults.append("ether type")
+    if left[26:34] != came[26:34]:
+        faults.append("addresses")
+    return faults

@@ -12,11 +12,13 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from finsy.proto import p4r
 
-from bench.p4runtime_load import Load, Rate, load_p4info, updates
+from bench.p4runtime_load import Load, Rate
+from tests.reference.table_updates import load_p4info, updates
 
 from .generator import Generator
 from .lossless import LOSS_LIMIT, Search, Trial, lossless_rate
@@ -73,9 +75,8 @@ def writes_beside_traffic(
         with RunningSwitch(target, interfaces, cpus=placement.switch) as switch:
             asyncio.run(with_controller(switch, workload, lambda: None))
             search = Search(confirmations=2, resolution=0.05)
-            rate = lossless_rate(
-                lambda pps, long_s: trial(generator, "router", pps, long_s), _GUESS_PPS, search
-            )
+            try_rate = partial(trial, generator, "router")
+            rate = lossless_rate(try_rate, _GUESS_PPS, search)
             report(f"{target.name}, {placement.name}: {rate:,.0f} packets/s without writes")
             p4info = load_p4info(workload.program.p4info)
             with Load(

@@ -28,7 +28,7 @@ from echelon_lab.comparison import (
     writing_phases,
 )
 from echelon_lab.points.store import PointStore, Stored, code_digest, run_from_json, run_to_json
-from echelon_lab.scenarios.results import PolicyRun, alone_iterations_s
+from echelon_lab.scenarios.results import MOST_ROWS, PolicyRun, alone_iterations_s
 from echelon_lab.scenarios.scale import scaled
 from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
 from echelon_lab.traffic.schedule import Schedule
@@ -44,6 +44,8 @@ Watch = Callable[[str], AbstractContextManager[None]]
 Start = Callable[[Watch, CommandProgress], Runner]
 """Returns the runner of a place. It enters the `Watch`, and tells the progress what it does."""
 FABRICS = (VIRTUAL, "namespaces", "mininet")
+BUDGET = 10
+"""The most times its iterations that a run lasts until it is precise."""
 PLANNED = "planned"
 """The kind of runs in which switches follow a plan."""
 
@@ -85,6 +87,21 @@ def ideal_place(target: str) -> Runner:
     from echelon_lab.virtual.fluid_run import run
 
     return partial(run, ideal=True)
+
+
+def prolonged(scenario: Scenario, target: str) -> Scenario:
+    """Return the scenario with runs that end as soon as their mean slowdown is precise.
+
+    They last `BUDGET` times its iterations at most. Raises `DocumentError` where that is impossible.
+    """
+    if target != FLUID:
+        reason = f"goes with --target {FLUID} only (give {target} more iterations)"
+        raise DocumentError("--until-precise", "", reason)
+    if scenario.until != "all-done":
+        reason = f"does not go with until: {scenario.until}, under which the load does not stay"
+        raise DocumentError("--until-precise", "", f"{reason} (remove that line)")
+    iterations = scenario.iterations
+    return replace(scenario, iterations=BUDGET * iterations, precise_from=iterations)
 
 
 def _goes_together(fabric: str, target: str) -> bool:
@@ -154,6 +171,7 @@ def simulate(
     target: str = FLUID,
     scale: Fraction | float | str = 1,
     ideal: bool = False,
+    until_precise: bool = False,
     progress: OnIteration | None = None,
     keep: str | Path | None = None,
 ) -> PolicyComparison:
@@ -162,9 +180,10 @@ def simulate(
     `policies` are names such as ``"fair"`` and ``"echelon(order=setf)"``; None takes the scenario's
     own. `target` is ``"fluid"``, which executes plans without packets, or a target with virtual
     switches, such as ``"softswitch"``. `scale` multiplies rates and sizes (`lab.scenarios.scale`).
-    On ``"fluid"``, `ideal` also runs each policy with the rates that it would ideally give. `keep`
-    is a directory: policies that have finished are kept there until all have, so that an
-    interrupted call continues where it was.
+    On ``"fluid"``, `ideal` also runs each policy with the rates that it would ideally give, and
+    runs `until_precise` go on until the 95 % interval of the mean slowdown is within 1 %, for at
+    most `BUDGET` times the iterations. `keep` is a directory: policies that have finished are kept
+    there until all have, so that an interrupted call continues where it was.
 
     Raises `DocumentError` for a bad scenario, policy, target or scale, `PlanError` for a policy
     that cannot plan it, and `RunError` for a run that breaks. All are `CodedError`s.
@@ -173,6 +192,8 @@ def simulate(
     factor = Fraction(scale)
     if factor != 1:
         prepared = scaled(prepared, factor).scenario
+    if until_precise:
+        prepared = prolonged(prepared, target)
     runner = place(VIRTUAL, target)(unwatched, UNSEEN)
     ideal_runner = None
     if ideal:
@@ -222,13 +243,15 @@ def compare(
     progress: CommandProgress = UNSEEN,
     on_iteration: OnIteration | None = None,
     to_write: bool = False,
+    every_flow: bool = False,
 ) -> PolicyComparison:
     """Run `scenario` under each of its policies with `runner`, and with `ideal` if that is given.
 
     `keep` is as for `simulate`; `settings` is everything besides the scenario and the target that
     determines the result, as JSON. `progress` is told of a stage whose parts are the iterations
     that the scenario asks for, and of its phases, which include the writing of the results if these
-    are `to_write`; `on_iteration` is told of each iteration. Raises what the runners raise.
+    are `to_write`; `on_iteration` is told of each iteration. The results list `every_flow`, or
+    those of the first iterations. Raises what the runners raise.
     """
     progress.stage("measuring each job alone")
     kept = None
@@ -248,7 +271,8 @@ def compare(
     records = expected_records(scenario, alone_s)
     phases = _all_phases(due, scenario, target, 0 if kept is None else records)
     if to_write:
-        phases += writing_phases(records * len(turns))
+        written = records if every_flow else min(records, 2 * MOST_ROWS)
+        phases += writing_phases(written * len(turns))
     progress.expect(phases)
     parts = scenario.iterations * len(scenario.jobs)
     already = parts * (len(turns) - len(due))
@@ -269,7 +293,7 @@ def compare(
     if kept is not None:
         kept.forget(turns)
     runs = {turn.label: finished[turn.label] for turn in turns}
-    return PolicyComparison(scenario, target, runs, alone_s)
+    return PolicyComparison(scenario, target, runs, alone_s, every_flow)
 
 
 @dataclass(frozen=True, slots=True)

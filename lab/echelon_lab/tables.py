@@ -56,6 +56,15 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str
     return "\n".join(lines)
 
 
+def with_half_width(mean: float | None, half_width: float | None) -> str:
+    """Return a mean with the half width of its 95 % interval, as people read it."""
+    if mean is None:
+        return _NONE
+    if half_width is None:
+        return f"{mean:.3f} ± {_NONE}"
+    return f"{mean:.3f} ± {half_width:.3f}"
+
+
 def _csv_cell(cell: Cell) -> str | int:
     if cell is None:
         return ""

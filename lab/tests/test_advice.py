@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,13 @@ from echelon.planning.fluid.plan_execution import Windows
 from echelon.planning.fluid.slowdown import mean_time_s
 from echelon.planning.policies import make_policy, policy_names
 from echelon_lab.advice import CLOSE, ranked
+from echelon_lab.advising.campaign import Campaign, Estimates
 from echelon_lab.commands.describing import host_names
 from echelon_lab.endhosts.shim import ACK_BYTES
+from echelon_lab.points.lines import LineStore
 from echelon_lab.scenarios.scenario import load_scenario
 from tests.drawing import examples
+from tests.faults import coded
 
 SLOWDOWNS = st.dictionaries(
     st.sampled_from(["fair", "fifo", "crux", "echelon", "srpt"]),
@@ -42,6 +46,14 @@ NEEDS = {
     "echelon": "job files; hosts that delay help",
 }
 """What policies need; srpt does not say."""
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where runs are kept."""
+    file = tmp_path / "kept.jsonl"
+    monkeypatch.setattr("echelon_lab.commands.advising._kept", lambda *_: file)
+    return file
 
 
 def advise(*arguments: object) -> Result:
@@ -87,7 +99,7 @@ def test_it_says_what_the_best_would_need() -> None:
 
 
 def test_progress_counts_once_and_names_no_file_of_its_own(tmp_path: Path) -> None:
-    """Two policies run twice each. SIGTERM ends the command without a word of its processes."""
+    """Two policies run once in the first stage. SIGTERM ends the command without a word of its processes."""
     assert CliRunner().invoke(app, ["init", str(tmp_path)]).exit_code == 0
     words = [
         sys.executable,
@@ -111,7 +123,7 @@ def test_progress_counts_once_and_names_no_file_of_its_own(tmp_path: Path) -> No
         line = next(
             line for line in command.stderr if "measuring fair" in line or "measuring varys" in line
         )
-        assert re.search(r"measuring (fair|varys)(, ±20 %)?, 0 of 4 runs", line)
+        assert re.search(r"measuring (fair|varys), 2 iterations, coarse, 0 of 2 runs", line)
         command.terminate()
         rest = command.stderr.read()
     assert command.returncode == 143
@@ -135,7 +147,8 @@ def test_ranges_of_hosts(text: str, names: list[str]) -> None:
     "text", ["h[3-1]", "h[1-3", "h[1-3/0]", "h[1-]", "h[1-9999999]", "h[1-2]x[1-2]"]
 )
 def test_faulty_ranges_of_hosts(text: str) -> None:
-    with pytest.raises(DocumentError, match=r"--hosts.*write h"):
+    faulty = coded("invalid-value", f"'{text}'", "h[1-16]", file="--hosts", path="")
+    with pytest.raises(DocumentError, check=faulty):
         host_names(text)
 
 
@@ -173,6 +186,38 @@ def test_job_files_on_a_fabric(tmp_path: Path) -> None:
     [fair] = [one for one in said["policies"] if one["policy"] == "fair"]
     assert fair["mean"] == pytest.approx(sum(expected) / 2, rel=1e-6)
     assert fair["worst"] == pytest.approx(max(expected), rel=1e-6)
+
+
+def test_an_interrupt_shows_what_there_is_and_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Path
+) -> None:
+    assert CliRunner().invoke(app, ["init", str(tmp_path)]).exit_code == 0
+    arguments = [tmp_path / "scenario.yaml", "--policy", "fair", "--policy", "fifo"]
+    tables = Campaign.tables
+
+    def interrupted(campaign: Campaign) -> Iterator[Estimates]:
+        for estimates in tables(campaign):
+            if estimates.is_final:
+                raise KeyboardInterrupt
+            yield estimates
+
+    with monkeypatch.context() as context:
+        context.setattr(Campaign, "tables", interrupted)
+        result = advise(*arguments, "--iterations", 4)
+    assert result.exit_code == 130
+    assert "Take f" in result.stdout
+    assert result.stderr.splitlines()[-1].startswith("interrupted; measured points are kept")
+    points = len(LineStore(kept))
+    assert points
+    assert advise(*arguments, "--iterations", 4).exit_code == 0
+    assert len(LineStore(kept)) == points
+
+
+@pytest.mark.parametrize("text", ["soon", "-1s", "3 lightyears"])
+def test_faulty_budgets(tmp_path: Path, text: str) -> None:
+    result = advise(tmp_path / "scenario.yaml", f"--budget={text}")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("--budget: ")
 
 
 def test_several_jobs_need_a_fabric(tmp_path: Path) -> None:

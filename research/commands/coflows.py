@@ -90,8 +90,10 @@ def coflows(
     if as_json:
         tables.show_json(replays)
         return
-    columns = [tables.Column("policy"), *(tables.Column(title, right=True) for title in _TITLES)]
-    tables.show(columns, [(label, *_row(result)) for label, result in replays.items()], "")
+    columns = [tables.Column("policy")]
+    columns += (tables.Column(title, right=True) for title in _TITLES)
+    rows = [(label, *_row(result)) for label, result in replays.items()]
+    tables.show(columns, rows, "")
 
 
 def _policy(choice: PolicyChoice) -> CoflowPolicy:
@@ -117,10 +119,12 @@ def _row(result: CoflowReplay) -> tuple[str, ...]:
 
     def least_of(part: float) -> str:
         """Return the time within which that part of the coflows is finished."""
-        if took_s:
-            return f"{took_s[max(0, -int(-part * len(took_s) // 1) - 1)]:.3f} s"
-        return "-"
+        if not took_s:
+            return "-"
+        count = -int(-part * len(took_s) // 1)
+        time_s = took_s[max(0, count - 1)]
+        return f"{time_s:.3f} s"
 
     mean = f"{sum(took_s) / len(took_s):.3f} s" if took_s else "-"
-    parts = (least_of(part) for part in (0.5, 0.95, 0.99, 1.0))
+    parts = [least_of(part) for part in (0.5, 0.95, 0.99, 1.0)]
     return (str(len(took_s)), mean, *parts, f"{result.end_s:.3f} s", str(result.decisions))

@@ -39,14 +39,14 @@ def experiment(
 ) -> None:
     """Repeat published experiments beside the published numbers."""
     if listed:
+        abouts = {name: entry.about for name, entry in EXPERIMENTS.items()}
         if as_json:
-            show_json(
-                [{"experiment": name, "about": entry.about} for name, entry in EXPERIMENTS.items()]
-            )
+            documents = [{"experiment": name, "about": about} for name, about in abouts.items()]
+            show_json(documents)
             raise typer.Exit
-        wide = max(map(len, EXPERIMENTS))
-        for name, entry in EXPERIMENTS.items():
-            typer.echo(f"{name:{wide}}  {entry.about}")
+        wide = max(map(len, abouts))
+        for name, about in abouts.items():
+            typer.echo(f"{name:{wide}}  {about}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         fail("name an experiment, or 'report' (see python -m research experiment --list)")
@@ -166,15 +166,18 @@ def _command(name: str) -> Callable[..., None]:
                 from echelon_lab.commands.runs import in_private
 
                 in_private(program=("-m", "research"))
+            # In real time, this process measures.
             count = 0 if private else workers or os.cpu_count() or 1
             with ShownProgress() as progress:
+                run_progress = progress if private else UNSEEN
+                make_runner = partial(_runner, fabric, target, run_progress)
                 files = run(
                     name,
                     settings,
                     selection,
                     out,
                     workers=count,
-                    make_runner=partial(_runner, fabric, target, progress if private else UNSEEN),
+                    make_runner=make_runner,
                     command=["python", "-m", "research", *sys.argv[1:]],
                     progress=progress,
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
 from echelon_lab.points.store import PointStore
@@ -29,13 +30,16 @@ class PipelinesExperiment:
         make_runner: Callable[[], Runner],
     ) -> Stages:
         selection.check((MODEL,), POLICIES)
-        loads = selection.loads or (_QUICK_LOADS if settings.quick else LOADS)
-        policies = [policy for policy in POLICIES if policy in (selection.policies or POLICIES)]
-        yield [
-            point_task(PipelinePoint(load, policy), settings, make_runner)
-            for load in loads
-            for policy in policies
-        ]
+        loads = selection.loads
+        if not loads:
+            loads = _QUICK_LOADS if settings.quick else LOADS
+        wanted = selection.policies or POLICIES
+        policies = [policy for policy in POLICIES if policy in wanted]
+        tasks = []
+        for load, policy in product(loads, policies):
+            point = PipelinePoint(load, policy)
+            tasks.append(point_task(point, settings, make_runner))
+        yield tasks
 
     def report(
         self,

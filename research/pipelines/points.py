@@ -67,7 +67,17 @@ def document(
 ) -> dict[str, Any]:
     """Return the scenario of a point as its file has it, with `iterations` in all."""
     link_bps = round(LINK_BPS * settings.scale)
+    queue_bytes = round(_QUEUE_S * link_bps / 8)
+    traffic = []
     load_bps = round(point.load * link_bps)
+    if load_bps:
+        traffic = [_cross(src, dst, load_bps, settings) for src, dst in CROSS]
+    transport = {
+        "packet": size_text(settings.packet_bytes),
+        "window": _WINDOW_PACKETS,
+        "initial_window": _WINDOW_PACKETS,
+        "retransmit_after": "400 ms",
+    }
     return {
         "scenario": "pipelines",
         "description": point.name,
@@ -76,26 +86,26 @@ def document(
         "policies": [point.policy],
         "iterations": iterations,
         "seed": settings.seed,
-        "transport": {
-            "packet": size_text(settings.packet_bytes),
-            "window": _WINDOW_PACKETS,
-            "initial_window": _WINDOW_PACKETS,
-            "retransmit_after": "400 ms",
-        },
-        "queue": size_text(round(_QUEUE_S * link_bps / 8)),
-        "traffic": [
-            {
-                "name": f"to-{dst}",
-                "model": "consistent",
-                "src": src,
-                "dst": dst,
-                "load": rate_text(load_bps),
-                "sizes": "web_search",
-                "size_scale": float(settings.scale),
-            }
-            for src, dst in CROSS
-            if load_bps
-        ],
+        "transport": transport,
+        "queue": size_text(queue_bytes),
+        "traffic": traffic,
+    }
+
+
+def _cross(
+    src: str,
+    dst: str,
+    load_bps: int,
+    settings: ExperimentSettings,
+) -> dict[str, Any]:
+    return {
+        "name": f"to-{dst}",
+        "model": "consistent",
+        "src": src,
+        "dst": dst,
+        "load": rate_text(load_bps),
+        "sizes": "web_search",
+        "size_scale": float(settings.scale),
     }
 
 
@@ -117,12 +127,8 @@ def point_task(
         "fewest": iterations,
         "settings": settings.identity(),
     }
-    return Task(
-        point.name,
-        identity,
-        partial(_measure, point, iterations, settings, make_runner),
-        cost=1 + float(point.load),
-    )
+    run = partial(_measure, point, iterations, settings, make_runner)
+    return Task(point.name, identity, run, cost=1 + float(point.load))
 
 
 def _measure(
@@ -132,31 +138,36 @@ def _measure(
     make_runner: Callable[[], Runner],
 ) -> Mapping[str, Any]:
     link_bps = round(LINK_BPS * settings.scale)
+    bottlenecks = [Bottleneck("src", side, link_bps) for side in SIDES]
+    in_all = WARM_UP + iterations
     return measure(
-        document(point, WARM_UP + iterations, settings),
+        document(point, in_all, settings),
         point.name,
         warm_up=WARM_UP,
-        fewest=WARM_UP + iterations,
-        bottlenecks=[Bottleneck("src", side, link_bps) for side in SIDES],
+        fewest=in_all,
+        bottlenecks=bottlenecks,
         make_runner=make_runner,
     )
 
 
 def _job(settings: ExperimentSettings) -> dict[str, Any]:
     def part(milliseconds: float) -> str:
-        return duration_text(Fraction(str(milliseconds)) / 1000 / MICRO_BATCHES)
+        batch_s = Fraction(str(milliseconds)) / 1000
+        return duration_text(batch_s / MICRO_BATCHES)
 
     def activation(size_mb: int) -> str:
-        return size_text(round(size_mb * 10**6 * settings.scale / MICRO_BATCHES))
+        batch_bytes = size_mb * 10**6 * settings.scale
+        return size_text(round(batch_bytes / MICRO_BATCHES))
 
+    section = {
+        "micro_batches": MICRO_BATCHES,
+        "forward": [part(time_ms) for time_ms in FORWARD_MS],
+        "backward": [part(time_ms) for time_ms in BACKWARD_MS],
+        "activation": [activation(size_mb) for size_mb in ACTIVATION_MB],
+    }
     return {
         "job": "training",
         "parallelism": "pipeline",
         "workers": list(STAGES),
-        "pipeline": {
-            "micro_batches": MICRO_BATCHES,
-            "forward": [part(time_ms) for time_ms in FORWARD_MS],
-            "backward": [part(time_ms) for time_ms in BACKWARD_MS],
-            "activation": [activation(size_mb) for size_mb in ACTIVATION_MB],
-        },
+        "pipeline": section,
     }

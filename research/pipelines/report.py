@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from echelon_lab.plots import write as write_pictures
 from echelon_lab.plots.charts import Curve, Panel, chart
-from echelon_lab.plots.style import MARKERS
+from echelon_lab.plots.style import MARKERS, Style
 from echelon_lab.points.store import PointStore
 from echelon_lab.tables import Cell, Table, percent
 from research.pipelines.points import BASELINE, POLICIES, SCHEDULED
 from research.settings import ExperimentSettings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +72,24 @@ def write(
         f" {settings.fabric} fabric with {settings.target}, rates and sizes scaled by"
         f" {settings.scale}, times not scaled, seed {settings.seed}.{quick}"
     )
+    if picture:
+        pictures = [picture]
+        figure = f"![Iteration times and cross traffic]({picture.name})"
+    else:
+        pictures = []
+        figure = "Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`)."
     parts = [
         "# A pipeline among cross traffic",
         about,
         "## Findings",
         _findings(points),
-        (
-            f"![Iteration times and cross traffic]({picture.name})"
-            if picture
-            else "Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`)."
-        ),
+        figure,
         table.markdown(),
     ]
+    text = "\n\n".join(part for part in parts if part)
     report = out / "pipelines.md"
-    report.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
-    return [report, *([picture] if picture else []), table.write(out)]
+    report.write_text(f"{text}\n", encoding="utf-8")
+    return [report, *pictures, table.write(out)]
 
 
 def _points(store: PointStore, settings: ExperimentSettings) -> list[MeasuredPipeline]:
@@ -97,8 +103,17 @@ def _points(store: PointStore, settings: ExperimentSettings) -> list[MeasuredPip
         if "fewest" in identity:
             load = float(Fraction(identity["load"]))
             iterations_s = stored.result["iterations_s"]
-            points.append(MeasuredPipeline(load, identity["policy"], iterations_s, stored.result))
-    return sorted(points, key=lambda point: (point.load, POLICIES.index(point.policy)))
+            point = MeasuredPipeline(load, identity["policy"], iterations_s, stored.result)
+            points.append(point)
+    return sorted(points, key=_load_and_policy)
+
+
+def _load_and_policy(point: MeasuredPipeline) -> tuple[float, int]:
+    return point.load, POLICIES.index(point.policy)
+
+
+def _mean_s(point: MeasuredPipeline) -> float:
+    return point.mean_s
 
 
 def _findings(points: Sequence[MeasuredPipeline]) -> str:
@@ -108,7 +123,7 @@ def _findings(points: Sequence[MeasuredPipeline]) -> str:
     lines = []
     for load in sorted({point.load for point in points}):
         under_load = [point for point in points if point.load == load]
-        under_load.sort(key=lambda point: point.mean_s)
+        under_load.sort(key=_mean_s)
         order = ", ".join(f"{point.policy} {point.mean_s:.4g} s" for point in under_load)
         ours = [point for point in under_load if point.policy == SCHEDULED]
         rivals = [point for point in under_load if point.policy != SCHEDULED]
@@ -190,11 +205,17 @@ def _draw(points: Sequence[MeasuredPipeline], out: Path) -> Path | None:
         means = [point.mean_s for point in under]
         highs = [point.longest_s for point in under]
         iterations.append(Curve(policy, _loads(under), means, *look, highs))
-        busy = [point for point in under if point.flow_s is not None and point.shared_s is not None]
-        flows_ms = [(point.flow_s or 0) * 1e3 for point in busy]
-        shared_ms = [(point.shared_s or 0) * 1e3 for point in busy]
-        flows.append(Curve(policy, _loads(busy), flows_ms, *look))
-        shared.append(Curve("", _loads(busy), shared_ms, number, ":"))
+        busy = []
+        flows_ms = []
+        shared_ms = []
+        for point in under:
+            if point.flow_s is not None and point.shared_s is not None:
+                busy.append(point)
+                flows_ms.append(point.flow_s * 1e3)
+                shared_ms.append(point.shared_s * 1e3)
+        busy_loads = _loads(busy)
+        flows.append(Curve(policy, busy_loads, flows_ms, *look))
+        shared.append(Curve("", busy_loads, shared_ms, number, ":"))
     load = "cross traffic requested (% of the link)"
     panels = (
         Panel(load, "iteration (s), bars to the longest", iterations, y_limits=(0, None)),
@@ -203,13 +224,14 @@ def _draw(points: Sequence[MeasuredPipeline], out: Path) -> Path | None:
     ours = [point.mean_s for point in points if point.policy == SCHEDULED] or [math.nan]
     title = (
         f"Under {SCHEDULED} iterations among web-search traffic take at most {max(ours):.3g} s"
-        " (dotted: processor "
+        " (dotted: processor sharing of what training leaves)"
     )
-    title += "sharing of what training leaves)"
+
+    def pages(style: Style) -> list[Figure]:
+        return [chart(title, panels, style, 2.2)]
+
     try:
-        [picture] = write_pictures(
-            lambda style: [chart(title, panels, style, 2.2)], out / "pipelines"
-        )
+        [picture] = write_pictures(pages, out / "pipelines")
     except ImportError:
         return None
     return picture

@@ -23,9 +23,9 @@ def congestion_of(curve: Sequence[Measured]) -> CongestionPoint | None:
     points = rising(curve)
     if len(points) < LEAST_POINTS:
         return None
-    return congestion_point(
-        [point.achieved_gbps for point in points], [point.mean_s for point in points]
-    )
+    loads = [point.achieved_gbps for point in points]
+    times_s = [point.mean_s for point in points]
+    return congestion_point(loads, times_s)
 
 
 def fit_of(curve: Sequence[Measured], n: float | None = None) -> Fit | None:
@@ -46,11 +46,10 @@ def spare_gbps(curve: Sequence[Measured]) -> float | None:
     begin = congestion_of(curve)
     if begin is None:
         return None
-    spare = [
-        point.available_gbps - point.required_gbps
-        for point in curve
-        if point.achieved_gbps >= begin.cross_gbps
-    ]
+    spare = []
+    for point in curve:
+        if point.achieved_gbps >= begin.cross_gbps:
+            spare.append(point.available_gbps - point.required_gbps)
     return fmean(spare)
 
 
@@ -83,14 +82,17 @@ def gains(
     policy: str,
 ) -> list[Gain]:
     """Return the gain for every load that was measured under both policies."""
-    before = {point.load_gbps: point for point in curves.curve(traffic, transport, model, BASELINE)}
+    baseline = curves.curve(traffic, transport, model, BASELINE)
+    before = {point.load_gbps: point for point in baseline}
     if 0 not in before:
         return []
-    return [
-        Gain(after.load_gbps, before[0].mean_s, before[after.load_gbps], after)
-        for after in curves.curve(traffic, transport, model, policy)
-        if after.load_gbps in before
-    ]
+    zero_s = before[0].mean_s
+    in_both = []
+    for after in curves.curve(traffic, transport, model, policy):
+        load_gbps = after.load_gbps
+        if load_gbps in before:
+            in_both.append(Gain(load_gbps, zero_s, before[load_gbps], after))
+    return in_both
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,18 @@ class Configuration:
 
 
 CONFIGURATIONS: Mapping[str, Configuration] = {
-    "a": Configuration(thesis_a, ("s0", "s1", "s2", "s3"), ("s0", "s1"), ("src", "s0")),
-    "b": Configuration(thesis_b, ("s0", "s1", "s3"), ("s2", "s0"), ("dst", "s0")),
+    "a": Configuration(
+        thesis_a,
+        ring=("s0", "s1", "s2", "s3"),
+        cross=("s0", "s1"),
+        congested=("src", "s0"),
+    ),
+    "b": Configuration(
+        thesis_b,
+        ring=("s0", "s1", "s3"),
+        cross=("s2", "s0"),
+        congested=("dst", "s0"),
+    ),
 }
 LINK_BPS = round(LINK_GBPS * 1e9)
 """Rate of every link of the thesis."""

@@ -93,7 +93,9 @@ def congestion_point(cross_gbps: Sequence[float], time_s: Sequence[float]) -> Co
     high = (max(ys) - min(ys)) or 1.0
 
     def distance(number: int) -> float:
-        return math.hypot((cross_gbps[number] - x) / wide, (ys[number] - y) / high)
+        across = (cross_gbps[number] - x) / wide
+        along = (ys[number] - y) / high
+        return math.hypot(across, along)
 
     nearest = min(range(count), key=distance)
     return CongestionPoint(cross_gbps[nearest], time_s[nearest], low, tangent)
@@ -105,7 +107,8 @@ def least_squares(xs: Sequence[float], ys: Sequence[float]) -> tuple[Line, float
     mean_y = math.fsum(ys) / len(ys)
     points = list(zip(xs, ys, strict=True))
     covariance = math.fsum((x - mean_x) * (y - mean_y) for x, y in points)
-    slope = covariance / math.fsum((x - mean_x) ** 2 for x in xs)
+    variance = math.fsum((x - mean_x) ** 2 for x in xs)
+    slope = covariance / variance
     intercept = mean_y - slope * mean_x
     unexplained = math.fsum((y - intercept - slope * x) ** 2 for x, y in points)
     return Line(slope, intercept), unexplained

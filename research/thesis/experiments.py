@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
 from echelon_lab.points.store import PointStore
@@ -16,10 +17,8 @@ from research.thesis.points import Point, calibration_of, calibration_task, poin
 from research.thesis.policies import POLICIES
 from research.thesis.published import HEAVY, LIGHT, LINK_GBPS
 
-LOADS = tuple(
-    Fraction(thousandths, 1000)
-    for thousandths in (0, 100, 200, 300, 400, 500, 600, 700, 800, 860, 920, 960)
-)
+_THOUSANDTHS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 860, 920, 960)
+LOADS = tuple(Fraction(thousandths, 1000) for thousandths in _THOUSANDTHS)
 """Loads as parts of the link; 30 % and 80 % are those of figure 3-5."""
 _QUICK_MODELS = ("resnet-50",)
 _QUICK_LOADS = (
@@ -54,22 +53,17 @@ class ThesisExperiment:
     def points(self, settings: ExperimentSettings, selection: Selection) -> list[Point]:
         """Return the points, each once. Raise as `Selection.check`."""
         selection.check(MODELS, POLICIES)
-        out: dict[Point, None] = {}
+        quick_models = _QUICK_MODELS if settings.quick else ()
+        points: dict[Point, None] = {}
         for series in self.series:
-            for model in _chosen(
-                series.models, selection.models, _QUICK_MODELS if settings.quick else ()
-            ):
-                for load in _loads(series, settings, selection):
-                    for policy in _chosen(series.policies, selection.policies, ()):
-                        measured_point = point(
-                            series.traffic,
-                            series.transport,
-                            model,
-                            load * Fraction(LINK_GBPS),
-                            policy,
-                        )
-                        out[measured_point] = None
-        return list(out)
+            models = _chosen(series.models, selection.models, quick_models)
+            loads = _loads(series, settings, selection)
+            policies = _chosen(series.policies, selection.policies, ())
+            for model, load, policy in product(models, loads, policies):
+                load_gbps = load * Fraction(LINK_GBPS)
+                measured_point = point(series.traffic, series.transport, model, load_gbps, policy)
+                points[measured_point] = None
+        return list(points)
 
     def stages(
         self,
@@ -79,17 +73,22 @@ class ThesisExperiment:
     ) -> Stages:
         """Yield the calibration of the models, then the points."""
         points = self.points(settings, selection)
-        setups = list(dict.fromkeys(measured_point.setup for measured_point in points))
-        calibrations = [calibration_task(setup, settings, virtual_runner) for setup in setups]
-        stored = yield calibrations
-        compute_s = {
-            setup: calibration_of(stored[task.name].result).compute_s
-            for setup, task in zip(setups, calibrations, strict=True)
-        }
-        yield [
-            point_task(measured_point, compute_s[measured_point.setup], settings, make_runner)
-            for measured_point in points
-        ]
+        setups = dict.fromkeys(measured_point.setup for measured_point in points)
+        calibrations = {}
+        for setup in setups:
+            calibrations[setup] = calibration_task(setup, settings, virtual_runner)
+        stored = yield list(calibrations.values())
+
+        compute_s = {}
+        for setup, calibration in calibrations.items():
+            result = stored[calibration.name].result
+            compute_s[setup] = calibration_of(result).compute_s
+        tasks = []
+        for measured_point in points:
+            setup_compute_s = compute_s[measured_point.setup]
+            task = point_task(measured_point, setup_compute_s, settings, make_runner)
+            tasks.append(task)
+        yield tasks
 
     def report(
         self,
@@ -127,9 +126,11 @@ def _loads(
 
 _COMPARED = ("bert-large", "vgg-16", "resnet-50")
 """The models of figure 3-5."""
+_COMPARED_LOADS = (Fraction(0), LIGHT, HEAVY)
+"""Its loads."""
 _TCP_WEBSEARCH = (
     Series("websearch", "tcp", ("bert-large", "resnet-50"), policies=("fifo",)),
-    Series("websearch", "tcp", ("vgg-16",), (Fraction(0), LIGHT, HEAVY), ("fifo",)),
+    Series("websearch", "tcp", ("vgg-16",), _COMPARED_LOADS, ("fifo",)),
 )
 IPERF = ThesisExperiment("thesis-iperf", (Series("iperf", "rdma"),))
 WEBSEARCH = ThesisExperiment("thesis-websearch", (Series("websearch", "rdma"), *_TCP_WEBSEARCH))
@@ -137,7 +138,7 @@ BURST = ThesisExperiment(
     "thesis-burst",
     (
         Series("burst", "tcp"),
-        Series("websearch", "tcp", _COMPARED, (Fraction(0), LIGHT, HEAVY), ("fifo",)),
+        Series("websearch", "tcp", _COMPARED, _COMPARED_LOADS, ("fifo",)),
     ),
 )
 THESIS: Mapping[str, ThesisExperiment] = {

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from echelon_lab.plots import write
 from echelon_lab.plots.charts import Curve, Panel, chart, distribution
-from echelon_lab.plots.style import DASHES, MARKERS
+from echelon_lab.plots.style import DASHES, MARKERS, Style
 from research.thesis import published
 from research.thesis.analysis import fit_of
 from research.thesis.models import MODELS
@@ -19,6 +20,9 @@ from research.thesis.policies import BASELINE, SCHEDULED
 from research.thesis.published import LINK_GBPS, PublishedFit
 from research.thesis.series import Curves, Measured, rising
 from research.thesis.tables import TITLES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _AXIS = "cross traffic achieved (Gbit/s of 25)"
 _RESCALED = "25 / (25 - cross traffic), equation 3.2"
@@ -67,7 +71,11 @@ def _draw(
     panels: Sequence[Panel],
     out: Path,
 ) -> Picture:
-    [file] = write(lambda style: [chart(title, panels, style, 2.6)], out / name)
+
+    def pages(style: Style) -> list[Figure]:
+        return [chart(title, panels, style, 2.6)]
+
+    [file] = write(pages, out / name)
     return Picture(file, title)
 
 
@@ -76,8 +84,9 @@ def _drawings(curves: Curves) -> Iterator[_Drawing]:
         yield from _degradation(curves, number, traffic, transport)
         yield from _scheduled(curves, number, traffic, transport)
     yield from _distributions(curves)
+    over_tcp = [kind for kind in _COMPARED if kind[1] == "tcp"]
     yield from _two_models(curves, "3-6", _COMPARED, fitted=False)
-    yield from _two_models(curves, "3-7", (("websearch", "tcp"), ("burst", "tcp")), fitted=True)
+    yield from _two_models(curves, "3-7", over_tcp, fitted=True)
 
 
 def _degradation(
@@ -92,22 +101,23 @@ def _degradation(
     measured = _measured(curves, traffic, transport, BASELINE)
     if not measured:
         return
-    worst = max(measured, key=lambda model: _growth(measured[model]))
+    growths = {model: _growth(curve) for model, curve in measured.items()}
+    worst = max(growths, key=growths.__getitem__)
     title = (
         f"As figure {number}: {TITLES[traffic]} traffic makes iterations of {MODELS[worst].title}"
-        f" over {transport.upper()} up to {_growth(measured[worst]):.3g} times as long ({BASELINE};"
+        f" over {transport.upper()} up to {growths[worst]:.3g} times as long ({BASELINE};"
         " bars to the 99 % iteration, dotted: the thesis's fits)"
     )
-    fits = {model: published.FITS.get((traffic, transport, model)) for model in measured}
     for name, axis in ((f"figure_{number}", _AXIS), (f"figure_{number}_rescaled", _RESCALED)):
-        lines = [
-            _curve(curve, MODELS[model].title, _place(model), axis, "-")
-            for model, curve in measured.items()
-        ]
-        lines += [
-            _fit(fit, "", _place(model), axis) for model, fit in fits.items() if fit is not None
-        ]
-        yield name, title, [Panel(axis, _TIME, lines, logarithmic="y")]
+        lines = []
+        fits = []
+        for model, curve in measured.items():
+            place = _place(model)
+            lines.append(_curve(curve, MODELS[model].title, place, axis, "-"))
+            fit = published.FITS.get((traffic, transport, model))
+            if fit is not None:
+                fits.append(_fit(fit, "", place, axis))
+        yield name, title, [Panel(axis, _TIME, [*lines, *fits], logarithmic="y")]
 
 
 def _scheduled(
@@ -117,30 +127,31 @@ def _scheduled(
     transport: published.Transport,
 ) -> Iterator[_Drawing]:
     """Yield iteration time under both policies, at the loads that were run under both."""
-    before, after = (
-        _measured(curves, traffic, transport, policy) for policy in (BASELINE, SCHEDULED)
-    )
+    before = _measured(curves, traffic, transport, BASELINE)
+    after = _measured(curves, traffic, transport, SCHEDULED)
     both = [model for model in before if model in after]
     if not both:
         return
     for model in both:
-        common = {point.load_gbps for point in before[model]} & {
-            point.load_gbps for point in after[model]
-        }
+        loads_before = {point.load_gbps for point in before[model]}
+        loads_after = {point.load_gbps for point in after[model]}
+        common = loads_before & loads_after
         for by_model in (before, after):
             by_model[model] = [point for point in by_model[model] if point.load_gbps in common]
-    grown = [max(_growth(by_model[model]) for model in both) for by_model in (before, after)]
+    most_before = max(_growth(before[model]) for model in both)
+    most_after = max(_growth(after[model]) for model in both)
     title = (
-        f"Under {SCHEDULED} {TITLES[traffic]} traffic makes iterations at most {grown[1]:.3g} times"
-        f" as long, under {BASELINE} {grown[0]:.3g} times"
+        f"Under {SCHEDULED} {TITLES[traffic]} traffic makes iterations at most {most_after:.3g}"
+        f" times as long, under {BASELINE} {most_before:.3g} times"
     )
     looks = ((BASELINE, before, "-", "o"), (SCHEDULED, after, "--", "s"))
     lines = []
     for model in both:
         for policy, by_model, dashes, marker in looks:
+            curve = by_model[model]
             label = f"{MODELS[model].title}, {policy}"
-            loads = [point.load_gbps for point in by_model[model]]
-            times_s = [point.mean_s for point in by_model[model]]
+            loads = [point.load_gbps for point in curve]
+            times_s = [point.mean_s for point in curve]
             lines.append(Curve(label, loads, times_s, _place(model), dashes, marker))
     axis = "cross traffic requested (Gbit/s of 25)"
     yield f"scheduled_{number}", title, [Panel(axis, _TIME, lines, logarithmic="y")]
@@ -160,7 +171,8 @@ def _distributions(curves: Curves) -> Iterator[_Drawing]:
                 if point is None:
                     continue
                 title = f"{MODELS[model].title}, {TITLES[traffic]}"
-                lines.append(distribution(title, point.iterations_s, _place(model), dashes))
+                line = distribution(title, point.iterations_s, _place(model), dashes)
+                lines.append(line)
                 spread = max(spread, point.p99_s / point.mean_s)
                 has_bursts |= traffic == "burst"
         if not has_bursts:
@@ -168,15 +180,11 @@ def _distributions(curves: Curves) -> Iterator[_Drawing]:
         part = f"{100 * load / LINK_GBPS:.0f} %"
         spreads.append(f"{spread:.3g} times the mean at {part}")
         scale = "x" if load == HEAVY_GBPS else ""
-        panels.append(
-            Panel(_TIME, "share of iterations", lines, f"{part} requested", None, (0, 1), scale)
-        )
+        panel = Panel(_TIME, "share of iterations", lines, f"{part} requested", None, (0, 1), scale)
+        panels.append(panel)
     if panels:
-        yield (
-            "figure_3-5",
-            f"As figure 3-5: the 99 % iteration is up to {', '.join(spreads)} (TCP)",
-            panels,
-        )
+        title = f"As figure 3-5: the 99 % iteration is up to {', '.join(spreads)} (TCP)"
+        yield "figure_3-5", title, panels
 
 
 def _two_models(
@@ -211,12 +219,14 @@ def _two_models(
             if theirs is not None and fitted:
                 lines.append(_fit(theirs, f"{label}: thesis's fit", look, _AXIS))
         if lines:
-            panels.append(
-                Panel(_AXIS, _TIME, lines, MODELS[model].title, (-0.5, LINK_GBPS), logarithmic="y")
-            )
+            limits = (-0.5, LINK_GBPS)
+            panel = Panel(_AXIS, _TIME, lines, MODELS[model].title, limits, logarithmic="y")
+            panels.append(panel)
             if len(heavy) > 1:
-                apart.append(max(heavy) / min(heavy) - 1)
-    if len(drawn) < 2 or not panels or not (squares if fitted else apart):
+                ratio = max(heavy) / min(heavy)
+                apart.append(ratio - 1)
+    figures = squares if fitted else apart
+    if len(drawn) < 2 or not panels or not figures:
         return
     if fitted:
         title = f"equation 3.5 fits with R² of at least {min(squares):.3f} ({BASELINE})"
@@ -247,7 +257,8 @@ def _measured(
 
 def _growth(curve: Sequence[Measured]) -> float:
     """Return the longest mean time over that with the least cross traffic."""
-    return max(point.mean_s for point in curve) / curve[0].mean_s
+    longest_s = max(point.mean_s for point in curve)
+    return longest_s / curve[0].mean_s
 
 
 def _place(model: str) -> int:
@@ -263,20 +274,24 @@ def _curve(
     *,
     bars: bool = True,
 ) -> Curve:
-    ordered = rising(curve)
-    xs = [_x(point.achieved_gbps, axis) for point in ordered]
-    if bars:
-        highs = [max(point.p99_s, point.mean_s) for point in ordered]
-    else:
-        highs = []
+    if dashes is None:
+        dashes = DASHES[look]
+    xs = []
+    means_s = []
+    highs_s = []
+    for point in rising(curve):
+        xs.append(_x(point.achieved_gbps, axis))
+        means_s.append(point.mean_s)
+        if bars:
+            highs_s.append(max(point.p99_s, point.mean_s))
     return Curve(
         label,
         xs,
-        [point.mean_s for point in ordered],
+        means_s,
         look,
-        DASHES[look] if dashes is None else dashes,
+        dashes,
         MARKERS[look],
-        highs,
+        highs_s,
     )
 
 
@@ -292,7 +307,8 @@ def _fit(
     times_s = []
     for step in range(241):
         load = step / 10
-        time_s = fit.a_s * exp(fit.b / (LINK_GBPS - load) ** fit.n)
+        left = LINK_GBPS - load
+        time_s = fit.a_s * exp(fit.b / left**fit.n)
         if time_s < 60:
             xs.append(_x(load, axis))
             times_s.append(time_s)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from research.thesis.congestion_point import least_squares
 
@@ -33,7 +34,8 @@ class Fit:
 
     def time_s(self, cross_gbps: float) -> float:
         """Return the iteration time in seconds under `cross_gbps` of cross traffic."""
-        return self.a_s * math.exp(self.b / (self.capacity_gbps - cross_gbps) ** self.n)
+        left_gbps = self.capacity_gbps - cross_gbps
+        return self.a_s * math.exp(self.b / left_gbps**self.n)
 
 
 def fit(
@@ -70,4 +72,4 @@ def best_fit(
 ) -> Fit:
     """Fit with the n between 0.01 and 4 that fits best. Raise as `fit`."""
     fits = [fit(cross_gbps, time_s, n, capacity_gbps) for n in _GRID]
-    return max(fits, key=lambda fitted: fitted.r_squared)
+    return max(fits, key=attrgetter("r_squared"))

@@ -140,16 +140,29 @@ def document(
     """Return the scenario of a point as its file has it, with `iterations` in all."""
     configuration = CONFIGURATIONS[point.setup.configuration]
     link_bps = round(LINK_BPS * settings.scale)
+    queue_bytes = round(_QUEUE_S * link_bps / 8)
     traffic = []
     if point.load_gbps:
         src, dst = configuration.cross
-        generator = dict(GENERATORS[point.traffic])
-        if generator["model"] in _SIZED:
-            generator["size_scale"] = _decimal(settings.scale)
         load_bps = round(point.load_gbps * 10**9 * settings.scale)
-        traffic = [
-            {"name": "cross", "src": src, "dst": dst, "load": rate_text(load_bps), **generator}
-        ]
+        cross: dict[str, Any] = {
+            "name": "cross",
+            "src": src,
+            "dst": dst,
+            "load": rate_text(load_bps),
+        }
+        generator = GENERATORS[point.traffic]
+        cross.update(generator)
+        if generator["model"] in _SIZED:
+            cross["size_scale"] = float(settings.scale)
+        traffic.append(cross)
+    transport = {
+        "packet": size_text(settings.packet_bytes),
+        "window": _WINDOW_PACKETS,
+        # Like RDMA, which has no slow start.
+        "initial_window": _WINDOW_PACKETS,
+        "retransmit_after": _RETRANSMIT_AFTER,
+    }
     return {
         "scenario": "thesis",
         "description": point.name,
@@ -158,14 +171,8 @@ def document(
         "policies": [point.policy],
         "iterations": iterations,
         "seed": settings.seed,
-        "transport": {
-            "packet": size_text(settings.packet_bytes),
-            "window": _WINDOW_PACKETS,
-            # Like RDMA, which has no slow start.
-            "initial_window": _WINDOW_PACKETS,
-            "retransmit_after": _RETRANSMIT_AFTER,
-        },
-        "queue": size_text(round(_QUEUE_S * link_bps / 8)),
+        "transport": transport,
+        "queue": size_text(queue_bytes),
         "traffic": traffic,
     }
 
@@ -191,9 +198,8 @@ def point_task(
         "settings": settings.identity(),
     }
     run = partial(_measure_point, point, compute_s, iterations, fewest, settings, make_runner)
-    return Task(
-        point.name, identity, run, cost=iterations * expected_s(point) * _packets_per_s(point)
-    )
+    takes_s = iterations * expected_s(point)
+    return Task(point.name, identity, run, cost=takes_s * _packets_per_s(point))
 
 
 def calibration_task(
@@ -214,19 +220,16 @@ def calibration_task(
         seed=0,
     )
     identity = {"kind": "thesis-calibration", **asdict(setup), "settings": virtual.identity()}
-    return Task(
-        name,
-        identity,
-        partial(_measure_calibration, setup, virtual, make_runner),
-        cost=float(MODELS[setup.model].gradient_bytes),
-    )
+    run = partial(_measure_calibration, setup, virtual, make_runner)
+    model = MODELS[setup.model]
+    return Task(name, identity, run, cost=float(model.gradient_bytes))
 
 
 def calibration_of(result: Mapping[str, Any]) -> Calibration:
     """Return the calibration that the task stored."""
-    return Calibration(
-        Fraction(result["compute_s"]), Fraction(result["iteration_s"]), result["runs"]
-    )
+    compute_s = Fraction(result["compute_s"])
+    iteration_s = Fraction(result["iteration_s"])
+    return Calibration(compute_s, iteration_s, result["runs"])
 
 
 def _measure_point(
@@ -237,9 +240,9 @@ def _measure_point(
     settings: ExperimentSettings,
     make_runner: Callable[[], Runner],
 ) -> Mapping[str, Any]:
-    bottleneck = CONFIGURATIONS[point.setup.configuration].bottleneck(
-        round(LINK_BPS * settings.scale)
-    )
+    configuration = CONFIGURATIONS[point.setup.configuration]
+    link_bps = round(LINK_BPS * settings.scale)
+    bottleneck = configuration.bottleneck(link_bps)
     return measure(
         document(point, compute_s, WARM_UP + iterations, settings),
         point.name,
@@ -283,17 +286,20 @@ def _job(
     settings: ExperimentSettings,
 ) -> dict[str, Any]:
     model: ThesisModel = MODELS[setup.model]
+    configuration = CONFIGURATIONS[setup.configuration]
     forward_s = compute_s * FORWARD_PART
+    gradient_bytes = round(model.gradient_bytes * settings.scale)
+    section = {
+        "forward": duration_text(forward_s),
+        "backward": duration_text(compute_s - forward_s),
+        "buckets": model.buckets,
+        "gradient": size_text(gradient_bytes),
+    }
     job: dict[str, Any] = {
         "job": "training",
         "parallelism": "data",
-        "workers": list(CONFIGURATIONS[setup.configuration].ring),
-        "data": {
-            "forward": duration_text(forward_s),
-            "backward": duration_text(compute_s - forward_s),
-            "buckets": model.buckets,
-            "gradient": size_text(round(model.gradient_bytes * settings.scale)),
-        },
+        "workers": list(configuration.ring),
+        "data": section,
     }
     if setup.transport == "tcp":
         # Half of the time in which a connection is silent for certain: the forward pass.
@@ -313,7 +319,3 @@ def _packets_per_s(point: Point) -> float:
     model = MODELS[point.setup.model]
     ring = 4 * float(model.sent_bytes(4)) * 8e-9
     return float(point.load_gbps) + ring / expected_s(point)
-
-
-def _decimal(value: Fraction) -> float:
-    return float(value)

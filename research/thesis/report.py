@@ -51,6 +51,13 @@ def write(
     measured_tables = tables(curves)
     written = [table.write(out) for table in measured_tables]
     pictures = draw(curves, out)
+    figures = [_figure(picture) for picture in pictures]
+    if not figures:
+        figures = ["Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`)."]
+    about_tables = (
+        "Also as CSV beside this file. Rates are those of the thesis's link of 25 Gbit/s, times"
+        " are as measured."
+    )
     parts = [
         "# Chapter 3 of Salamy's thesis, run again",
         _what_ran(curves, settings),
@@ -59,22 +66,16 @@ def write(
         "## Why it differs where it does",
         _REASONS,
         "## Figures",
-        *(_figure(picture) for picture in pictures),
-        *(
-            []
-            if pictures
-            else ["Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`)."]
-        ),
+        *figures,
         "## Tables",
-        (
-            "Also as CSV beside this file. Rates are those of the thesis's link of 25 Gbit/s, times"
-            " are as measured."
-        ),
-        *(table.markdown() for table in measured_tables),
+        about_tables,
     ]
+    parts += (table.markdown() for table in measured_tables)
+    text = "\n\n".join(part for part in parts if part)
     report = out / "thesis.md"
-    report.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
-    return [report, *(picture.path for picture in pictures), *written]
+    report.write_text(f"{text}\n", encoding="utf-8")
+    picture_files = [picture.path for picture in pictures]
+    return [report, *picture_files, *written]
 
 
 def _what_ran(curves: Curves, settings: ExperimentSettings) -> str:
@@ -101,21 +102,21 @@ def sections(curves: Curves) -> Iterator[str]:
         f"Cross traffic of 80 %: under `{SCHEDULED}` an iteration within {SCHEDULED_PERCENT:g} % of"
         " zero load"
     )
+    zero_load = f"Zero load: within {ZERO_LOAD_PERCENT:g} % of Table 3.1"
+    congestion = (
+        "Congestion points: no further from theory than the thesis's (Tables 3.2, 3.4, 3.6)"
+    )
+    fits = f"Equation 3.7 fits, R² of log t at least {LEAST_R_SQUARED:g}"
+    paid = "What web-search traffic of 80 % pays for that: no more than the bandwidth"
     for title, findings in (
-        (f"Zero load: within {ZERO_LOAD_PERCENT:g} % of Table 3.1", _zero_load(curves)),
-        (
-            "Congestion points: no further from theory than the thesis's (Tables 3.2, 3.4, 3.6)",
-            _congestion(curves),
-        ),
-        (f"Equation 3.7 fits, R² of log t at least {LEAST_R_SQUARED:g}", _fits(curves)),
-        (bursts, _bursts(curves)),
-        (scheduled, _scheduled(curves)),
-        (
-            "What web-search traffic of 80 % pays for that: no more than the bandwidth",
-            _paid(curves),
-        ),
+        (zero_load, _zero_load),
+        (congestion, _congestion),
+        (fits, _fits),
+        (bursts, _bursts),
+        (scheduled, _scheduled),
+        (paid, _paid),
     ):
-        lines = [finding.line() for finding in findings]
+        lines = [finding.line() for finding in findings(curves)]
         if lines:
             yield "\n".join([f"**{title}**", "", *lines])
 
@@ -142,13 +143,14 @@ def _congestion(curves: Curves) -> Iterator[Finding]:
             point = congestion_of(curve)
             if point is None:
                 continue
-            off = percent(point.data_mb(LINK_GBPS), curve[0].data_mb) or 0.0
+            data_mb = point.data_mb(LINK_GBPS)
+            off = percent(data_mb, curve[0].data_mb) or 0.0
             theirs = published.CONGESTION[traffic][name].difference_percent
             named = published.CONGESTION_POINTS[traffic].get(name)
             where = f" (thesis: {named.cross_gbps:g})" if named else ""
             yield Finding(
                 abs(off) <= theirs,
-                f"{TITLES[traffic]}, {model.title}: {point.data_mb(LINK_GBPS):.0f} MB at"
+                f"{TITLES[traffic]}, {model.title}: {data_mb:.0f} MB at"
                 f" {point.cross_gbps:.1f} Gbit/s{where}, {off:+.0f} % from theory (thesis:"
                 f" {theirs:+g} %)",
             )
@@ -162,7 +164,8 @@ def _fits(curves: Curves) -> Iterator[Finding]:
         ("burst", "tcp"),
     ):
         for name, model in MODELS.items():
-            fitted = fit_of(curves.curve(traffic, transport, name, BASELINE))
+            curve = curves.curve(traffic, transport, name, BASELINE)
+            fitted = fit_of(curve)
             if fitted is not None:
                 yield Finding(
                     fitted.r_squared >= LEAST_R_SQUARED,

@@ -5,6 +5,7 @@ and one policy.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -51,14 +52,15 @@ class Measured:
         the longest.
         """
         ordered = sorted(self.iterations_s)
-        return ordered[max(math.ceil(0.99 * len(ordered)) - 1, 0)]
+        count = math.ceil(0.99 * len(ordered))
+        return ordered[max(count - 1, 0)]
 
     @property
     def data_mb(self) -> float:
         """Data that a worker sends in an iteration, by equation 3.1."""
-        return (
-            float(MODELS[self.model].sent_bytes(len(CONFIGURATIONS[self.configuration].ring))) / 1e6
-        )
+        ring = CONFIGURATIONS[self.configuration].ring
+        sent_bytes = MODELS[self.model].sent_bytes(len(ring))
+        return float(sent_bytes) / 1e6
 
     @property
     def required_gbps(self) -> float:
@@ -71,14 +73,19 @@ class Measured:
         return LINK_GBPS - self.achieved_gbps
 
 
+_Key = tuple[str, str, str, str, str]
+"""A configuration, a kind of traffic, a transport, a model and a policy."""
+
+
 class Curves:
     """All points of a sweep, by curve."""
 
     def __init__(self, points: Iterable[Measured]) -> None:
-        self._points: dict[tuple[str, str, str, str, str], dict[float, Measured]] = {}
+        self._points: defaultdict[_Key, dict[float, Measured]] = defaultdict(dict)
         for point in points:
             key = (point.configuration, point.traffic, point.transport, point.model, point.policy)
-            self._points.setdefault(key, {})[point.load_gbps] = point
+            curve = self._points[key]
+            curve[point.load_gbps] = point
 
     def curve(
         self,
@@ -92,9 +99,10 @@ class Curves:
         configuration = CONFIGURATION_OF[traffic]
         loaded = self._points.get((configuration, traffic, transport, model, policy), {})
         idle = self._points.get((configuration, "none", transport, model, policy), {})
-        if loaded:
-            return [point for _, point in sorted({**idle, **loaded}.items())]
-        return list(idle.values())
+        if not loaded:
+            return list(idle.values())
+        by_load = {**idle, **loaded}
+        return [by_load[load_gbps] for load_gbps in sorted(by_load)]
 
     def has(self, traffic: str, transport: str) -> bool:
         """Return whether anything was measured under this kind of cross traffic."""
@@ -116,16 +124,19 @@ class Curves:
 
     @property
     def policies(self) -> list[str]:
-        return sorted(
-            {key[4] for key in self._points}, key=lambda policy: (policy != BASELINE, policy)
-        )
+        policies = {policy for *_, policy in self._points}
+        compared = sorted(policies - {BASELINE})
+        if BASELINE in policies:
+            return [BASELINE, *compared]
+        return compared
 
     @property
     def wall_s(self) -> float:
         """Duration of all points, in real seconds of one processor."""
-        return math.fsum(
-            point.wall_s for points in self._points.values() for point in points.values()
-        )
+        seconds: list[float] = []
+        for points in self._points.values():
+            seconds += (point.wall_s for point in points.values())
+        return math.fsum(seconds)
 
     def __len__(self) -> int:
         return sum(len(points) for points in self._points.values())
@@ -137,32 +148,42 @@ def rising(curve: Sequence[Measured]) -> list[Measured]:
 
     Near saturation more is requested than achieved, so that two loads may come out as one.
     """
-    out: list[Measured] = []
-    for point in sorted(curve, key=lambda point: point.achieved_gbps):
-        if not out or point.achieved_gbps > out[-1].achieved_gbps + 0.1:
-            out.append(point)
-    return out
+
+    def achieved_gbps(point: Measured) -> float:
+        return point.achieved_gbps
+
+    apart: list[Measured] = []
+    for point in sorted(curve, key=achieved_gbps):
+        if not apart or point.achieved_gbps > apart[-1].achieved_gbps + 0.1:
+            apart.append(point)
+    return apart
 
 
 def curves_of(stored: Iterable[Stored], settings: ExperimentSettings) -> Curves:
     """Return the points among `stored` that were measured with these settings."""
     wanted = settings.identity()
-    # Points of older versions compare cross traffic over each policy's own time.
-    points = [
-        kept
-        for kept in stored
-        if kept.identity.get("kind") == "thesis-point"
-        and kept.identity.get("settings") == wanted
-        and "fewest" in kept.identity
-    ]
-    return Curves(_measured(point, settings) for point in points)
+    points = []
+    for kept in stored:
+        identity = kept.identity
+        is_point = identity.get("kind") == "thesis-point"
+        if not is_point or identity.get("settings") != wanted:
+            continue
+        # Points of older versions compare cross traffic over each policy's own time.
+        if "fewest" in identity:
+            points.append(_measured(kept, settings))
+    return Curves(points)
 
 
 def _measured(point: Stored, settings: ExperimentSettings) -> Measured:
     identity = point.identity
     result = point.result
-    cross = result["cross"]
-    same_time = result["compared"]
+
+    def achieved_gbps(cross: Mapping[str, Any] | None) -> float:
+        if cross is None:
+            return 0.0
+        achieved: float = cross["achieved_bps"] / 1e9
+        return achieved / float(settings.scale)
+
     return Measured(
         configuration=identity["configuration"],
         model=identity["model"],
@@ -170,10 +191,8 @@ def _measured(point: Stored, settings: ExperimentSettings) -> Measured:
         traffic=identity["traffic"],
         policy=identity["policy"],
         load_gbps=float(Fraction(identity["load_gbps"])),
-        achieved_gbps=0.0 if cross is None else cross["achieved_bps"] / 1e9 / float(settings.scale),
-        compared_gbps=0.0
-        if same_time is None
-        else same_time["achieved_bps"] / 1e9 / float(settings.scale),
+        achieved_gbps=achieved_gbps(result["cross"]),
+        compared_gbps=achieved_gbps(result["compared"]),
         iterations_s=result["iterations_s"],
         compute_s=float(Fraction(identity["compute_s"])),
         result=result,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from echelon_lab.tables import Cell, Table, percent
 from research.thesis import published
@@ -11,7 +11,7 @@ from research.thesis.fit import FAMILIES
 from research.thesis.models import MODELS
 from research.thesis.policies import BASELINE
 from research.thesis.published import LINK_GBPS
-from research.thesis.series import Curves
+from research.thesis.series import Curves, Measured
 
 SECTIONS: tuple[tuple[published.Traffic, str, str, str], ...] = (
     ("iperf", "rdma", "3-2", "3-3"),
@@ -22,17 +22,25 @@ SECTIONS: tuple[tuple[published.Traffic, str, str, str], ...] = (
 congested points.
 """
 TITLES = {"iperf": "iperf", "websearch": "consistent web-search", "burst": "burst web-search"}
+_CARRIED = (
+    ("iperf", "rdma"),
+    ("websearch", "rdma"),
+    ("websearch", "tcp"),
+    ("burst", "tcp"),
+)
+"""Kinds of traffic with what carries the training."""
 
 
 def tables(curves: Curves) -> list[Table]:
     """Return all tables for which something was measured."""
-    out = [_zero_load(curves)]
+    every = [_zero_load(curves)]
     for traffic, transport, congestion, most in SECTIONS:
         if curves.has(traffic, transport):
-            out.append(_congestion(curves, traffic, transport, congestion))
-            out.append(_most_congested(curves, traffic, transport, most))
-    out += [_spare(curves), _fits(curves), _families(curves), _gains(curves), _cross(curves)]
-    return [table for table in out if table.rows]
+            every.append(_congestion(curves, traffic, transport, congestion))
+            every.append(_most_congested(curves, traffic, transport, most))
+    for make in (_spare, _fits, _families, _gains, _cross):
+        every.append(make(curves))
+    return [table for table in every if table.rows]
 
 
 def _zero_load(curves: Curves) -> Table:
@@ -50,28 +58,28 @@ def _zero_load(curves: Curves) -> Table:
     )
     rows: list[tuple[Cell, ...]] = []
     seen = set()
-    for traffic, transport in (
-        ("iperf", "rdma"),
-        ("websearch", "rdma"),
-        ("websearch", "tcp"),
-        ("burst", "tcp"),
-    ):
+    for traffic, transport in _CARRIED:
         for name, model in MODELS.items():
             point = curves.point(traffic, transport, name, BASELINE, 0)
-            if point is None or (point.configuration, transport, name) in seen:
+            if point is None:
                 continue
-            seen.add((point.configuration, transport, name))
+            key = (point.configuration, transport, name)
+            if key in seen:
+                continue
+            seen.add(key)
             theirs = published.TABLE_3_1[name]
-            of_four = point.configuration == "a"
+            their_iteration_s = float(theirs.iteration_s)
+            # The thesis trained on four hosts, as configuration A does.
+            their_data_mb = theirs.data_mb if point.configuration == "a" else None
             row = (
                 model.title,
                 point.configuration.upper(),
                 transport,
                 point.data_mb,
-                theirs.data_mb if of_four else None,
+                their_data_mb,
                 point.mean_s,
-                float(theirs.iteration_s),
-                percent(point.mean_s, float(theirs.iteration_s)),
+                their_iteration_s,
+                percent(point.mean_s, their_iteration_s),
                 point.required_gbps,
                 point.compute_s,
             )
@@ -106,26 +114,29 @@ def _congestion(
         ours_mb = point.data_mb(LINK_GBPS)
         theory_mb = curve[0].data_mb
         theirs = published.CONGESTION[traffic][name]
-        named = published.CONGESTION_POINTS[traffic].get(name)
-        off = percent(ours_mb, theory_mb) or 0.0
+        their_point = published.CONGESTION_POINTS[traffic].get(name)
+        their_cross_gbps = their_point.cross_gbps if their_point else None
+        difference = percent(ours_mb, theory_mb) or 0.0
+        is_within = abs(difference) <= theirs.difference_percent
         row = (
             model.title,
             theory_mb,
             point.cross_gbps,
             point.time_s,
             ours_mb,
-            off,
-            named.cross_gbps if named else None,
+            difference,
+            their_cross_gbps,
             theirs.measured_mb,
             theirs.difference_percent,
-            "yes" if abs(off) <= theirs.difference_percent else "no",
+            "yes" if is_within else "no",
         )
         rows.append(row)
-    title = (
-        f"Table {number.replace('-', '.')}: data of an iteration by the congestion point,"
-        f" {TITLES[traffic]}"
+    return _numbered(
+        number,
+        f"data of an iteration by the congestion point, {TITLES[traffic]}",
+        columns,
+        rows,
     )
-    return Table(f"table_{number}", title, columns, rows)
 
 
 def _most_congested(
@@ -149,57 +160,65 @@ def _most_congested(
         curve = curves.curve(traffic, transport, name, BASELINE)
         if len(curve) < 2:
             continue
-        last = max(curve, key=lambda point: point.achieved_gbps)
+        last = max(curve, key=_achieved_gbps)
         theirs = published.MOST_CONGESTED[traffic][name]
+        difference_gbps = last.available_gbps - last.required_gbps
         row = (
             model.title,
             last.achieved_gbps,
             last.required_gbps,
             last.available_gbps,
-            last.available_gbps - last.required_gbps,
+            difference_gbps,
             theirs.theory_gbps,
             theirs.available_gbps,
             theirs.difference_gbps,
         )
         rows.append(row)
-    title = (
-        f"Table {number.replace('-', '.')}: bandwidth at the most congested point,"
-        f" {TITLES[traffic]}"
+    return _numbered(
+        number,
+        f"bandwidth at the most congested point, {TITLES[traffic]}",
+        columns,
+        rows,
     )
-    return Table(f"table_{number}", title, columns, rows)
+
+
+def _achieved_gbps(point: Measured) -> float:
+    return point.achieved_gbps
+
+
+def _numbered(
+    number: str,
+    title: str,
+    columns: tuple[str, ...],
+    rows: Sequence[tuple[Cell, ...]],
+) -> Table:
+    """Return a table with its number in the thesis, such as 3-2."""
+    in_thesis = number.replace("-", ".")
+    return Table(f"table_{number}", f"Table {in_thesis}: {title}", columns, rows)
 
 
 def _spare(curves: Curves) -> Table:
-    columns = (
-        "model",
-        *(
-            f"{source}{TITLES[traffic]} (Gbit/s)"
-            for traffic, *_ in SECTIONS
-            for source in ("", "thesis: ")
-        ),
-    )
+    columns = ["model"]
+    for traffic, *_ in SECTIONS:
+        column = f"{TITLES[traffic]} (Gbit/s)"
+        columns += [column, f"thesis: {column}"]
     rows: list[tuple[Cell, ...]] = []
     for name, model in MODELS.items():
         cells: list[Cell] = []
+        is_measured = False
         for traffic, transport, *_ in SECTIONS:
-            cells += [
-                spare_gbps(curves.curve(traffic, transport, name, BASELINE)),
-                published.SPARE_GBPS[traffic][name],
-            ]
-        if any(cell is not None for cell in cells[::2]):
+            curve = curves.curve(traffic, transport, name, BASELINE)
+            ours_gbps = spare_gbps(curve)
+            theirs_gbps = published.SPARE_GBPS[traffic][name]
+            cells += [ours_gbps, theirs_gbps]
+            is_measured |= ours_gbps is not None
+        if is_measured:
             rows.append((model.title, *cells))
-    return Table(
-        "table_3-8", "Table 3.8: spare bandwidth where the link is saturated", columns, rows
-    )
+    return _numbered("3-8", "spare bandwidth where the link is saturated", tuple(columns), rows)
 
 
 def _each(curves: Curves) -> Iterator[tuple[str, str, str]]:
-    for traffic, transport in (
-        ("iperf", "rdma"),
-        ("websearch", "rdma"),
-        ("websearch", "tcp"),
-        ("burst", "tcp"),
-    ):
+    for traffic, transport in _CARRIED:
         for name in MODELS:
             if curves.curve(traffic, transport, name, BASELINE):
                 yield traffic, transport, name
@@ -222,10 +241,12 @@ def _fits(curves: Curves) -> Table:
     )
     rows: list[tuple[Cell, ...]] = []
     for (traffic, transport, name), theirs in published.FITS.items():
-        ours = fit_of(curves.curve(traffic, transport, name, BASELINE), theirs.n)
+        curve = curves.curve(traffic, transport, name, BASELINE)
+        ours = fit_of(curve, theirs.n)
         if ours is None:
             continue
-        at_20 = theirs.a_s * 2.718281828459045 ** (theirs.b / 5**theirs.n)
+        exponent = theirs.b / 5**theirs.n
+        at_20 = theirs.a_s * 2.718281828459045**exponent
         row = (
             TITLES[traffic],
             transport,
@@ -248,11 +269,12 @@ def _fits(curves: Curves) -> Table:
 
 
 def _families(curves: Curves) -> Table:
+    r_squared_columns = [f"R², n = {n:g}" for n in FAMILIES]
     columns = (
         "cross traffic",
         "carried by",
         "model",
-        *(f"R², n = {n:g}" for n in FAMILIES),
+        *r_squared_columns,
         "best n",
         "its R²",
         "its A (s)",
@@ -265,11 +287,12 @@ def _families(curves: Curves) -> Table:
         if best is None:
             continue
         fits = [fit_of(curve, n) for n in FAMILIES]
+        r_squared = [fitted.r_squared for fitted in fits if fitted is not None]
         row: tuple[Cell, ...] = (
             TITLES[traffic],
             transport,
             MODELS[name].title,
-            *(fitted.r_squared for fitted in fits if fitted is not None),
+            *r_squared,
             best.n,
             best.r_squared,
             best.a_s,
@@ -345,21 +368,23 @@ def _cross(curves: Curves) -> Table:
         for policy in curves.policies:
             for point in curves.curve(traffic, transport, name, policy):
                 cost = cross_cost(point) if point.load_gbps else None
-                if cost is not None:
-                    row = (
-                        TITLES[traffic],
-                        transport,
-                        MODELS[name].title,
-                        point.load_gbps,
-                        policy,
-                        point.result["compared"]["from_s"],
-                        point.result["compared"]["to_s"],
-                        cost.flows,
-                        cost.unfinished,
-                        cost.measured_s * 1e3,
-                        cost.shared_s * 1e3,
-                        cost.shared_unfinished,
-                        cost.ratio,
-                    )
-                    rows.append(row)
+                if cost is None:
+                    continue
+                compared = point.result["compared"]
+                row = (
+                    TITLES[traffic],
+                    transport,
+                    MODELS[name].title,
+                    point.load_gbps,
+                    policy,
+                    compared["from_s"],
+                    compared["to_s"],
+                    cost.flows,
+                    cost.unfinished,
+                    cost.measured_s * 1e3,
+                    cost.shared_s * 1e3,
+                    cost.shared_unfinished,
+                    cost.ratio,
+                )
+                rows.append(row)
     return Table("cross_traffic", "Completion of the cross traffic's flows", columns, rows)

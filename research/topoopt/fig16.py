@@ -81,36 +81,36 @@ def rows(directory: Path, nodes: Sequence[int]) -> Iterator[Row]:
     for count in nodes:
         for place, model in enumerate(MODELS):
             files = (directory / "fattree" / "tgs").glob(f"*{model}_{count}.fbuf")
-            named = {int(file.name.partition(model)[0]): file for file in files}
-            graphs = {gbps: load_task_graph(file) for gbps, file in sorted(named.items())}
-            for gbps, times in SWITCH_PS.items():
-                if gbps in graphs:
-                    fabric = build_fabric(one_tor(count, gbps * 10**9))
-                    published_s = times[place] / 1e12 if count == 16 else None
-                    yield Row(
-                        model,
-                        count,
-                        f"switch {gbps}",
-                        published_s,
-                        iteration_s(graphs[gbps], fabric),
-                        gbps,
-                    )
-            for degree in DEGREES if graphs else ():
-                if count == 16:
-                    published_s = PANEL_PS[degree][place] / 1e12
-                else:
-                    published_s = None
-                times = on_panel(graphs, degree)
-                if len(times) > 1:
-                    middle_s = median(lasts_s for lasts_s, _ in times)
-                else:
-                    middle_s = None
+            by_gbps = {int(file.name.partition(model)[0]): file for file in files}
+            graphs = {gbps: load_task_graph(file) for gbps, file in sorted(by_gbps.items())}
+            for gbps, switch_ps in SWITCH_PS.items():
+                graph = graphs.get(gbps)
+                if graph is None:
+                    continue
+                fabric = build_fabric(one_tor(count, gbps * 10**9))
+                ours_s = iteration_s(graph, fabric)
+                published_s = _published_s(switch_ps[place], count)
+                yield Row(model, count, f"switch {gbps}", published_s, ours_s, gbps)
+            if not graphs:
+                continue
+            for degree in DEGREES:
                 network = f"panel {degree} x {PANEL_GBPS}"
-                yield Row(model, count, network, published_s, *times[0], middle_s)
+                published_s = _published_s(PANEL_PS[degree][place], count)
+                times = on_panel(graphs, degree)
+                median_s = None
+                if len(times) > 1:
+                    median_s = median(time_s for time_s, _ in times)
+                yield Row(model, count, network, published_s, *times[0], median_s)
                 if model == "candle" and count == 16:
                     gbps = max(graphs)
-                    times = on_panel({gbps: replicas(graphs[gbps])}, degree)
+                    data_parallel = replicas(graphs[gbps])
+                    times = on_panel({gbps: data_parallel}, degree)
                     yield Row(f"{model}, data", count, network, published_s, *times[0])
+
+
+def _published_s(published_ps: int, nodes: int) -> float | None:
+    """Return a published time in seconds; there is one for 16 nodes only."""
+    return published_ps / 1e12 if nodes == 16 else None
 
 
 def on_panel(graphs: Mapping[int, TaskGraph], degree: int) -> list[tuple[float, int]]:
@@ -120,29 +120,52 @@ def on_panel(graphs: Mapping[int, TaskGraph], degree: int) -> list[tuple[float, 
     Topologies with each share of ports for all-reduces are tried in the first order of tasks, but
     not those whose least possible time is no better; the best of them is run to the end.
     """
-    laid: list[tuple[float, int, Topology]] = []
+    laid: list[_Laid] = []
     for gbps, graph in graphs.items():
-        different = {}
+        by_cables = {}
         for ports in range(0, degree + 1, 2):
             topology = find_topology(graph.traffic, degree, ports)
-            different[tuple(topology.cables.items())] = topology
-        for topology in different.values():
-            laid.append((least_s(graph, topology), gbps, topology))
-    laid.sort(key=lambda order: order[:2])
+            cables = tuple(topology.cables.items())
+            by_cables[cables] = topology
+        for topology in by_cables.values():
+            laid.append(_Laid(least_s(graph, topology), gbps, topology))
+    laid.sort(key=_Laid.rank)
     if max(graph.nodes for graph in graphs.values()) > LARGE:
         laid = laid[:1]
-    best: dict[int, tuple[float, Fabric, Topology]] = {}
-    for least, gbps, topology in laid:
-        if gbps in best and least >= best[gbps][0]:
+
+    best: dict[int, tuple[Fabric, Topology]] = {}
+    best_s: dict[int, float] = {}
+    for candidate in laid:
+        gbps = candidate.gbps
+        topology = candidate.topology
+        if gbps in best and candidate.least_s >= best_s[gbps]:
             continue
         fabric = build_fabric(direct_fabric([topology], PANEL_GBPS * 10**9))
         if len(laid) == 1:
-            first_s = least
+            first_s = candidate.least_s
         else:
             first_s = iteration_s(graphs[gbps], fabric, topology, rounds=1)
-        if gbps not in best or first_s < best[gbps][0]:
-            best[gbps] = first_s, fabric, topology
-    return sorted((iteration_s(graphs[gbps], *on), gbps) for gbps, (_, *on) in best.items())
+        if gbps not in best or first_s < best_s[gbps]:
+            best[gbps] = (fabric, topology)
+            best_s[gbps] = first_s
+
+    times = []
+    for gbps, (fabric, topology) in best.items():
+        time_s = iteration_s(graphs[gbps], fabric, topology)
+        times.append((time_s, gbps))
+    return sorted(times)
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """A topology for the graph of a bandwidth, and the least time that an iteration can take."""
+
+    least_s: float
+    gbps: int
+    topology: Topology
+
+    def rank(self) -> tuple[float, int]:
+        return self.least_s, self.gbps
 
 
 def least_s(graph: TaskGraph, topology: Topology) -> float:
@@ -151,14 +174,19 @@ def least_s(graph: TaskGraph, topology: Topology) -> float:
     """
     hops = [topology.hops(host) for host in range(topology.hosts)]
     traffic = graph.traffic
-    moved = sum(amount * hops[src][dst] for (src, dst), amount in traffic.sent.items())
+    moved = 0.0
+    for (src, dst), amount in traffic.sent.items():
+        moved += amount * hops[src][dst]
     for group, amount in traffic.reduced.items():
         rings = topology.rings(group)
-        parts = len(group) * sum(width for _, width in rings)
+        widths = [width for _, width in rings]
+        parts = len(group) * sum(widths)
         for order, width in rings:
-            length = sum(hops[start][end] for start, end in pairwise((*order, order[0])))
+            steps = pairwise((*order, order[0]))
+            length = sum(hops[start][end] for start, end in steps)
             moved += amount * width / parts * length
-    return moved / (2 * sum(topology.cables.values()) * PANEL_GBPS * 10**9 / 8)
+    directions = 2 * sum(topology.cables.values())
+    return moved / (directions * PANEL_GBPS * 10**9 / 8)
 
 
 def iteration_s(
@@ -172,11 +200,13 @@ def iteration_s(
     turns = graph.turns()
     seen: list[list[tuple[int, int]]] = []
     lasts_s: list[float] = []
-    while (
-        len(seen) < rounds and turns not in seen and (len(seen) < 2 or not isclose(*lasts_s[-2:]))
-    ):
-        record = run(graph.job("graph", hosts, topology, turns), fabric)
-        lasts_s.append((record.finish or 0.0) - record.start)
+    while len(seen) < rounds and turns not in seen:
+        if len(seen) > 1 and isclose(*lasts_s[-2:]):
+            break
+        job = graph.job("graph", hosts, topology, turns)
+        record = run(job, fabric)
+        finish = record.finish or 0.0
+        lasts_s.append(finish - record.start)
         seen.append(turns)
         turns = graph.turns(graph.ready_in(record))
     return lasts_s[-1]
@@ -188,13 +218,22 @@ def main() -> None:
         " median of graphs |"
     )
     print("|---|---|---|---|---|---|---|---|")
-    for row in rows(Path(sys.argv[1]), [int(text) for text in sys.argv[2:]] or [16]):
+    nodes = [int(text) for text in sys.argv[2:]] or [16]
+    for row in rows(Path(sys.argv[1]), nodes):
         change = ""
         if row.published_s is not None:
-            change = f"{100 * (row.ours_s / row.published_s - 1):+.1f} %"
-        times = [_milliseconds(time_s) for time_s in (row.published_s, row.ours_s)]
-        median = _milliseconds(row.median_s)
-        cells = (row.model, row.nodes, row.network, *times, change, row.graph_gbps, median)
+            difference = row.ours_s / row.published_s - 1
+            change = f"{100 * difference:+.1f} %"
+        cells = (
+            row.model,
+            row.nodes,
+            row.network,
+            _milliseconds(row.published_s),
+            _milliseconds(row.ours_s),
+            change,
+            row.graph_gbps,
+            _milliseconds(row.median_s),
+        )
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 

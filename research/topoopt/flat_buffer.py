@@ -48,9 +48,12 @@ class Table:
         """Return a vector of tables."""
         begin, count = self._vector(field)
         offsets = unpack_from(f"<{count}I", self.buffer, begin)
-        return tuple(
-            Table(self.buffer, begin + 4 * place + offset) for place, offset in enumerate(offsets)
-        )
+        tables = []
+        for place, offset in enumerate(offsets):
+            # Each offset counts from where it stands.
+            start = begin + 4 * place + offset
+            tables.append(Table(self.buffer, start))
+        return tuple(tables)
 
     def _place(self, field: int) -> int:
         (back,) = unpack_from("<i", self.buffer, self.start)
@@ -66,5 +69,7 @@ class Table:
         place = self._place(field)
         if not place:
             return 0, 0
-        begin = place + unpack_from("<I", self.buffer, place)[0]
-        return begin + 4, unpack_from("<I", self.buffer, begin)[0]
+        (offset,) = unpack_from("<I", self.buffer, place)
+        begin = place + offset
+        (count,) = unpack_from("<I", self.buffer, begin)
+        return begin + 4, count

@@ -45,22 +45,29 @@ def replicas(graph: TaskGraph) -> TaskGraph:
     lasts_s: dict[Part, Fraction] = {}
     for number, part in part_of_task.items():
         lasts_s[part] = graph.tasks[number].runtime_s
-    known_s = {(part[1], sizes[part]): lasts_s[part] for part in on if on[part] == nodes}
+    known_s = {}
+    for part, count in on.items():
+        if count == nodes:
+            _, direction = part
+            known_s[direction, sizes[part]] = lasts_s[part]
     first_number = {part: place * nodes for place, part in enumerate(on)}
     tasks: dict[int, Task] = {}
     for part, sums in summed.items():
+        _, direction = part
         if on[part] == nodes:
             runtime_s = lasts_s[part]
         else:
-            runtime_s = known_s[part[1], sizes[part]]
+            runtime_s = known_s[direction, sizes[part]]
         everyone = tuple(range(nodes))
         # All-reduces keep their numbers, which are addresses and so larger than any of these.
-        for other, task in sums.items():
-            tasks[other] = Task(ALL_REDUCE, 0, 0, task.runtime_s, task.size_bytes, everyone)
+        for number, task in sums.items():
+            tasks[number] = Task(ALL_REDUCE, 0, 0, task.runtime_s, task.size_bytes, everyone)
+        following_parts = sorted(after[part])
         for node in everyone:
-            targets = [first_number[target] + node for target in sorted(after[part])]
+            targets = [first_number[target] + node for target in following_parts]
             following = (*targets, *sums)
-            tasks[first_number[part] + node] = Task(part[1], node, node, runtime_s, 0, following)
+            number = first_number[part] + node
+            tasks[number] = Task(direction, node, node, runtime_s, 0, following)
     return TaskGraph(nodes, tasks)
 
 
@@ -73,14 +80,14 @@ def _parts(graph: TaskGraph) -> dict[int, Part]:
     part_of_task: dict[int, Part] = {}
     operator = -1
     last = graph.nodes
-    for number in sorted(number for number, task in graph.tasks.items() if task.kind == FORWARD):
-        task = graph.tasks[number]
-        operator = operator + (task.node <= last)
+    for number, task in sorted(graph.tasks.items()):
+        if task.kind != FORWARD:
+            continue
+        if task.node <= last:
+            operator += 1
         last = task.node
         part_of_task[number] = operator, FORWARD
-        part_of_task |= {
-            other: (operator, BACKWARD)
-            for other in task.following
-            if graph.tasks[other].kind == BACKWARD
-        }
+        for following in task.following:
+            if graph.tasks[following].kind == BACKWARD:
+                part_of_task[following] = operator, BACKWARD
     return part_of_task

@@ -10,7 +10,8 @@ waits for it but the end of the iteration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -22,7 +23,7 @@ from echelon.model.documents import DocumentError
 from echelon.model.jobs.analysis import ordered
 from echelon.model.jobs.graph import ComputeUnit, Flow, Job
 from echelon.planning.execution import IterationRecord
-from echelon_topoopt.topology_finder import Topology
+from echelon_topoopt.topology_finder import Ring, Topology
 from echelon_topoopt.traffic import Group, Traffic
 from research.topoopt.flat_buffer import Table
 
@@ -56,18 +57,16 @@ class TaskGraph:
     @property
     def traffic(self) -> Traffic:
         """Return what the nodes send."""
-        reduced: dict[Group, float] = {}
-        sent: dict[tuple[int, int], float] = {}
+        reduced: defaultdict[Group, float] = defaultdict(float)
+        sent: defaultdict[tuple[int, int], float] = defaultdict(float)
         for task in self.tasks.values():
             members = len(task.following)
             if task.kind == ALL_REDUCE and members > 1:
                 amount = 2 * (members - 1) * task.size_bytes
-                reduced[task.following] = reduced.get(task.following, 0.0) + amount
+                reduced[task.following] += amount
             elif task.kind == TRANSFER and task.node != task.target:
-                sent[task.node, task.target] = (
-                    sent.get((task.node, task.target), 0.0) + task.size_bytes
-                )
-        return Traffic(self.nodes, reduced, sent)
+                sent[task.node, task.target] += task.size_bytes
+        return Traffic(self.nodes, dict(reduced), dict(sent))
 
     def job(
         self,
@@ -83,46 +82,45 @@ class TaskGraph:
         """
         before = self._before()
         names = self.names
-        for first, second in self.turns() if turns is None else turns:
+        if turns is None:
+            turns = self.turns()
+        for first, second in turns:
             before[second].append(first)
         computes: list[ComputeUnit] = []
         flows: list[Flow] = []
-        rings: dict[Group, tuple[tuple[Group, int], ...]] = {}
+        rings: dict[Group, Sequence[Ring]] = {}
         for number, task in self.tasks.items():
             label = names[number]
             after = tuple(dict.fromkeys(names[other] for other in before[number]))
-            if task.kind in COMPUTE or (task.node == task.target and task.kind == TRANSFER):
-                computes.append(ComputeUnit(label, hosts[task.node], task.runtime_s, after))
+            is_local = task.kind == TRANSFER and task.node == task.target
+            if task.kind in COMPUTE or is_local:
+                unit = ComputeUnit(label, hosts[task.node], task.runtime_s, after)
+                computes.append(unit)
             elif task.kind == TRANSFER:
                 src = hosts[task.node]
                 dst = hosts[task.target]
-                flows.append(Flow(label, src, dst, max(1, task.size_bytes), after))
+                flow = Flow(label, src, dst, max(1, task.size_bytes), after)
+                flows.append(flow)
             else:
                 group = task.following
-                computes.append(ComputeUnit(label, hosts[group[0]], task.runtime_s, after, "sum"))
+                unit = ComputeUnit(label, hosts[group[0]], task.runtime_s, after, "sum")
+                computes.append(unit)
                 if len(group) == 1:
                     continue
                 if group not in rings:
-                    rings[group] = ((group, 1),) if topology is None else topology.rings(group)
-                total = sum(width for _, width in rings[group])
-                for ring, (order, width) in enumerate(rings[group]):
-                    # A ring of n sends 2(n-1)/n of its part over each step.
-                    sent = 2 * (len(group) - 1) * task.size_bytes * width
-                    size = max(1, sent // (total * len(group)))
-                    for place, start in enumerate(order):
-                        end = order[(place + 1) % len(order)]
-                        step = f"{label}-r{ring}-w{place}"
-                        flows.append(Flow(step, hosts[start], hosts[end], size, (label,)))
+                    rings[group] = [(group, 1)] if topology is None else topology.rings(group)
+                flows += _around_rings(label, task, rings[group], hosts)
         return Job(name, tuple(computes), tuple(flows), ())
 
     def ready_in(self, record: IterationRecord[float]) -> dict[int, float]:
         """Return when each task was ready in a run of the job."""
         spans = {**record.flows, **record.computes}
         finish_s = {number: spans[name].finish or 0.0 for number, name in self.names.items()}
-        return {
-            number: max((finish_s[other] for other in before), default=0.0)
-            for number, before in self._before().items()
-        }
+        ready_s = {}
+        for number, before in self._before().items():
+            finishes_s = [finish_s[earlier] for earlier in before]
+            ready_s[number] = max(finishes_s, default=0.0)
+        return ready_s
 
     @property
     def names(self) -> dict[int, str]:
@@ -132,27 +130,30 @@ class TaskGraph:
     @cached_property
     def _order(self) -> tuple[int, ...]:
         """Return the tasks, each after all that precede it."""
-        names = {
-            str(number): [str(earlier) for earlier in before]
-            for number, before in self._before().items()
-        }
+        names = {}
+        for number, before in self._before().items():
+            names[str(number)] = [str(earlier) for earlier in before]
         return tuple(map(int, ordered(names)))
 
     def _before(self) -> dict[int, list[int]]:
         before: dict[int, list[int]] = {number: [] for number in self.tasks}
         for number, task in self.tasks.items():
-            for other in task.following if task.kind != ALL_REDUCE else ():
-                before[other].append(number)
+            # Of an all-reduce, what follows are its nodes.
+            if task.kind == ALL_REDUCE:
+                continue
+            for following in task.following:
+                before[following].append(number)
         return before
 
     def _earliest_s(self) -> dict[int, float]:
         before = self._before()
         ready_s: dict[int, float] = {}
         for number in self._order:
-            ready_s[number] = max(
-                (ready_s[other] + float(self.tasks[other].runtime_s) for other in before[number]),
-                default=0.0,
-            )
+            finishes_s = []
+            for earlier in before[number]:
+                runtime_s = float(self.tasks[earlier].runtime_s)
+                finishes_s.append(ready_s[earlier] + runtime_s)
+            ready_s[number] = max(finishes_s, default=0.0)
         return ready_s
 
     def turns(self, ready_s: Mapping[int, float] | None = None) -> list[tuple[int, int]]:
@@ -162,17 +163,40 @@ class TaskGraph:
         As each waits for the one before, times of a run whose own turns are the same again are
         those of GPUs that take what is ready.
         """
-        ready_s = self._earliest_s() if ready_s is None else ready_s
-        place = {number: rank for rank, number in enumerate(self._order)}
-        of_node: dict[int, list[int]] = {}
+        times_s = self._earliest_s() if ready_s is None else ready_s
+        places = {number: place for place, number in enumerate(self._order)}
+
+        def rank(number: int) -> tuple[float, int]:
+            return times_s[number], places[number]
+
+        by_node: defaultdict[int, list[int]] = defaultdict(list)
         for number, task in self.tasks.items():
             if task.kind in COMPUTE:
-                of_node.setdefault(task.node, []).append(number)
+                by_node[task.node].append(number)
         turns: list[tuple[int, int]] = []
-        for numbers in of_node.values():
-            numbers.sort(key=lambda number: (ready_s[number], place[number]))
+        for numbers in by_node.values():
+            numbers.sort(key=rank)
             turns += pairwise(numbers)
         return turns
+
+
+def _around_rings(
+    label: str,
+    task: Task,
+    rings: Sequence[Ring],
+    hosts: Sequence[str],
+) -> Iterator[Flow]:
+    """Yield the flows of an all-reduce, one for each step of each ring."""
+    members = len(task.following)
+    widths = [width for _, width in rings]
+    total = sum(widths)
+    for ring, (order, width) in enumerate(rings):
+        # A ring of n sends 2(n-1)/n of its part over each step.
+        sent = 2 * (members - 1) * task.size_bytes * width
+        size = max(1, sent // (total * members))
+        for place, (start, end) in enumerate(pairwise((*order, order[0]))):
+            step = f"{label}-r{ring}-w{place}"
+            yield Flow(step, hosts[start], hosts[end], size, (label,))
 
 
 def load_task_graph(path: Path) -> TaskGraph:
@@ -209,9 +233,10 @@ def _graph(root: Table) -> TaskGraph:
         else:
             node, target = ends[table.integer(2, "Q")]
         runtime_s = Fraction(table.number(3, "f")) / 1000
-        tasks[table.integer(1, "Q")] = Task(
-            kind, node, target, runtime_s, table.integer(4, "Q"), table.integers(5)
-        )
+        number = table.integer(1, "Q")
+        size_bytes = table.integer(4, "Q")
+        following = table.integers(5)
+        tasks[number] = Task(kind, node, target, runtime_s, size_bytes, following)
     if not tasks:
         raise ValueError("it has no tasks")
     return TaskGraph(nodes, tasks)

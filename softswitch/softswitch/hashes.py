@@ -10,7 +10,7 @@ import binascii
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 Hash = Callable[[bytes], int]
 
@@ -233,29 +233,33 @@ def round_robin_consistent() -> Hash:
     return lambda data: seen.setdefault(data, len(seen))
 
 
+_STATELESS: Mapping[str, Hash] = {
+    "crc32": zlib.crc32,
+    "crcCCITT": crc_ccitt,
+    "csum16": csum16,
+    "cksum16": csum16,
+    "identity": identity,
+    "xxh64": xxh64,
+}
 _MAKERS: Mapping[str, Callable[[], Hash]] = {
-    "crc16": lambda: crc(CRC16),
-    "crc32": lambda: zlib.crc32,
-    "crcCCITT": lambda: crc_ccitt,
-    "csum16": lambda: csum16,
-    "cksum16": lambda: csum16,
-    "xor16": lambda: xor(2),
-    "xor32": lambda: xor(4),
-    "identity": lambda: identity,
-    "xxh64": lambda: xxh64,
-    "toeplitz": lambda: toeplitz(bytes(4)),
+    "crc16": partial(crc, CRC16),
+    "xor16": partial(xor, 2),
+    "xor32": partial(xor, 4),
+    "toeplitz": partial(toeplitz, bytes(4)),
     "round_robin": round_robin,
     "round_robin_consistent": round_robin_consistent,
-    "crc8_custom": lambda: crc(CRC_CUSTOM["crc8_custom"]),
-    "crc16_custom": lambda: crc(CRC_CUSTOM["crc16_custom"]),
-    "crc32_custom": lambda: crc(CRC_CUSTOM["crc32_custom"]),
-    "crc64_custom": lambda: crc(CRC_CUSTOM["crc64_custom"]),
+    "crc8_custom": partial(crc, CRC_CUSTOM["crc8_custom"]),
+    "crc16_custom": partial(crc, CRC_CUSTOM["crc16_custom"]),
+    "crc32_custom": partial(crc, CRC_CUSTOM["crc32_custom"]),
+    "crc64_custom": partial(crc, CRC_CUSTOM["crc64_custom"]),
 }
 
-ALGORITHMS = frozenset(_MAKERS)
+ALGORITHMS = frozenset((*_STATELESS, *_MAKERS))
 """The names that a program may use."""
 
 
 def make(algorithm: str) -> Hash:
-    """Return a new instance of a calculation, with its own state if it has one."""
+    """Return a calculation: a new instance, with its own state, if it has one."""
+    if algorithm in _STATELESS:
+        return _STATELESS[algorithm]
     return _MAKERS[algorithm]()

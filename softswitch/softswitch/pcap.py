@@ -24,7 +24,8 @@ class PcapWriter:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
-        self._file.write(struct.pack("<IHHiIII", _MAGIC, 2, 4, 0, 0, _SNAP_BYTES, _ETHERNET))
+        head = struct.pack("<IHHiIII", _MAGIC, 2, 4, 0, 0, _SNAP_BYTES, _ETHERNET)
+        self._file.write(head)
         self._file.flush()
 
     def write(self, packets: Iterable[bytes], time_ns: int) -> None:
@@ -35,9 +36,8 @@ class PcapWriter:
         seconds, rest_ns = divmod(time_ns, 10**9)
         for packet in packets:
             kept = packet[:_SNAP_BYTES]
-            self._file.write(
-                struct.pack("<IIII", seconds, rest_ns // 1000, len(kept), len(packet)) + kept
-            )
+            head = struct.pack("<IIII", seconds, rest_ns // 1000, len(kept), len(packet))
+            self._file.write(head + kept)
         self._file.flush()
 
     def close(self) -> None:

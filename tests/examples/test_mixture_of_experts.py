@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from echelon.model.jobs.analysis import connections, earliest_start_s, topological_order
 from echelon.model.jobs.graph import Job
 from echelon_example_plugins.mixture_of_experts import MixtureOfExperts, mixture_of_experts
+from tests.echelon.jobs.test_expert import job_of as expert_job
+from tests.echelon.jobs.test_expert import makespan_s, sent
 
 SHAPES = st.tuples(st.integers(2, 4), st.integers(1, 3), st.integers(1, 3))
 """Experts, groups, layers."""
@@ -104,3 +106,26 @@ def test_every_flow_is_in_one_coflow_and_nobody_waits_for_another_group(
         here = {group_of[host] for host in where[step.name]}
         assert len(here) == 1
         assert all({group_of[host] for host in where[before]} == here for before in step.after)
+
+
+@given(st.integers(2, 5), st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=20, deadline=None)
+def test_at_equal_load_it_is_the_paradigm_of_the_core(group: int, groups: int, layers: int) -> None:
+    times = {"attention": "3 ms", "expert": "5 ms"}
+    gradient = {"gradient": f"{60 * groups} B"} if groups > 1 else {}
+    job = expert_job(
+        group * groups, group=group, layers=layers, tokens=f"{60 * group} B", **times, **gradient
+    )
+    hosts = [f"h{i}" for i in range(group * groups)]
+    other = Job(
+        "p",
+        *mixture_of_experts(
+            hosts, group, layers, Fraction(3, 1000), Fraction(5, 1000), 60 * group, 60 * groups
+        ),
+    )
+    assert sent(job) == sent(other)
+    assert makespan_s(job) == makespan_s(other)
+    # Between the last exchange forward and the first backward nothing is computed: they are one
+    # coflow here.
+    assert len(job.echelonflows) == len(other.echelonflows) - groups
+    assert all(h.is_coflow for h in job.echelonflows)

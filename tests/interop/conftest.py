@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.softswitch_process import sound
 
 
 @dataclass(frozen=True)
@@ -24,28 +23,7 @@ class Running:
 def switch(tmp_path: Path) -> Iterator[Running]:
     """Yield a switch without a program."""
     ports = (str(tmp_path / "port1"), str(tmp_path / "port2"))
-    command = [
-        *(
-            sys.executable,
-            "-c",
-            "from softswitch.cli import main; main()",
-            "--no-p4",
-            "--log-level",
-            "off",
-        ),
-        *(part for number, path in enumerate(ports, 1) for part in ("-i", f"{number}@unix:{path}")),
-        *("--", "--grpc-server-addr", "127.0.0.1:0", "--cpu-port", "510"),
-    ]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.search(r"at (127\.0\.0\.1:\d+)", line)
-        try:
-            assert found is not None, line + process.communicate(timeout=20)[1]
-            yield Running(found[1], ports)
-        finally:
-            process.terminate()
-            _, errors = process.communicate(timeout=20)
-    assert "Traceback" not in errors, errors
+    interfaces = (f"{number}@unix:{path}" for number, path in enumerate(ports, 1))
+    options = [part for interface in interfaces for part in ("-i", interface)]
+    with sound("--no-p4", *options, "--cpu-port", "510") as running:
+        yield Running(running.address, ports)

@@ -17,18 +17,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from echelon.controller.client import Client
-from tests.echelon.service.forked import TRIANGLE, Site
-from tests.echelon.service.lab import Lab, until
+from tests.echelon.service.lab import Lab, wait_links
+from tests.echelon.service.site import TRIANGLE, Site
+from tests.killing import Accidents
 
 LONGEST_WAIT_S = 1.5
 """The longest time until something dies after that is decided."""
 _CLONE_NEWNET = 0x40000000
 
 
-class Deaths:
-    """The deaths of switches and of links between them: one at a time."""
+class Deaths(Accidents):
+    """The deaths of switches and of links between them: one at a time, beside a part of the kills,
+    which come back before or after the service does.
+    """
 
-    def __init__(self, lab: Lab, cables: list[str]) -> None:
+    def __init__(self, lab: Lab, cables: list[str], likely: float) -> None:
+        self._likely = likely
         self._lab = lab
         self._cables = cables
         self._killer: threading.Timer | None = None
@@ -39,13 +43,23 @@ class Deaths:
         """The number of links that have died."""
 
     def strike(self, rng: random.Random) -> None:
-        """Let a switch or a link die soon."""
-        self.mend()
+        """Let a switch or a link die soon, or not."""
+        if rng.random() >= self._likely:
+            return
+        self.bring_back()
         self._dead = rng.choice([*self._lab.switches, *self._cables])
         self._killer = threading.Timer(rng.uniform(0, LONGEST_WAIT_S), self._kill, [self._dead])
         self._killer.start()
 
-    def mend(self) -> None:
+    def mend_perhaps(self, rng: random.Random) -> None:
+        if rng.random() < 0.5:
+            self.bring_back()
+
+    def mend(self, client: Client) -> None:
+        self.bring_back()
+        wait_links(client)
+
+    def bring_back(self) -> None:
         """Let what has died or will die come back. Idempotent."""
         if self._killer is not None:
             self._killer.join()
@@ -65,14 +79,9 @@ class Deaths:
             _ip("link", "set", name, "down")
 
 
-def wait_links(client: Client) -> None:
-    """Wait until every link may be used."""
-    until(lambda: {link.state for link in client.links()} == {"up"}, "links stay down")
-
-
 @contextmanager
-def mortal(directory: Path) -> Iterator[tuple[Site, Deaths]]:
-    """Yield a site for services, and what dies there.
+def mortal(directory: Path, likely: float) -> Iterator[tuple[Site, Deaths]]:
+    """Yield a site for services, and what dies there, beside so large a part of the kills.
 
     Root is needed; this process stays in a network namespace.
     """
@@ -107,8 +116,8 @@ def mortal(directory: Path) -> Iterator[tuple[Site, Deaths]]:
             directory, lab.fabric, {name: switch.address for name, switch in lab.switches.items()}
         )
         stack.callback(site.stop)
-        deaths = Deaths(lab, cables)
-        stack.callback(deaths.mend)
+        deaths = Deaths(lab, cables, likely)
+        stack.callback(deaths.bring_back)
         yield site, deaths
 
 

@@ -1,6 +1,6 @@
 """Random and mutated P4Runtime and gNMI messages against the real `softswitch` command.
 
-    python -m tests.soak.fuzz_p4runtime [--messages 20000] [--seed 1]
+    python -m tests.soak p4runtime [--messages 20000] [--seed 1]
 
 Every message must end with a status, the switch must go on, and its memory must stay flat. Prints
 how the messages ended, kind by kind, and the memory before and after; the exit status is 1 if
@@ -17,31 +17,26 @@ from __future__ import annotations
 
 import argparse
 import random
-import re
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
 from typing import Any
 
+import grpc
+from finsy.proto import U128, gnmi, p4r
+from google.protobuf.message import Message
+
+from softswitch.p4runtime.device import LOG_LENGTH
+from tests.p4runtime_fuzz import Messages, mutated
+from tests.soak.memory import FLAT, growth
+from tests.softswitch.p4runtime.conftest import Everything
+from tests.softswitch_process import Running, sound
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "tests")) if path not in sys.path]
-
-import grpc  # noqa: E402
-from finsy.proto import U128, gnmi, p4i, p4r  # noqa: E402
-from google.protobuf import text_format  # noqa: E402
-from google.protobuf.message import Message  # noqa: E402
-from soak.memory import FLAT, growth  # noqa: E402
-from soak.messages import SEEDS, mutated  # noqa: E402
-
-from softswitch.p4runtime.device import LOG_LENGTH  # noqa: E402
-
-PROGRAM = ROOT / "tests" / "softswitch" / "p4runtime" / "everything"
 TIMEOUT_S = 60
 ROUND = 1000
 """Messages after which the pipeline is set anew, so that what they left behind is gone when memory
@@ -79,35 +74,9 @@ class Outcome:
         return median(self.resident_kib[-max(1, len(self.resident_kib) // 4) :])
 
 
-@contextmanager
-def running() -> Iterator[tuple[str, int]]:
-    """Run a switch without a program, and yield its address and process id.
-
-    Raises AssertionError if it ended by itself or complained.
-    """
-    command = [
-        sys.executable,
-        "-c",
-        "from softswitch.cli import main; main()",
-        "--no-p4",
-        "--log-level",
-        "off",
-    ]
-    command += ["--", "--grpc-server-addr", "127.0.0.1:0", "--cpu-port", "510"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    ) as process:
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            found = re.search(r"at (127\.0\.0\.1:\d+)", line)
-            assert found is not None, line
-            yield found[1], process.pid
-            assert process.poll() is None, "the switch has ended"
-        finally:
-            process.terminate()
-            _, errors = process.communicate(timeout=TIMEOUT_S)
-    assert "Traceback" not in errors, errors[-4000:]
+def running() -> AbstractContextManager[Running]:
+    """Run a switch without a program. Raises AssertionError if it ends by itself or complains."""
+    return sound("--no-p4", "--cpu-port", "510")
 
 
 class Attacker:
@@ -120,23 +89,8 @@ class Attacker:
         self._channel = grpc.insecure_channel(
             address, [("grpc.max_receive_message_length", -1), ("grpc.max_metadata_size", 16 << 20)]
         )
-        self._p4info = text_format.Parse(
-            PROGRAM.with_suffix(".p4info.txtpb").read_text(), p4i.P4Info()
-        )
-        self._json = PROGRAM.with_suffix(".json").read_bytes()
-        ids = {
-            entity.preamble.alias: entity.preamble.id
-            for descriptor, entities in self._p4info.ListFields()
-            if descriptor.name not in ("pkg_info", "type_info")
-            for entity in entities
-        }
-        self._entities = [
-            text_format.Parse(
-                re.sub(r"\$(\w+)", lambda found: str(ids[found[1]]), text), p4r.Entity()
-            )
-            for text in SEEDS
-        ]
-        self._digest_id = ids["station_t"]
+        self._program = Everything()
+        self._messages = Messages(self._program, self._random)
         self._election = 0
         self._marks = 0
         self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
@@ -198,17 +152,10 @@ class Attacker:
         self._send("Read", _P4 + "Read", self._spoilt(request))
 
     def _pipeline(self) -> None:
-        config = self._config()
         if self._random.random() < 0.5:
-            config.p4info.CopyFrom(mutated(config.p4info, self._random))  # type: ignore[arg-type]
+            config = self._messages.mutated_p4info()
         else:
-            data = bytearray(config.p4_device_config)
-            for _ in range(3):
-                at = self._random.randrange(len(data))
-                data[at : at + self._random.randint(0, 3)] = self._random.choice(
-                    [b"", b"9", b'"', b"[", b"null", b"-"]
-                )
-            config.p4_device_config = bytes(data)
+            config = self._messages.mutated_program()
         action = self._random.choice([0, 1, 1, 2, 3, 4, 5, 9])
         self._send(
             "SetForwardingPipelineConfig",
@@ -229,20 +176,7 @@ class Attacker:
         self._send(name, _P4 + name, self._spoilt(request))
 
     def _gnmi(self) -> None:
-        path = gnmi.Path(
-            elem=[
-                gnmi.PathElem(name="qos"),
-                gnmi.PathElem(name="interfaces"),
-                gnmi.PathElem(name="interface", key={"interface-id": "1"}),
-                gnmi.PathElem(name="output"),
-                gnmi.PathElem(name="queues"),
-                gnmi.PathElem(name="queue", key={"name": self._random.choice(["0", "9", "*"])}),
-                gnmi.PathElem(name="config"),
-            ][: self._random.randint(0, 7)]
-        )
-        value = gnmi.TypedValue(
-            json_ietf_val=self._random.choice([b"{}", b"[", b"3", b'{"softswitch:level": 3}'])
-        )
+        path, value = self._messages.gnmi_path(), self._messages.gnmi_value()
         name, request = self._random.choice(
             [
                 ("Get", gnmi.GetRequest(path=[path], encoding=self._random.choice([0, 2, 4]))),  # type: ignore[arg-type]
@@ -263,26 +197,9 @@ class Attacker:
 
     def _stream(self) -> None:
         """Send one message on the stream and find out whether the switch has digested it."""
-        seeds = [
-            p4r.StreamMessageRequest(
-                packet=p4r.PacketOut(
-                    payload=b"abc",
-                    metadata=[
-                        p4r.PacketMetadata(metadata_id=1, value=b"\1"),
-                        p4r.PacketMetadata(metadata_id=2, value=b"\1"),
-                    ],
-                )
-            ),
-            p4r.StreamMessageRequest(
-                digest_ack=p4r.DigestListAck(digest_id=self._digest_id, list_id=1)
-            ),
-            p4r.StreamMessageRequest(other={"type_url": "x", "value": b"y"}),
-            p4r.StreamMessageRequest(
-                arbitration=p4r.MasterArbitrationUpdate(
-                    device_id=1, election_id=U128.encode(self._election + 1)
-                )
-            ),
-        ]
+        election_id = U128.encode(self._election + 1)
+        claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=election_id)
+        seeds = self._messages.on_stream(claim)
         data = self._spoilt(self._random.choice(seeds))
         self._marks += 1
         mark = p4r.StreamMessageRequest(
@@ -310,8 +227,9 @@ class Attacker:
     # -- inside ------------------------------------------------------------------------------------
 
     def _entity(self) -> p4r.Entity:
-        seed = self._random.choice(self._entities)
-        return mutated(seed, self._random) if self._random.random() < 0.7 else seed  # type: ignore[return-value]
+        if self._random.random() < 0.7:
+            return self._messages.mutated_entity()
+        return self._random.choice(self._messages.seeds)
 
     def _spoilt(self, request: Message) -> bytes:
         """Return the request serialized, sometimes spoilt so that it is no message any more."""
@@ -323,9 +241,6 @@ class Attacker:
                 self._random.randint(0, 5)
             )
         return data
-
-    def _config(self) -> p4r.ForwardingPipelineConfig:
-        return p4r.ForwardingPipelineConfig(p4info=self._p4info, p4_device_config=self._json)
 
     def _set(self, config: p4r.ForwardingPipelineConfig, action: int) -> bytes:
         request = p4r.SetForwardingPipelineConfigRequest(
@@ -342,7 +257,9 @@ class Attacker:
         self._open()
         set_pipeline = self._channel.unary_unary(_P4 + "SetForwardingPipelineConfig")
         set_pipeline(
-            self._set(self._config(), p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT),
+            self._set(
+                self._program.config(), p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
+            ),
             TIMEOUT_S,
         )
         status = Path(f"/proc/{self._pid}/status").read_text()
@@ -446,9 +363,9 @@ def run(options: argparse.Namespace) -> int:
     from rich.progress import Progress
     from rich.table import Table
 
-    with running() as (address, pid), Progress(console=Console(stderr=True)) as progress:
+    with running() as switch, Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("messages", total=options.messages)
-        attacker = Attacker(address, pid, options.seed)
+        attacker = Attacker(switch.address, switch.process.pid, options.seed)
         attacker.fill_log()
         attacker.run(options.messages, lambda done: progress.update(task, completed=done))
     outcome = attacker.outcome
@@ -472,11 +389,3 @@ def run(options: argparse.Namespace) -> int:
     failed = bool(outcome.wrong) or answered != options.messages or grown > FLAT
     console.print("failed" if failed else "no crash, every message got a status, memory is flat")
     return int(failed)
-
-
-if __name__ == "__main__":
-    _parser = argparse.ArgumentParser(
-        description="Random and mutated P4Runtime messages against softswitch."
-    )
-    add_arguments(_parser)
-    sys.exit(run(_parser.parse_args()))

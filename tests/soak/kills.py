@@ -1,8 +1,6 @@
-"""SIGKILLs of a real service at random moments, while an operator changes jobs
-(tests/echelon/service/operators).
+"""SIGKILLs of a real service at random moments, while an operator changes jobs (tests/killing.py).
 
-After every kill the service has all that it acknowledged, and the switches hold exactly the entries
-of its plan. Each run has a store of its own; one process has all switches. With `--deaths`,
+Each run has a store of its own; one process has all switches. With `--deaths`,
 switches and links die meanwhile, too (tests/soak/deaths).
 """
 
@@ -11,23 +9,16 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import threading
 import time
 import traceback
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.echelon.service.forked import TRIANGLE, Site, site
-from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import settle
-from tests.echelon.service.operators import LONGEST_LIFE_S, Operator
-from tests.soak.deaths import Deaths, mortal, wait_links
-
-KILLED_EARLY = 0.25
-"""Part of the kills that come at any moment of the start, which takes about as long as `START_S`.
-"""
-START_S = 0.5
+from tests.echelon.service.site import TRIANGLE, site
+from tests.killing import Operator, kill_often
+from tests.soak.deaths import Deaths, mortal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,22 +44,16 @@ def run(options: argparse.Namespace) -> int:
     with TemporaryDirectory(prefix="soak-") as directory, ExitStack() as stack:
         deaths: Deaths | None = None
         if options.deaths:
-            one, deaths = stack.enter_context(mortal(Path(directory)))
+            one, deaths = stack.enter_context(mortal(Path(directory), options.deaths))
         else:
             one = stack.enter_context(site(Path(directory), TRIANGLE))
         for seed in range(options.seed, options.seed + options.runs):
             operator = Operator(random.Random(seed))
             operators.append(operator)
             try:
-                kill(
-                    one,
-                    operator,
-                    options.kills,
-                    random.Random(seed),
-                    f"{seed}.db",
-                    deaths,
-                    options.deaths,
-                )
+                start = partial(one.daemon, f"{seed}.db")
+                rng = random.Random(seed)
+                kill_often(one, start(), start, operator, options.kills, rng, deaths)
             except Exception:
                 failed.append(seed)
                 print(f"seed {seed}:\n{traceback.format_exc(limit=-4)}", file=sys.stderr)
@@ -89,55 +74,3 @@ def run(options: argparse.Namespace) -> int:
     if failed:
         print("failed:", *(f"--seed {seed} --runs 1" for seed in failed), sep="\n  ")
     return 1 if failed or tracebacks else 0
-
-
-def kill(
-    one: Site,
-    operator: Operator,
-    kills: int,
-    rng: random.Random,
-    store: str,
-    deaths: Deaths | None = None,
-    likely: float = 0.0,
-) -> None:
-    """Kill the service so often, and check after each time. Raises AssertionError.
-
-    Beside a kill, one of `deaths` is as `likely`. What dies comes back before or after the service
-    does.
-    """
-    daemon = one.daemon(store)
-    try:
-        for number in range(kills):
-            if deaths is not None and rng.random() < likely:
-                deaths.strike(rng)
-            if rng.random() < KILLED_EARLY:
-                daemon.kill()
-                daemon = one.daemon(store)
-                time.sleep(rng.uniform(0, START_S))
-            else:
-                daemon.wait_leading()
-                operator.work_until_it_dies(
-                    daemon, threading.Timer(rng.uniform(0, LONGEST_LIFE_S), daemon.kill)
-                )
-            daemon.kill()
-            if deaths is not None and rng.random() < 0.5:
-                deaths.mend()
-            daemon = one.daemon(store)
-            with one.client(daemon) as client:
-                if deaths is not None:
-                    deaths.mend()
-                    wait_links(client)
-                settle(client)
-                operator.check(client, number)
-                assert_exactly(one, client)
-                for switch in one.switches:
-                    found = client.difference(switch)
-                    assert found.reachable
-                    assert (found.inserts, found.modifies, found.deletes, found.foreign) == (
-                        (),
-                        (),
-                        (),
-                        0,
-                    )
-    finally:
-        daemon.kill()

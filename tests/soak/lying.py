@@ -24,11 +24,10 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 
 from echelon.controller.client import Client
-from tests.echelon.service.forked import TRIANGLE, ServedSwitch, site
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import RULE, ring
-from tests.echelon.service.restarts import settled
-from tests.soak.requests import GROWTH, resident_bytes
+from tests.echelon.service.lab import RULE, rest, ring, specs
+from tests.echelon.service.site import TRIANGLE, ServedSwitch, site
+from tests.soak.memory import bytes_of_process, memory_faults
 
 HOSTS = ("h1", "h2", "h3", "h4")
 LONGEST_DELAY_S = 0.2
@@ -71,27 +70,26 @@ def run(options: argparse.Namespace) -> int:
                 _change(client, rng, jobs)
                 time.sleep(0.05)
                 if answered >= len(sizes) * options.rpcs // 20:
-                    sizes.append(resident_bytes(daemon.pid))
+                    sizes.append(bytes_of_process(daemon.pid))
                     print(
                         f"{answered} of {options.rpcs} answers, {sizes[-1] >> 20} MB",
                         file=sys.stderr,
                     )
             for proxy in proxies.values():
                 proxy.lies = 0.0
-            settled(client)
+            rest(client, links=True)
             one.switches = honest
             assert_exactly(one, client)
-            there = {job.name: client.job(job.name).spec for job in client.jobs()}
+            there = specs(client)
             if there != jobs:
                 faults.append(f"jobs are {sorted(there)} instead of {sorted(jobs)}")
         early, late = sizes[len(sizes) // 5], sizes[-1]
-        if late > early * GROWTH:
-            faults.append(f"memory grew from {early >> 20} to {late >> 20} MB")
+        faults += memory_faults(early, late)
         daemon.kill()
         for proxy in proxies.values():
             proxy.stop()
         faults += [str(record) for record in one.records() if "exception" in record]
-        faults += [line for line in daemon.log().splitlines() if line.startswith("Traceback")]
+        faults += [line for line in daemon.lines if line.startswith("Traceback")]
     told: Counter[str] = sum((proxy.told for proxy in proxies.values()), Counter())
     print(
         f"{answered} answers in {time.monotonic() - began_s:.0f} s, lies:"

@@ -1,4 +1,4 @@
-"""The memory of this process."""
+"""The memory of this process and of others."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ LEAK = 0.5
 """Objects kept per packet from which something is taken to leak: a leak keeps one or more; entries
 that change, few.
 """
+
+GROWTH = 1.25
+"""The memory of a service at the end may be so many times that after a fifth of the run."""
 
 _ROLLUP = Path("/proc/self/smaps_rollup")
 
@@ -34,6 +37,19 @@ def resident_bytes() -> int:
         else None
     )
     return int(found[1]) * 1024 if found else 0
+
+
+def bytes_of_process(pid: int) -> int:
+    """Return the bytes of any process in main memory, as they are."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def memory_faults(early: int, late: int) -> list[str]:
+    """Return a sentence if the memory of a service has grown too much between, none otherwise."""
+    if late > early * GROWTH:
+        return [f"memory grew from {early >> 20} to {late >> 20} MB"]
+    return []
 
 
 def objects() -> int:

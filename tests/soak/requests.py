@@ -21,10 +21,10 @@ from typing import Any
 from urllib.parse import quote
 
 from tests.echelon.service.api.malformed import malformed
-from tests.echelon.service.forked import TRIANGLE, Site, site
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import PATIENCE_S, ring
-from tests.echelon.service.restarts import settled
+from tests.echelon.service.lab import PATIENCE_S, rest, ring, specs
+from tests.echelon.service.site import TRIANGLE, Site, site
+from tests.soak.memory import bytes_of_process, memory_faults
 
 NAMES = ("a", "b", "c", "s1", "h1", "", "ä", "../x", "x" * 300, "%00")
 HOSTS = ("h1", "h2", "h3", "h4")
@@ -44,8 +44,6 @@ QUERIES = (
     "?wait_s=nan",
     "?%ff=%fe",
 )
-GROWTH = 1.25
-"""The memory at the end may be so many times that after a fifth of the requests."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +90,7 @@ class _Requests:
         """Send so many requests, and return the faults."""
         began_s = time.monotonic()
         daemon = self._site.daemon("state.db")
-        daemon.wait_leading()
+        daemon.wait_event("leading")
         sizes = []
         connection = UnixConnection(str(self._site.directory / "api.sock"))
         for number in range(count):
@@ -109,23 +107,22 @@ class _Requests:
                 continue
             self._note(method, path, body, answer.status, content)
             if number % max(1, count // 20) == 0:
-                sizes.append(resident_bytes(daemon.pid))
+                sizes.append(bytes_of_process(daemon.pid))
                 print(f"{number} of {count} requests, {sizes[-1] >> 20} MB", file=sys.stderr)
-        sizes.append(resident_bytes(daemon.pid))
+        sizes.append(bytes_of_process(daemon.pid))
         connection.close()
         for restarted in (False, True):
             if restarted:
                 daemon.kill()
                 daemon = self._site.daemon("state.db")
             with self._site.client(daemon) as client:
-                settled(client)
-                there = {job.name: client.job(job.name).spec for job in client.jobs()}
+                rest(client, links=True)
+                there = specs(client)
                 if there != self._jobs:
                     self._faults.append(f"jobs are {sorted(there)} instead of {sorted(self._jobs)}")
                 assert_exactly(self._site, client)
         early, late = sizes[len(sizes) // 5], sizes[-1]
-        if late > early * GROWTH:
-            self._faults.append(f"memory grew from {early >> 20} to {late >> 20} MB")
+        self._faults += memory_faults(early, late)
         self._faults += [str(record) for record in self._site.records() if "exception" in record]
         print(
             f"{sum(self._statuses.values())} requests in {time.monotonic() - began_s:.0f} s, by"
@@ -187,9 +184,3 @@ class _Requests:
             self._jobs[spec["job"]] = spec
         if method == "DELETE" and status == 204:
             self._jobs.pop(path.split("/")[2].partition("?")[0], None)
-
-
-def resident_bytes(pid: int) -> int:
-    """Return the bytes of a process in main memory."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096

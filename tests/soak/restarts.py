@@ -14,8 +14,8 @@ import traceback
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.echelon.service.forked import TRIANGLE, site
 from tests.echelon.service.restarts import play
+from tests.echelon.service.site import TRIANGLE, site
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import signal
 import sys
 import threading
 import time
@@ -22,8 +21,8 @@ from typing import Any
 
 from echelon.controller.client import Client
 from tests.echelon.service.conftest import building
-from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import Daemon, Lab, ring, settle, until
+from tests.echelon.service.holdings import assert_exactly, assert_no_difference
+from tests.echelon.service.lab import Daemon, Lab, ring, settle, until, wait_links
 from tests.echelon.service.test_kill import passing_packets
 
 SPINES = ("spine1", "spine2")
@@ -183,7 +182,7 @@ def _die(lab: Lab, client: Client, spine: str, crossing: set[str]) -> float:
 def _come_back(lab: Lab, client: Client, spine: str) -> None:
     """Start a spine again, and wait until jobs may cross it."""
     lab.switches[spine].start()
-    until(lambda: {link.state for link in client.links()} == {"up"}, f"links of {spine} stay down")
+    wait_links(client)
     settle(client)
 
 
@@ -194,16 +193,11 @@ def _check(lab: Lab, client: Client, jobs: dict[str, Any], numbers: dict[str, in
     assert {job.name: job.number for job in there if job.name in numbers} == numbers
     assert {job.state for job in there} == {"installed"}
     assert_exactly(lab, client)
-    for switch in lab.switches:
-        found = client.difference(switch)
-        assert found.reachable
-        assert (found.inserts, found.modifies, found.deletes, found.foreign) == ((), (), (), 0)
+    assert_no_difference(lab, client)
 
 
 def _begin_again(lab: Lab, daemon: Daemon, client: Client, **settings: str) -> None:
     """Let the service read a changed configuration, and begin anew with it."""
-    led = len(daemon.events("leading"))
     lab.config(**settings)
-    daemon.signal(signal.SIGHUP)
-    until(lambda: len(daemon.events("leading")) > led, "it does not lead again")
+    daemon.hang_up()
     settle(client)

@@ -1,13 +1,13 @@
-"""A short run of the P4Runtime fuzzer; the whole one is `python -m tests.soak.fuzz_p4runtime`."""
+"""A short run of the P4Runtime fuzzer; the whole one is `python -m tests.soak p4runtime`."""
 
 from __future__ import annotations
 
-from soak.fuzz_p4runtime import Attacker, running
+from tests.soak.fuzz_p4runtime import Attacker, running
 
 
 def test_every_message_gets_a_status_and_the_switch_goes_on() -> None:
-    with running() as (address, pid):
-        attacker = Attacker(address, pid, seed=7)
+    with running() as switch:
+        attacker = Attacker(switch.address, switch.process.pid, seed=7)
         attacker.run(300)
     outcome = attacker.outcome
     assert outcome.wrong == []

@@ -26,8 +26,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from echelon.controller.client import Client
 from echelon.model.jobs.collectives import ALL_REDUCES, OPERATIONS
-from tests.echelon.service.forked import TRIANGLE, Site, site
 from tests.echelon.service.lab import PATIENCE_S, ring
+from tests.echelon.service.site import TRIANGLE, Site, site
 from tests.soak.requests import HOSTS, UnixConnection
 
 HELD = 100
@@ -67,12 +67,12 @@ def _run(one: Site, beside: Site, rng: random.Random, count: int, limit_s: float
     with one.client(daemon) as client:
         for number in range(HELD):
             client.register_job(ring(f"held{number}", rng.sample(HOSTS, rng.randint(2, 3))))
-    idle.wait_leading()
-    before = _lags(daemon.url), _lags(idle.url)
+    idle.wait_event("leading")
+    before = _lags(one.url), _lags(beside.url)
     faults: list[str] = []
     reads_s: list[float] = []
     done = threading.Event()
-    reader = threading.Thread(target=_read_on, args=(daemon.url, done, reads_s, faults))
+    reader = threading.Thread(target=_read_on, args=(one.url, done, reads_s, faults))
     reader.start()
     statuses: Counter[str] = Counter()
     slowest = (0.0, "")
@@ -81,11 +81,11 @@ def _run(one: Site, beside: Site, rng: random.Random, count: int, limit_s: float
     try:
         for sent in range(1, count + 1):
             file = job_file(rng)
-            status, took_s = _ask(daemon.url, *_request(rng, file), faults)
+            status, took_s = _ask(one.url, *_request(rng, file), faults)
             statuses[f"{status} {file['parallelism']}"] += 1
             slowest = max(slowest, (took_s, json.dumps(file)[:300]))
             if status == 201:
-                _ask(daemon.url, "DELETE", "/jobs/random", None, faults)
+                _ask(one.url, "DELETE", "/jobs/random", None, faults)
             if not daemon.alive or time.monotonic() - began_s > limit_s:
                 break
             if sent % 50 == 0:
@@ -96,7 +96,7 @@ def _run(one: Site, beside: Site, rng: random.Random, count: int, limit_s: float
     if not daemon.alive:
         return [*faults, "the service has ended", one.records()[-1:].__repr__()]
     loads = [
-        _during(then, _lags(url)) for then, url in zip(before, (daemon.url, idle.url), strict=True)
+        _during(then, _lags(url)) for then, url in zip(before, (one.url, beside.url), strict=True)
     ]
     faults += [str(record) for record in one.records() if "exception" in record]
     for name, (p999_s, worst_s) in zip(("loaded", "idle"), loads, strict=True):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from softswitch.cli import main, switch_command, without_dashes
 from softswitch.cli.switch_command import port_rate
+from tests.faults import mentions
 
 PROGRAM = Path(__file__).parents[2] / "p4src" / "build" / "v1model" / "echelon.json"
+ABSENT = os.strerror(errno.ENOENT)
 
 
 def test_compile_prints_c(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,68 +45,50 @@ def test_what_cannot_be_used_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("arguments", "facts"),
     [
-        ([], "give PROGRAM.json, or --no-p4"),
-        (["--no-p4", "-i", "0"], "argument -i/--interface: '0' is not PORT@IFACE"),
-        (["--no-p4", "-i", "x@veth0"], "'x@veth0' is not PORT@IFACE"),
-        (["--no-p4", "-i", "0@"], "'0@' is not PORT@IFACE"),
-        (["--no-p4", "-i", "0@unix:"], "unix: needs a path"),
-        (["--no-p4", "-i", "512@veth0"], "port 512 is above 511"),
-        (["--no-p4", "-i", "511@veth0"], "port 511 means drop"),
-        (["--no-p4", "-i", "0@unix:/tmp/a", "-i", "0@unix:/tmp/b"], "-i: port 0 is given twice"),
-        (
-            ["--no-p4", "-i", "0@unix:/tmp/a", "-i", "1@unix:/tmp/a"],
-            "-i: interface unix:/tmp/a is given twice",
-        ),
-        (["--no-p4", "-i", "0@no-such-interface"], "-i 0@no-such-interface: "),
+        ([], "PROGRAM.json --no-p4"),
+        (["--no-p4", "-i", "0"], "-i/--interface '0' PORT@IFACE"),
+        (["--no-p4", "-i", "x@veth0"], "-i/--interface 'x@veth0' PORT@IFACE"),
+        (["--no-p4", "-i", "0@"], "-i/--interface '0@' PORT@IFACE"),
+        (["--no-p4", "-i", "0@unix:"], "-i/--interface '0@unix:' path"),
+        (["--no-p4", "-i", "512@veth0"], "-i/--interface port 512 511"),
+        (["--no-p4", "-i", "511@veth0"], "port 511 --drop-port"),
+        (["--no-p4", "-i", "0@unix:/tmp/a", "-i", "0@unix:/tmp/b"], "-i port 0"),
+        (["--no-p4", "-i", "0@unix:/tmp/a", "-i", "1@unix:/tmp/a"], "-i interface unix:/tmp/a"),
+        (["--no-p4", "-i", "0@no-such-interface"], "-i 0@no-such-interface"),
         (
             ["--no-p4", "-i", "0@unix:/no/such/directory/p0"],
-            "-i 0@unix:/no/such/directory/p0: No such file",
+            f"-i 0@unix:/no/such/directory/p0 {ABSENT}",
         ),
-        (
-            ["--no-p4", "--", "--cpu-port", "0"],
-            "argument --cpu-port: '0' is not a whole number from 1 to 511",
-        ),
-        (
-            ["--no-p4", "-i", "5@veth0", "--", "--cpu-port", "5"],
-            "--cpu-port 5: an interface already has",
-        ),
-        (["--no-p4", "--", "--cpu-port", "511"], "port 511 means drop"),
-        (["--no-p4", "--", "--priority-queues", "9"], "'9' is not a whole number from 1 to 8"),
-        (["--no-p4", "--port-rate", "fast"], "'fast' is not [PORT=]RATE"),
-        (["--no-p4", "--port-rate", "0"], "'0': a rate must be at least 1 bit/s"),
-        (
-            ["--no-p4", "--port-rate", "3=1Mbit"],
-            "--port-rate 3=...: no interface has that port number",
-        ),
-        (
-            ["--no-p4", "--log-console", "--log-file", "x"],
-            "--log-console and --log-file exclude each other",
-        ),
-        (["--no-p4", "-L", "loud"], "invalid choice: 'loud'"),
+        (["--no-p4", "--", "--cpu-port", "0"], "--cpu-port '0' 1 511"),
+        (["--no-p4", "-i", "5@veth0", "--", "--cpu-port", "5"], "--cpu-port 5 interface"),
+        (["--no-p4", "--", "--cpu-port", "511"], "port 511 --drop-port"),
+        (["--no-p4", "--", "--priority-queues", "9"], "--priority-queues '9' 1 8"),
+        (["--no-p4", "--port-rate", "fast"], "--port-rate 'fast' [PORT=]RATE"),
+        (["--no-p4", "--port-rate", "0"], "--port-rate '0' 1 bit/s"),
+        (["--no-p4", "--port-rate", "3=1Mbit"], "--port-rate 3= interface"),
+        (["--no-p4", "--log-console", "--log-file", "x"], "--log-console --log-file"),
+        (["--no-p4", "-L", "loud"], "-L/--log-level 'loud' 'trace' 'off'"),
         (
             ["--no-p4", "--pcap=/no/such/directory", "-i", "0@unix:{tmp}/p0"],
-            "/no/such/directory/unix_",
+            f"/no/such/directory {ABSENT}",
         ),
-        (
-            ["--no-p4", "--log-file", "/no/such/directory/log"],
-            "/no/such/directory/log: No such file",
-        ),
-        (["--no-p4", "--p4info", "x"], "--p4info needs PROGRAM.json"),
-        (["--no-p4", "--nanolog", "ipc:///tmp/log"], "--nanolog: nanomsg is not supported"),
-        (["--no-p4", "--debugger"], "--debugger: there is no such server here"),
-        (["--no-p4", "--use-files", "1"], "--use-files: packets come from interfaces only"),
-        (["--no-p4", "--", "--grpc-server-ssl"], "--grpc-server-ssl needs --grpc-server-cert"),
-        (["--no-p4", "--", "--grpc-server-addr", "nowhere"], "nowhere"),
-        (["no-such-program.json"], "no-such-program.json: No such file"),
-        ([str(PROGRAM), "--p4info", str(PROGRAM)], "not a P4Info in protobuf text format"),
-        (["--no-p4", "--no-such-option"], "unrecognized arguments: --no-such-option"),
+        (["--no-p4", "--log-file", "/no/such/directory/log"], f"/no/such/directory/log {ABSENT}"),
+        (["--no-p4", "--p4info", "x"], "--p4info PROGRAM.json"),
+        (["--no-p4", "--nanolog", "ipc:///tmp/log"], "--nanolog --log-console --log-file"),
+        (["--no-p4", "--debugger"], "--debugger server"),
+        (["--no-p4", "--use-files", "1"], "--use-files interfaces stf"),
+        (["--no-p4", "--", "--grpc-server-ssl"], "--grpc-server-ssl --grpc-server-cert"),
+        (["--no-p4", "--", "--grpc-server-addr", "nowhere"], "--grpc-server-addr nowhere"),
+        (["no-such-program.json"], f"no-such-program.json {ABSENT}"),
+        ([str(PROGRAM), "--p4info", str(PROGRAM)], f"{PROGRAM} P4Info 1:1"),
+        (["--no-p4", "--no-such-option"], "--no-such-option"),
     ],
     ids=lambda value: " ".join(value)[:50] if isinstance(value, list) else "",
 )
 def test_a_switch_that_cannot_start_says_why_in_one_line(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], reason: str
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], facts: str
 ) -> None:
     arguments = [argument.replace("{tmp}", str(tmp_path)) for argument in arguments]
     if "--grpc-server-addr" not in arguments:
@@ -114,7 +100,7 @@ def test_a_switch_that_cannot_start_says_why_in_one_line(
     assert status == 2
     captured = capfd.readouterr()
     assert captured.out == ""
-    assert reason in captured.err
+    assert mentions(captured.err, *facts.split()), captured.err
     assert captured.err.count("\n") == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -16,6 +17,7 @@ import pytest
 import ctoolchain
 from ctoolchain import Compiler, CSource, Loaded, ToolchainError, build, compilers, load
 from tests.engines import COMPILERS
+from tests.faults import mentions, naming
 from tests.needs import needs
 
 TEXT = '#include "own.h"\nint twice(int value) { return FACTOR * value; }'
@@ -103,16 +105,18 @@ def test_another_text_include_or_compiler_makes_another_library(compiler: Compil
     assert loaded(others[1], compiler).library.twice(2) == 6
 
 
+TWICE_FOUR = f"""
+import sys
+from ctoolchain import CSource, compilers, load
+[compiler] = [each for each in compilers() if each.name == sys.argv[1]]
+source = CSource("twice", {TEXT!r}, {TWICE.includes!r})
+print(load(source, {DECLARED!r}, [compiler]).library.twice(4))
+"""
+
+
 def test_processes_may_build_the_same_at_once(compiler: Compiler) -> None:
-    program = (
-        "import sys; from tests.softswitch.test_ctoolchain import *\n(one,) = [one for one in"
-        " compilers() if one.name == sys.argv[1]]; print(loaded(TWICE, one).library.twice(4))"
-    )
-    command = [sys.executable, "-c", program, compiler.name]
-    root = Path(__file__).parents[2]
-    started = [
-        subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(4)
-    ]
+    command = [sys.executable, "-c", TWICE_FOUR, compiler.name]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert [process.communicate()[0] for process in started] == ["8\n"] * 4
     assert not any(process.returncode for process in started)
 
@@ -132,9 +136,8 @@ def test_a_folder_that_others_may_write_to_is_not_used(
 def test_without_any_private_folder_the_reason_names_all(cache: Path, tmp_path: Path) -> None:
     cache.parent.write_text("a file")
     (tmp_path / f"softswitch-{os.geteuid()}").symlink_to(tmp_path)
-    with pytest.raises(
-        ToolchainError, match=r"cache/softswitch: Not a directory; .*: it belongs to another user"
-    ):
+    folders = ("cache/softswitch", f"softswitch-{os.geteuid()}", os.strerror(errno.ENOTDIR))
+    with pytest.raises(ToolchainError, check=naming(*folders)):
         build(TWICE, compilers()[0])
 
 
@@ -153,28 +156,25 @@ def test_the_next_compiler_builds_what_the_first_one_cannot(
         assert loaded(TWICE, BROKEN, compiler).compiler is compiler
         loaded(TWICE, BROKEN, compiler)
     (said,) = caplog.messages
-    assert said.startswith(
-        f"{compiler.name} builds twice, because another compiler failed: /bin/false -shared"
-    )
+    assert mentions(said, compiler.name, TWICE.name, "/bin/false -shared")
 
 
 def test_an_error_in_the_text_is_told_in_one_line(compiler: Compiler, cache: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"twice\.c:1:.* error") as told:
+    with pytest.raises(ToolchainError, check=naming("twice.c:1", "error")) as told:
         loaded(CSource("twice", "int twice(int value) { return value +; }"), compiler)
     assert "\n" not in str(told.value)
     assert not list(cache.iterdir())
 
 
 def test_a_missing_compiler_and_a_file_that_is_no_library(compiler: Compiler) -> None:
-    with pytest.raises(ToolchainError, match=r"absent: .*No such file"):
+    with pytest.raises(ToolchainError, check=naming("absent", os.strerror(errno.ENOENT))):
         build(TWICE, Compiler("absent", ("/nowhere/cc",)))
-    build(TWICE, compiler).write_text("not a library")
-    with pytest.raises(ToolchainError, match="cannot be loaded"):
+    library = build(TWICE, compiler)
+    library.write_text("not a library")
+    with pytest.raises(ToolchainError, check=naming(library.name)):
         loaded(TWICE, compiler)
 
 
 def test_without_a_compiler_the_error_says_what_to_install() -> None:
-    with pytest.raises(
-        ToolchainError, match=r"no C compiler \(Debian: apt-get install gcc; or pip"
-    ):
+    with pytest.raises(ToolchainError, check=naming("apt-get install gcc", "pip")):
         load(TWICE, DECLARED, ())

@@ -4,6 +4,8 @@ written from.
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -28,6 +30,7 @@ from echelon.model.fabric.load import (
 )
 from echelon_lab.plots.fabric import draw_fabric
 from echelon_lab.plots.style import Style
+from tests.faults import mentions
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 
@@ -87,31 +90,33 @@ def test_a_committed_file_is_what_the_command_writes(name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "place", "names"),
     [
-        (("leaf-spine", "--leaves", "0"), "leaves: 0 is too few (give 1 or more)"),
-        (
-            ("leaf-spine", "--oversubscription", "much"),
-            "--oversubscription: 'much' is not a number",
-        ),
-        (("leaf-spine", "--oversubscription", "1/0"), "--oversubscription: '1/0' is not a number"),
-        (("dumbbell", "--nic-rate", "fast"), "--nic-rate: 'fast' is not a rate"),
-        (("line", "--delay", "1"), "--delay: '1' has no unit"),
+        (("leaf-spine", "--leaves", "0"), "leaves: ", [0, 1]),
+        (("leaf-spine", "--oversubscription", "much"), "--oversubscription: ", ["'much'"]),
+        (("leaf-spine", "--oversubscription", "1/0"), "--oversubscription: ", ["'1/0'"]),
+        (("dumbbell", "--nic-rate", "fast"), "--nic-rate: ", ["'fast'"]),
+        (("line", "--delay", "1"), "--delay: ", ["'1'", "10 ms"]),
         (
             ("line", "--leaves", "2"),
-            "--leaves: fabric line has no such option (it has --switches, --rate, --nic-rate",
+            "--leaves: ",
+            ["fabric line", "--switches, --rate, --nic-rate"],
         ),
-        (("leafspine",), "echelon fabric: unknown shape 'leafspine' (did you mean 'leaf-spine'?"),
+        (("leafspine",), "echelon fabric: ", ["'leafspine'", "'leaf-spine'"]),
         (
             ("one-tor", "-o", "/no/such/directory/file"),
-            "--out: /no/such/directory/file: No such file or directory",
+            "--out: /no/such/directory/file: ",
+            [os.strerror(errno.ENOENT)],
         ),
     ],
 )
-def test_bad_input_is_one_line(arguments: Sequence[str], message: str) -> None:
+def test_bad_input_is_one_line(
+    arguments: Sequence[str], place: str, names: Sequence[object]
+) -> None:
     status, output, errors = fabric_command(*arguments)
     assert (status, output) == (2, "")
-    assert errors.startswith(message)
+    assert errors.startswith(place)
+    assert mentions(errors, *names)
     assert errors.count("\n") == 1
 
 

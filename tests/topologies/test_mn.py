@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import blocks
+from tests.faults import mentions
 from tests.needs import needs
 
 ROOT = Path(__file__).parents[2]
@@ -109,8 +110,9 @@ def test_mininets_own_topologies() -> None:
 def test_a_mistake_is_one_line() -> None:
     """No exception escapes, about which `mn` would end processes by their names."""
     done = mn("--custom", "topologies/leaf_spine.py", "--topo", "leaf_spine,2,2,2,0")
-    message = "--topo leaf_spine: oversubscription is 0 (give more than 0; 1 means none)\n"
-    assert (done.returncode, done.stderr) == (2, message)
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert mentions(line, "--topo leaf_spine: oversubscription", 0)
 
 
 @pytest.mark.long
@@ -122,7 +124,7 @@ def test_a_controller_that_ends_ends_the_command() -> None:
     )
     assert done.returncode == 1
     said = done.stdout + done.stderr
-    assert "unknown policy 'best'" in said
+    assert mentions(said, "policy 'best'")
     assert "killall" not in said
     assert done.stdout.splitlines()[-1] == "left: lo"
 

@@ -7,11 +7,13 @@ any type: exact seconds, integer nanoseconds.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Generic, Literal, TypeAlias, TypeVar, overload
+from itertools import groupby
+from typing import Generic, Literal, Self, TypeAlias, TypeVar, cast, overload
 
 from echelon.model.jobs import analysis
 from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
@@ -39,12 +41,122 @@ class IterationRecord(Generic[T_co]):
     """Counted from 1."""
     start: T_co
     finish: T_co | None = None
-    flows: dict[str, Span[T_co]] = field(default_factory=dict)
-    computes: dict[str, Span[T_co]] = field(default_factory=dict)
-    references: dict[str, T_co] = field(default_factory=dict)
+    flows: Mapping[str, Span[T_co]] = field(default_factory=dict)
+    computes: Mapping[str, Span[T_co]] = field(default_factory=dict)
+    references: Mapping[str, T_co] = field(default_factory=dict)
     """The reference time of each EchelonFlow: when the first of its flows started. That is the head
     flow, unless its producer is late. Then the EchelonFlow is late from the start, and so ranks
     higher."""
+
+
+class RecordedSpans(Mapping[str, Span[float]]):
+    """Spans that an engine has recorded, each made when somebody asks for it.
+
+    An iteration may have 100,000 flows, of which most readers ask for none.
+    """
+
+    __slots__ = ("_places", "steps", "times")
+
+    def __init__(
+        self,
+        steps: RecordedSteps,
+        places: Mapping[str, int],
+        times: array[float],
+    ) -> None:
+        self.steps = steps
+        self._places = places
+        self.times = times
+        """The start and finish of each step, side by side; `places` has the index of the start.
+
+        -1: not yet.
+        """
+
+    def __getitem__(self, name: str) -> Span[float]:
+        place = self._places[name]
+        start_s, finish_s = self.times[place : place + 2]
+        if start_s < 0:
+            raise KeyError(name)
+        if finish_s < 0:
+            return Span(start_s)
+        return Span(start_s, finish_s)
+
+    def __iter__(self) -> Iterator[str]:
+        for name, place in self._places.items():
+            if self.times[place] >= 0:
+                yield name
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def starts_s(self, names: Iterable[str]) -> list[float]:
+        """Return the starts of these steps, of those that have started."""
+        places = map(self._places.__getitem__, names)
+        starts_s = map(self.times.__getitem__, places)
+        return [start_s for start_s in starts_s if start_s >= 0]
+
+    def finishes_s(self, names: Iterable[str]) -> list[float | None]:
+        """Return the finish of each of these steps; None: not yet."""
+        places = map(self._places.__getitem__, names)
+        finishes_s = (self.times[place + 1] for place in places)
+        return [None if finish_s < 0 else finish_s for finish_s in finishes_s]
+
+
+class FirstStarts(Mapping[str, float]):
+    """The reference time of each EchelonFlow of which a flow has started, found when asked for."""
+
+    __slots__ = ("_flows", "_spans")
+
+    def __init__(self, flows: Mapping[str, Sequence[str]], spans: RecordedSpans) -> None:
+        self._flows = flows
+        self._spans = spans
+
+    def __getitem__(self, name: str) -> float:
+        starts_s = self._spans.starts_s(self._flows[name])
+        if not starts_s:
+            raise KeyError(name)
+        return min(starts_s)
+
+    def __iter__(self) -> Iterator[str]:
+        for name, flows in self._flows.items():
+            if self._spans.starts_s(flows):
+                yield name
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSteps:
+    """The places of a job's steps among the times of an iteration that an engine records."""
+
+    flows: Mapping[str, int]
+    computes: Mapping[str, int]
+    echelonflows: Mapping[str, Sequence[str]]
+    """The flows of each EchelonFlow."""
+
+    @classmethod
+    def from_job(cls, job: Job, steps: Iterable[Step]) -> Self:
+        """Return the places of steps that are recorded one after the other."""
+        flows: dict[str, int] = {}
+        computes: dict[str, int] = {}
+        for number, step in enumerate(steps):
+            places = flows if isinstance(step, Flow) else computes
+            places[step.name] = 2 * number
+        echelonflows = {h.name: h.flows for h in job.echelonflows}
+        return cls(flows, computes, echelonflows)
+
+    def iteration(
+        self,
+        number: int,
+        start_s: float,
+        finish_s: float | None,
+        times: array[float],
+    ) -> IterationRecord[float]:
+        """Return the record of an iteration with these times (`RecordedSpans.times`)."""
+        flows = RecordedSpans(self, self.flows, times)
+        computes = RecordedSpans(self, self.computes, times)
+        references = FirstStarts(self.echelonflows, flows)
+        return IterationRecord(number, start_s, finish_s, flows, computes, references)
 
 
 AloneRecord: TypeAlias = IterationRecord[Fraction]
@@ -95,14 +207,33 @@ def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Number]) -> Nu
 
     Raises `ValueError` if a flow is unfinished.
     """
+    finishes = _finishes(record, echelonflow.flows)
+    reference = record.references[echelonflow.name]
     late_s = []
-    for name, offset_s in zip(echelonflow.flows, echelonflow.offsets_s, strict=True):
-        span = record.flows.get(name)
-        if span is None or span.finish is None:
-            raise ValueError(f"flow {name} has not finished in iteration {record.iteration}")
-        deadline_s = record.references[echelonflow.name] + offset_s
-        late_s.append(span.finish - deadline_s)
+    first = 0
+    # Many flows in a row have the same offset, and of these, the one that finishes last decides.
+    for offset_s, equal in groupby(echelonflow.offsets_s):
+        following = first + len(list(equal))
+        deadline_s = reference + offset_s
+        late_s.append(max(finishes[first:following]) - deadline_s)
+        first = following
     return max(late_s)
+
+
+def _finishes(record: IterationRecord[Number], names: Sequence[str]) -> list[Number]:
+    """Return the finishes of these flows. Raises `ValueError` if one is unfinished."""
+    spans = record.flows
+    finishes: list[Number | None] = []
+    if isinstance(spans, RecordedSpans):
+        finishes += spans.finishes_s(names)
+    else:
+        for name in names:
+            span = spans.get(name)
+            finishes.append(None if span is None else span.finish)
+    if None in finishes:
+        name = names[finishes.index(None)]
+        raise ValueError(f"flow {name} has not finished in iteration {record.iteration}")
+    return cast("list[Number]", finishes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +336,10 @@ class JobExecution(Generic[T]):
     ) -> None:
         self.job = job
         self.record: JobRecord[T] = JobRecord(job.name)
+        # What the last iteration's record shows.
+        self._flows: dict[str, Span[T]] = {}
+        self._computes: dict[str, Span[T]] = {}
+        self._references: dict[str, T] = {}
         self._delays = dict(delays or {})
         self._more = more
         self._order = analysis.topological_order(job)
@@ -243,14 +378,14 @@ class JobExecution(Generic[T]):
 
     def compute_finished(self, name: str, now: T) -> list[Instruction[T]]:
         """Record that a compute unit has finished. Raises `ValueError` if it was not running."""
-        return self._finished(name, now, self._current.computes)
+        return self._finished(name, now, self._computes)
 
     def flow_finished(self, name: str, now: T) -> list[Instruction[T]]:
         """Record that the last byte of a flow has arrived.
 
         Raises `ValueError` if the flow was not running.
         """
-        return self._finished(name, now, self._current.flows)
+        return self._finished(name, now, self._flows)
 
     @property
     def _current(self) -> IterationRecord[T]:
@@ -259,7 +394,9 @@ class JobExecution(Generic[T]):
         return self.record.iterations[-1]
 
     def _begin(self, iteration: int, now: T) -> list[Instruction[T]]:
-        self.record.iterations.append(IterationRecord(iteration, now))
+        self._flows, self._computes, self._references = {}, {}, {}
+        spans = self._flows, self._computes, self._references
+        self.record.iterations.append(IterationRecord(iteration, now, None, *spans))
         # Each iteration is the same graph, begun with nothing finished.
         self._missing = {name: len(self._steps[name].after) for name in self._order}
         self._unfinished = len(self._steps)
@@ -276,13 +413,13 @@ class JobExecution(Generic[T]):
                 continue
             self._running.add(name)
             if isinstance(step, Flow):
-                current.flows[name] = Span(now)
+                self._flows[name] = Span(now)
                 echelonflow = self._echelonflow_by_flow.get(name)
                 if echelonflow is not None:
-                    current.references.setdefault(echelonflow, now)
+                    self._references.setdefault(echelonflow, now)
                 out.append(StartFlow(step, current.iteration))
             else:
-                current.computes[name] = Span(now)
+                self._computes[name] = Span(now)
                 out.append(StartCompute(name, step.worker, self._duration_s(step)))
         return out
 
@@ -301,6 +438,7 @@ class JobExecution(Generic[T]):
         now: T,
         spans: dict[str, Span[T]],
     ) -> list[Instruction[T]]:
+        current = self._current
         if name not in self._running or name not in spans:
             raise ValueError(f"job {self.job.name}: {name} finished but was not running")
         self._running.remove(name)
@@ -314,13 +452,19 @@ class JobExecution(Generic[T]):
         ready = self._turns.after(self._steps[name], ready)
         if self._unfinished:
             return self._start_all(ready, now)
-        current = self._current
         current.finish = now
         following = current.iteration + 1
         out: list[Instruction[T]] = [IterationFinished(current.iteration, current.start, now)]
         if self._more(following):
             out += self._begin(following, now)
         return out
+
+
+@analysis.once
+def is_executable(job: Job) -> bool:
+    """Return True. Raises `ValueError` as `JobExecution` for a job that could never run."""
+    JobExecution[float](job)
+    return True
 
 
 Until: TypeAlias = Literal["all-done", "exactly"]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MOST_COLUMNS = 4
 """The most policies, or jobs, that are columns of a table on a terminal."""
 _COLUMNS = ("job", "policy", "seconds", "change", "alone")
+_STEADY = "mean slowdown of the jobs without the first third of the run, with its 95 % interval"
 _TRAFFIC_COLUMNS = (
     "traffic",
     "policy",
@@ -55,6 +56,12 @@ def show(document: Results, scenario: Scenario) -> None:
         for title in _COLUMNS:
             columns.append(Column(title, right=title not in ("job", "policy")))
         tables.show(columns, list(_lines(means)), "")
+    typer.echo(_STEADY)
+    columns = [Column("policy"), Column("slowdown", right=True)]
+    if scenario.precise_from is not None:
+        columns.append(Column("ended"))
+    rows = [cells[: len(columns)] for cells in _steady(document)]
+    tables.show(columns, rows, "")
     if scenario.traffic:
         typer.echo(_about_traffic(document, scenario))
         columns = []
@@ -105,6 +112,16 @@ def _lines(means: _Means) -> Iterator[Sequence[str]]:
             mean = f"{means.s[job, policy]:.12g}"
             change = means.change(job, policy) or "-"
             yield job, policy, mean, change, f"{alone_s:.12g}"
+
+
+def _steady(document: Results) -> Iterator[Sequence[str]]:
+    from echelon_lab.scenarios.report import ENDS
+    from echelon_lab.tables import with_half_width
+
+    for policy, measured in document["results"].items():
+        steady = measured["steady"]
+        slowdown = with_half_width(steady["mean_slowdown"], steady["half_width"])
+        yield policy, slowdown, ENDS.get(steady["ended"], "")
 
 
 def _tables(means: _Means) -> Iterator[Table]:

@@ -101,6 +101,26 @@ ScaleOption = Annotated[
         metavar="FRACTION",
     ),
 ]
+PreciseOption = Annotated[
+    bool,
+    typer.Option(
+        "--until-precise",
+        help=(
+            "With --target fluid: go on until the 95 % interval of the mean slowdown is within 1 %,"
+            " for at most ten times the scenario's iterations."
+        ),
+    ),
+]
+EveryFlowOption = Annotated[
+    bool,
+    typer.Option(
+        "--every-flow",
+        help=(
+            "List every flow and compute unit in results.json, not only those of the first"
+            " iterations where there are more than 50,000."
+        ),
+    ),
+]
 YesOption = Annotated[
     bool,
     typer.Option(
@@ -118,6 +138,8 @@ def run(
     policy: PolicyOption = None,
     ideal: IdealOption = False,
     scale: ScaleOption = None,
+    until_precise: PreciseOption = False,
+    every_flow: EveryFlowOption = False,
     yes: YesOption = False,
     as_json: tables.AsJson = False,
 ) -> None:
@@ -139,6 +161,8 @@ def run(
             policy or [],
             ideal,
             scale,
+            until_precise,
+            every_flow,
             yes,
             as_json,
         )
@@ -189,12 +213,14 @@ def _run(
     policies: list[str],
     ideal: bool,
     scale: str | None,
+    until_precise: bool,
+    every_flow: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     from echelon.cli.watch import shown_below
     from echelon.switches.targets import TARGETS
-    from echelon_lab.run import compare, ideal_place, place
+    from echelon_lab.run import compare, ideal_place, place, prolonged
     from echelon_lab.scenarios.results import summary
     from echelon_lab.scenarios.scenario import load_scenario
 
@@ -215,6 +241,8 @@ def _run(
         )
     if scale is not None:
         scenario = _scaled(scenario, scale, fabric)
+    if until_precise:
+        scenario = prolonged(scenario, target)
     if fabric == VIRTUAL and target != FLUID:
         _estimate(scenario, target, yes)
     with _writing(out):
@@ -235,6 +263,7 @@ def _run(
             settings={"fabric": fabric},
             progress=progress,
             to_write=True,
+            every_flow=every_flow,
         )
         files = comparison.write(out, progress)
     drawn = any(path.suffix == ".png" for path in files)

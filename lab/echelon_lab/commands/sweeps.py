@@ -69,15 +69,16 @@ def sweep(
             progress.stage(f"reading {file.name}")
             spec = load_sweep(file)
             report = sweep_into(out, spec, machines, progress)
-        table = report.overview
+        shown_tables = (report.overview, report.steady)
         if as_json:
-            show_json({"tables": [table], "files": report.files})
+            show_json({"tables": shown_tables, "files": report.files})
             return
-        typer.echo(table.title)
-        varied = len(table.columns) - len(spec.policies)
-        columns = []
-        for index, title in enumerate(table.columns):
-            columns.append(Column(title, right=index >= varied))
-        show(columns, table.texts(), "")
+        varied = len(report.overview.columns) - len(spec.policies)
+        for table in shown_tables:
+            typer.echo(table.title)
+            columns = []
+            for index, title in enumerate(table.columns):
+                columns.append(Column(title, right=index >= varied))
+            show(columns, table.texts(), "")
         for path in report.files:
             typer.echo(path)

@@ -15,7 +15,8 @@ from echelon.model.errors import RunError
 from echelon.model.jobs.analysis import with_profile_error
 from echelon.model.jobs.graph import Job
 from echelon.planning.allocation import Link
-from echelon.planning.fluid.slowdown import slowdown
+from echelon.planning.fluid.interval import Interval, interval_of_draws, mean_slowdown_interval
+from echelon.planning.fluid.slowdown import slowdown, spans_s
 from echelon.planning.policies import PlanError, make_policy
 from echelon.planning.policies.base import Policy
 from echelon.switches.lowering.lower import LoweringError
@@ -108,16 +109,29 @@ class Knowledge:
 
     def scenario(self, origin: Origin, draw: int) -> Scenario:
         """Return a scenario in a draw, counted from 0."""
-        name = Path(origin).name if isinstance(origin, str) else origin
+        name = Path(origin).name if isinstance(origin, str) else str(origin)
         drawn = prepared(origin)
-        scenario = drawn.scenario
+        alone_s = {job: demand.alone_s for job, demand in drawn.demands.items()}
+        return self.drawn(drawn.scenario, name, alone_s, draw)
+
+    def drawn(
+        self,
+        scenario: Scenario,
+        name: str,
+        alone_s: Mapping[str, Fraction],
+        draw: int,
+    ) -> Scenario:
+        """Return a scenario of this name in a draw, counted from 0.
+
+        `alone_s` are the seconds of an iteration of each job, in which its phase is drawn.
+        """
         if draw:
             phases = Random(f"phases {name} {draw}")
-            jobs = [_starting(job, phases.random(), drawn.demands) for job in scenario.jobs]
+            jobs = [_starting(job, phases.random(), alone_s) for job in scenario.jobs]
             scenario = replace(scenario, jobs=tuple(jobs))
         if self.error:
             random = Random(f"errors {name} {draw}")
-            misjudged = [self._misjudged(job, random, drawn.demands) for job in scenario.jobs]
+            misjudged = [self._misjudged(job, random, alone_s) for job in scenario.jobs]
             scenario = replace(scenario, misjudged=tuple(misjudged))
         return scenario
 
@@ -125,7 +139,7 @@ class Knowledge:
         self,
         job: Job,
         random: Random,
-        demands: Mapping[str, Demand],
+        alone_s: Mapping[str, Fraction],
     ) -> Job:
         computing = self._draw_error(random)
         sizes = self._draw_error(random)
@@ -134,7 +148,7 @@ class Knowledge:
         for flow in believed.flows:
             size_bytes = round(flow.size_bytes * (1 + sizes))
             flows.append(replace(flow, size_bytes=max(1, size_bytes)))
-        return _starting(replace(believed, flows=tuple(flows)), random.random(), demands)
+        return _starting(replace(believed, flows=tuple(flows)), random.random(), alone_s)
 
     def _draw_error(self, random: Random) -> Fraction:
         # Short fractions keep exact runs fast.
@@ -144,10 +158,10 @@ class Knowledge:
 def _starting(
     job: Job,
     phase: float,
-    demands: Mapping[str, Demand],
+    alone_s: Mapping[str, Fraction],
 ) -> Job:
     part = Fraction(phase).limit_denominator(1000)
-    return replace(job, start_s=part * demands[job.name].alone_s)
+    return replace(job, start_s=part * alone_s[job.name])
 
 
 def slowdowns(
@@ -159,9 +173,10 @@ def slowdowns(
 ) -> dict[str, Any]:
     """Run a scenario in each draw, as long as its slowest job alone needs for these iterations.
 
-    Return, for JSON, ``slowdowns`` by job, as `slowdown` has them, in the mean over the draws, and
-    ``packets``, how many of them were ``dropped``, ``reordered`` and ``retransmitted`` (only from
-    packets); or ``error``: why there are none.
+    Return, for JSON, ``slowdowns`` by job, as `slowdown` has them, in the mean over the draws,
+    ``half_width``, that of the 95 % interval of their mean over the jobs (None: too few
+    iterations), and ``packets``, how many of them were ``dropped``, ``reordered`` and
+    ``retransmitted`` (only from packets); or ``error``: why there are none.
     """
     scenario = prepared(origin)
     end_s = iterations * max(demand.alone_s for demand in scenario.demands.values())
@@ -181,10 +196,24 @@ def slowdowns(
     for job, least_s in scenario.least_s.items():
         each = [slowdown(run.records[job], float(end_s), float(least_s)) for run in runs]
         means[job] = round(fmean(each), _DIGITS)
-    measured: dict[str, Any] = {"slowdowns": means}
+    intervals = [_interval(run, float(end_s), scenario.least_s) for run in runs]
+    half_width = interval_of_draws(intervals).half_width
+    if half_width is not None:
+        half_width = round(half_width, _DIGITS)
+    measured: dict[str, Any] = {"slowdowns": means, "half_width": half_width}
     if mode == "packets":
         measured["packets"] = _astray(runs)
     return measured
+
+
+def _interval(
+    run: PolicyRun,
+    end_s: float,
+    least_s: Mapping[str, Fraction],
+) -> Interval:
+    spans_by_job = {job: spans_s(run.records[job]) for job in least_s}
+    alone_s = {job: float(job_least_s) for job, job_least_s in least_s.items()}
+    return mean_slowdown_interval(spans_by_job, end_s, alone_s)
 
 
 def _astray(runs: Sequence[PolicyRun]) -> dict[str, int]:

@@ -182,7 +182,9 @@ def _how_to_read(baseline: str) -> str:
         f" `{baseline}` in the same mode, or over the physical limit. *Won* and *lost* are"
         f" scenarios in which a policy is more than {equal} better or worse than"
         f" `{baseline}`; *not lost* is the share of the others, *best* the share in which"
-        f" no policy is more than {equal} better."
+        f" no policy is more than {equal} better. *± %* is half of the 95 % interval of a"
+        " scenario's mean slowdown, in the median: with a much longer run, the mean lies within it"
+        " in 95 of 100 scenarios."
     )
 
 

@@ -26,6 +26,8 @@ class Score:
 
     mean: float
     worst: float
+    half_width: float | None = None
+    """Half of the 95 % interval of the mean; None: there were too few iterations to tell."""
 
     def by_measure(self, measure: Measure) -> float:
         """Return the slowdown by that measure."""
@@ -110,7 +112,7 @@ def scored(
     for (policy, mode), run in runs.items():
         if "slowdowns" in run:
             slowdowns = run["slowdowns"].values()
-            scores[policy, mode] = Score(fmean(slowdowns), max(slowdowns))
+            scores[policy, mode] = Score(fmean(slowdowns), max(slowdowns), run.get("half_width"))
         if "error" in run:
             errors[policy, mode] = str(run["error"])
         if "packets" in run:

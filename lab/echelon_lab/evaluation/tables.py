@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 from echelon_lab.evaluation.measure import MODES, Mode
 from echelon_lab.evaluation.results import (
@@ -13,6 +13,7 @@ from echelon_lab.evaluation.results import (
     MEASURES,
     Measure,
     ScenarioResult,
+    Score,
     Tally,
     grouped,
 )
@@ -119,7 +120,10 @@ def policies(
     rows = []
     for policy in compared.policies:
         rows.append(_policy_row(compared, policy, mode, measure, against_ideal))
-    columns = ["policy", "scenarios", "failed", "slowdown", f"/ {compared.baseline}"]
+    columns = ["policy", "scenarios", "failed", "slowdown"]
+    if measure == "mean":
+        columns.append("± %")
+    columns.append(f"/ {compared.baseline}")
     if against_ideal:
         columns.append(f"/ ideal {compared.baseline}")
     columns += ["/ limit", "won", "lost", "not lost %", "best %"]
@@ -158,7 +162,10 @@ def _policy_row(
     if to_best is not None:
         best = _percent(to_best.not_lost)
 
-    row: list[Cell] = [policy, len(scores), failed, slowdown, against_baseline]
+    row: list[Cell] = [policy, len(scores), failed, slowdown]
+    if measure == "mean":
+        row.append(_half_width_percent(scores))
+    row.append(against_baseline)
     if against_ideal:
         ratios = []
         for result in results:
@@ -166,6 +173,17 @@ def _policy_row(
         row.append(_mean(ratios))
     row += [to_limit, won, lost, not_lost, best]
     return tuple(row)
+
+
+def _half_width_percent(scores: Iterable[Score]) -> Cell:
+    """Return half of the 95 % interval of a scenario's mean, in percent of it: the median."""
+    parts = []
+    for score in scores:
+        if score.half_width is not None:
+            parts.append(score.half_width / score.mean)
+    if parts:
+        return _percent(median(parts))
+    return None
 
 
 def kinds(
@@ -233,7 +251,7 @@ def scenarios(compared: Compared) -> Table:
         about = (kind.fabric, kind.shape, kind.periods, kind.jobs, result.load)
         for (policy, mode), score in result.scores.items():
             row: list[Cell] = [result.origin, *about, limit.mean, limit.worst, policy, mode]
-            row += [score.mean, score.worst]
+            row += [score.mean, score.worst, score.half_width]
             row += [result.ratio(policy, mode, measure, compared.baseline) for measure in MEASURES]
             rows.append(tuple(row))
     columns = [
@@ -248,7 +266,7 @@ def scenarios(compared: Compared) -> Table:
         "policy",
         "mode",
     ]
-    columns += MEASURES
+    columns += [*MEASURES, "mean ±"]
     columns += [f"{measure} / {compared.baseline}" for measure in MEASURES]
     return Table("scenarios", "All runs", tuple(columns), rows)
 

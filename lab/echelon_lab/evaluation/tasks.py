@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -102,49 +102,6 @@ def evaluate(
                 runs[choice.label, mode] = points[_name(origin, choice, mode)].result
         results.append(scored(origin, points[_name(origin)].result, runs))
     return results
-
-
-def measured(
-    file: str,
-    policies: Sequence[PolicyChoice],
-    iterations: int,
-    knowledge: Mapping[str, Knowledge],
-    store: ResultStore,
-    workers: int,
-    progress: CommandProgress = UNSEEN,
-) -> list[Mapping[str, Mapping[str, Any]]]:
-    """Return what `slowdowns` measures of plans for the scenario in `file`, by policy.
-
-    There is an item for each knowledge. What people are shown of it is the policy and the key of
-    `knowledge`. Errors are those of `evaluate`.
-    """
-    code = code_digest(*_SOURCES, packets=False)
-    tasks = []
-    for suffix, knows in knowledge.items():
-        for choice in policies:
-            identity = {
-                "file": file,
-                "policy": choice.label,
-                "iterations": iterations,
-                "code": code,
-                **asdict(knows),
-            }
-            task = Task(
-                f"{choice.label}{suffix}",
-                identity,
-                partial(slowdowns, file, choice, "plan", iterations, knows),
-                # First what the policies take, so that the long ones of the rest begin first.
-                cost=-knows.draws,
-                kind=choice.label,
-                work=knows.draws,
-            )
-            tasks.append(task)
-
-    points = sweep(tasks, store, workers, progress, unit="runs")
-    return [
-        {choice.label: points[f"{choice.label}{suffix}"].result for choice in policies}
-        for suffix in knowledge
-    ]
 
 
 def _tasks(evaluation: Evaluation) -> list[Task]:

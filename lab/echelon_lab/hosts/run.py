@@ -173,30 +173,35 @@ def _check_settings(scenario: Scenario) -> None:
     if scenario.control_latency_s:
         raise RunError(
             "control_latency: cannot be set on real hosts, where the controller has its own latency"
-            " (remove the key)"
+            " (remove the key)",
+            code="conflicting-key",
         )
     if scenario.transport.congestion != "newreno":
         raise RunError(
-            "congestion: cannot be set on real hosts, where TCP is the kernel's (remove the key)"
+            "congestion: cannot be set on real hosts, where TCP is the kernel's (remove the key)",
+            code="conflicting-key",
         )
     if scenario.ecn_threshold_packets is not None:
         raise RunError(
             "ecn_threshold: cannot be set on real switches,"
-            " which have their target's own (remove the key)"
+            " which have their target's own (remove the key)",
+            code="conflicting-key",
         )
 
 
 def _check_job(scenario: Scenario, name: str) -> None:
     if name not in scenario.specs:
         raise RunError(
-            f"job {name} has no job file to register with the controller (give its specification)"
+            f"job {name} has no job file to register with the controller (give its specification)",
+            code="missing-key",
         )
     is_program = scenario.specs[name].recognition.by == "agent"
     if is_program and name not in scenario.commands:
         raise RunError(
             f"job {name} is a program ('recognition: {{by: agent}}'), and nothing says"
             " which (give its command in 'commands' of the scenario, or run it on fluid or in"
-            " virtual time)"
+            " virtual time)",
+            code="missing-key",
         )
 
 
@@ -205,7 +210,9 @@ def _choice(scenario: Scenario, label: str) -> PolicyChoice:
         if choice.label == label:
             return choice
     raise RunError(
-        f"policy {label} is not one of the scenario's: the controller needs its name and parameters"
+        f"policy {label} is not one of the scenario's: the controller needs its name and"
+        " parameters",
+        code="unknown-policy",
     )
 
 

@@ -76,8 +76,16 @@ class MeasuredRun:
         job: str,
         selection: Excerpt,
     ) -> Sequence[Mapping[str, Any]]:
-        """Return the flows of the iterations that are drawn."""
-        flows = self.policies[policy]["jobs"][job]["flows"]
+        """Return the flows of the iterations that are drawn.
+
+        Raise `DocumentError` if the results list none because there are too many.
+        """
+        measured = self.policies[policy]["jobs"][job]
+        if listed(measured, "flows", selection) == 0:
+            raise DocumentError(
+                RESULTS, "flows", "the run has too many to list (run it again with --every-flow)"
+            )
+        flows = measured["flows"]
         return [flow for flow in flows if selection.takes(flow["iteration"])]
 
     def shortest_s(self, selection: Excerpt) -> float:
@@ -119,6 +127,24 @@ class MeasuredRun:
             rates_bps[cable["a"], cable["b"]] = cable["rate_bps"]
             rates_bps[cable["b"], cable["a"]] = cable["rate_bps"]
         return rates_bps
+
+
+def listed(
+    job: Mapping[str, Any],
+    kind: str,
+    selection: Excerpt,
+) -> int:
+    """Return of how many iterations, the first ones, the flows or compute units are listed.
+
+    It is noted if they are not all (`echelon_lab.scenarios.results`).
+    """
+    iterations = len(job["iteration_times_s"])
+    counts = job.get("listed_iterations", {})
+    count: int = min(iterations, counts.get(kind, iterations))
+    if count < iterations and selection.takes(count + 1):
+        words = f"iterations after the first {count}" if count else "all of them"
+        selection.note(f"no single {kind}: {words} (list them with echelon run --every-flow)")
+    return count
 
 
 def mean(slowdowns: Mapping[int, float]) -> float:

@@ -27,6 +27,8 @@ def timeline(run: MeasuredRun, width: int = 80) -> str:
     workers = list(next(iter(rows.values())))
     most = (_MOST_LINES // len(rows) - 1) // 2
     drawn = workers[: max(1, most)]
+    if not drawn:
+        return "The first iteration has too many flows and compute units to draw."
     end_s = 0.0
     for by_worker in rows.values():
         for worker in drawn:

@@ -9,22 +9,30 @@ digest is of the identity. A file that cannot be read, or has another identity, 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from echelon import model
 from echelon.model.p4program import program
 from echelon.planning.allocation import Number
-from echelon.planning.execution import IterationRecord, JobRecord, Span
+from echelon.planning.execution import (
+    IterationRecord,
+    JobRecord,
+    RecordedSpans,
+    RecordedSteps,
+    Span,
+)
 from echelon_lab.scenarios.results import (
     ChosenPlan,
     Observed,
@@ -188,9 +196,29 @@ def run_to_json(run: PolicyRun) -> dict[str, Any]:
     """Return `run` as `json` can write it.
 
     Floats and integers are JSON numbers, which are read back exactly; a fraction is ``{"/": [A,
-    B]}``.
+    B]}``. Times that an engine has recorded are bytes, for there may be millions.
     """
-    return cast("dict[str, Any]", _written(asdict(run)))
+    document: dict[str, Any] = {}
+    for field in fields(run):
+        if field.name != "records":
+            document[field.name] = _written(getattr(run, field.name))
+    document["records"] = {name: _record_json(record) for name, record in run.records.items()}
+    return document
+
+
+def _record_json(record: JobRecord[Number]) -> object:
+    steps: RecordedSteps | None = None
+    rows = []
+    for iteration in record.iterations:
+        spans = iteration.flows
+        if not isinstance(spans, RecordedSpans):
+            return _written(record)
+        steps = spans.steps
+        times = base64.b64encode(spans.times.tobytes()).decode()
+        rows.append((iteration.iteration, iteration.start, iteration.finish, times))
+    if steps is None:
+        return _written(record)
+    return {"steps": _written(steps), "recorded": rows}
 
 
 def run_from_json(document: Mapping[str, Any]) -> PolicyRun:
@@ -217,7 +245,14 @@ def run_from_json(document: Mapping[str, Any]) -> PolicyRun:
     )
 
 
-def _record(name: str, record: Mapping[str, Any]) -> JobRecord[Number]:
+def _record(name: str, record: Mapping[str, Any]) -> JobRecord[Any]:
+    if "recorded" in record:
+        steps = RecordedSteps(**record["steps"])
+        iterations = []
+        for number, start_s, finish_s, text in record["recorded"]:
+            times = array("d", base64.b64decode(text))
+            iterations.append(steps.iteration(number, start_s, finish_s, times))
+        return JobRecord(name, iterations)
     return JobRecord(name, [_iteration(iteration) for iteration in record["iterations"]])
 
 
@@ -249,12 +284,17 @@ def _observed(rows: Mapping[str, Any]) -> Observed:
 
 
 def _written(value: object) -> object:
+    # Most values are names and numbers, which are told apart from mappings faster than these.
+    if isinstance(value, str | int | float):
+        return value
     if isinstance(value, Fraction):
         return {"/": [value.numerator, value.denominator]}
     if isinstance(value, Mapping):
         return {name: _written(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_written(item) for item in value]
+    if is_dataclass(value):
+        return {field.name: _written(getattr(value, field.name)) for field in fields(value)}
     return value
 
 

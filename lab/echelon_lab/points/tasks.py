@@ -298,7 +298,7 @@ class _Pool:
         """
         # gRPC has threads, so processes are not forked.
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(workers, context, initializer=_depend_on_parent)
+        pool = ProcessPoolExecutor(workers, context, initializer=depend_on_parent)
         running: dict[Future[MeasuredTask], Task] = {}
         outcomes: list[tuple[Task, MeasuredTask]] = []
         is_broken = False
@@ -309,7 +309,7 @@ class _Pool:
                     task = self._times.take(waiting)
                     self._begin(task)
                     try:
-                        with _signals_held_back():
+                        with signals_held_back():
                             running[pool.submit(measured, task.measure)] = task
                     except BrokenProcessPool:
                         waiting.append(task)
@@ -338,7 +338,7 @@ class _Pool:
 
 
 @contextmanager
-def _signals_held_back() -> Iterator[None]:
+def signals_held_back() -> Iterator[None]:
     """Let SIGINT and SIGTERM take effect at the end, if this is the main thread.
 
     Whatever is interrupted while it starts a process leaves one that waits for its instructions in
@@ -364,7 +364,7 @@ def _signals_held_back() -> Iterator[None]:
             signal.raise_signal(delayed)
 
 
-def _depend_on_parent() -> None:
+def depend_on_parent() -> None:
     """Leave interrupts to the parent.
 
     A worker must not outlive it: it would go on measuring, or wait for ever.

@@ -6,12 +6,18 @@
       "iteration_times_s": [SECONDS, ...],          of the finished iterations, in order
       "alone_iteration_s": SECONDS,                 at least, without other jobs (`alone_iterations_s`)
       "mean_slowdown": RATIO,                       mean iteration time / alone
+      "steady": {"mean_slowdown": RATIO,            the same without the first third of the run,
+                 "half_width": RATIO or null},      of its 95 % interval; null: too few iterations
       "compute_finish_s": SECONDS,                  end of the first iteration's last compute unit, from the job's start
       "reordered_packets": COUNT,
       "echelonflows": {NAME: {"tardiness_s": [SECONDS, ...]}},      one for each finished iteration
       "flows": [{"name", "iteration", "micro_batch", "src", "dst", "bytes",
                  "start_s", "finish_s", "ideal_finish_s", "tardiness_s"}],
-      "computes": [{"name", "iteration", "worker", "kind", "micro_batch", "start_s", "finish_s"}]}},
+      "computes": [{"name", "iteration", "worker", "kind", "micro_batch", "start_s", "finish_s"}],
+      "listed_iterations": {"flows": COUNT, "computes": COUNT}}},     only where rows are left out
+   "steady": {"mean_slowdown": RATIO, "half_width": RATIO or null,  the mean over the jobs
+              "ended": "iterations", "precise" or "budget"},     what ended the run: it had done what was asked for,
+                                                    the half width is below 1 %, or it was not after as many
    "switches": {SWITCH: {"packets_in", "packets_out", "packets_dropped", "entries", "digests"}},
    "plans": [{"jobs": [JOB], "plan": NAME,          what a policy that simulates plans has chosen for some jobs
               "slowdowns": {JOB: RATIO}}],          mean iteration time / alone, as simulated; empty: it was not
@@ -24,6 +30,10 @@ Of a job whose workers are programs, flows are the operations that its ranks hav
 saw them; they have no ideal finish times, and the job has no EchelonFlows here. Its compute units
 are the times in which a rank did not wait.
 
+A run may have millions of flows. Unless all are asked for, `flows` are those of the first
+iterations, of each job as many, in which a policy has at most `MOST_ROWS`; and so are `computes`.
+All other figures are of all iterations.
+
 Times of flows count from the beginning of the run. The ideal finish time is the reference time of
 the EchelonFlow (the actual start of its head flow in that iteration) plus the job's true offset,
 whatever the controller believes; a flow in no EchelonFlow has neither ideal finish time nor
@@ -35,7 +45,8 @@ of the shortest run.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -45,6 +56,8 @@ from echelon.model.fabric.routing import narrowest_bps
 from echelon.model.jobs.graph import ComputeUnit, Flow, Job
 from echelon.planning.allocation import Number
 from echelon.planning.execution import IterationRecord, JobRecord, Span, tardiness_s
+from echelon.planning.fluid.interval import Interval, mean_slowdown_interval
+from echelon.planning.fluid.slowdown import spans_s
 from echelon.planning.policies.base import Choice, Labelled
 from echelon_lab.traffic.outcome import FlowOutcome, TrafficSummary, until
 from echelon_lab.traffic.outcome import summary as summary_of
@@ -55,6 +68,9 @@ if TYPE_CHECKING:
 Results = dict[str, Any]
 """The document above, as `json` reads and writes it."""
 
+MOST_ROWS = 50_000
+"""The most flows, and compute units, that are listed of one policy. They are some 15 MB, and take a
+second to list and write; a picture of more shows no single one."""
 DIGITS = 9
 """Seconds are rounded to nanoseconds, so that no platform's last bit shows."""
 
@@ -132,10 +148,12 @@ def assemble(
     target: str,
     runs: Mapping[str, PolicyRun],
     alone_s: Mapping[str, Fraction] | None = None,
+    every_flow: bool = False,
 ) -> Results:
     """Return the document for runs by policy label.
 
     `alone_s` is what an iteration of each job takes at least; it is computed if not given.
+    `every_flow` lists all flows and compute units, however many there are.
 
     Raises `RunError` for a job that has finished no iteration, `PlanError` if a job cannot run even
     alone.
@@ -148,19 +166,128 @@ def assemble(
 
     results: dict[str, Any] = {}
     for label, run in runs.items():
+        steady = _Steady(run, alone_s)
+        listed = listed_iterations(scenario, run, every_flow)
         jobs = {}
         for job in scenario.jobs:
-            jobs[job.name] = _job_document(job, label, run, alone_s[job.name])
+            document = _job_document(job, label, run, alone_s[job.name], listed)
+            document["steady"] = _interval_document(steady.interval(job.name))
+            jobs[job.name] = document
+        interval = steady.interval(*jobs)
         sources = {}
         for name, summary in traffic[label].items():
             sources[name] = _rounded_fields({**asdict(summary), "from_s": 0.0, "to_s": end_s})
         results[label] = {
             "jobs": jobs,
+            "steady": {**_interval_document(interval), "ended": _end(scenario, run, interval)},
             "switches": {name: asdict(stats) for name, stats in run.switches.items()},
             "plans": [_plan_document(plan) for plan in run.plans],
             "traffic": sources,
         }
     return {"scenario": scenario.name, "target": target, "results": results}
+
+
+class _Steady:
+    """The part of a run in which every job iterates."""
+
+    def __init__(self, run: PolicyRun, alone_s: Mapping[str, Fraction]) -> None:
+        self._spans = {job: spans_s(record) for job, record in run.records.items()}
+        self._alone_s = {job: float(job_alone_s) for job, job_alone_s in alone_s.items()}
+        ends_s = []
+        stops_s = []
+        for spans in self._spans.values():
+            finishes_s = [finish_s for _, finish_s in spans if finish_s is not None]
+            if not finishes_s:
+                continue
+            ends_s.append(finishes_s[-1])
+            if spans[-1][1] is not None:
+                stops_s.append(finishes_s[-1])
+        # A job whose last iteration has finished may have left the network to the others.
+        self._end_s = min(stops_s) if stops_s else max(ends_s, default=0.0)
+
+    def interval(self, *jobs: str) -> Interval | None:
+        """Return the mean slowdown over jobs; None without jobs, or if one has not begun by then."""
+        spans_by_job = {}
+        for job in jobs:
+            spans: list[tuple[float, float | None]] = []
+            for start_s, finish_s in self._spans[job]:
+                if start_s >= self._end_s:
+                    break
+                is_over = finish_s is not None and finish_s <= self._end_s
+                spans.append((start_s, finish_s if is_over else None))
+            if not spans:
+                return None
+            spans_by_job[job] = spans
+        if not spans_by_job:
+            return None
+        return mean_slowdown_interval(spans_by_job, self._end_s, self._alone_s)
+
+
+def _interval_document(interval: Interval | None) -> dict[str, object]:
+    if interval is None:
+        return {"mean_slowdown": None, "half_width": None}
+    half_width = None
+    if interval.half_width is not None:
+        half_width = rounded(interval.half_width)
+    return {"mean_slowdown": rounded(interval.mean), "half_width": half_width}
+
+
+def _end(
+    scenario: Scenario,
+    run: PolicyRun,
+    interval: Interval | None,
+) -> str:
+    """Return what ended a run."""
+    if scenario.precise_from is None:
+        return "iterations"
+    finished = min(len(record.finished) for record in run.records.values())
+    if finished < scenario.iterations or (interval is not None and interval.is_precise):
+        return "precise"
+    return "budget"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The numbers of iterations, the first ones, whose flows and compute units are listed."""
+
+    flows: int
+    computes: int
+
+
+def listed_iterations(
+    scenario: Scenario,
+    run: PolicyRun,
+    every_flow: bool,
+) -> Listed:
+    """Return of how many iterations of each job `run` is listed."""
+    iterations = {name: len(record.finished) for name, record in run.records.items()}
+    longest = max(iterations.values(), default=0)
+    if every_flow:
+        return Listed(longest, longest)
+    jobs = scenario.jobs
+    counts = [iterations.get(job.name, 0) for job in jobs]
+    flows = _within([len(job.flows) for job in jobs], counts, longest)
+    computes = _within([len(job.computes) for job in jobs], counts, longest)
+    return Listed(flows, computes)
+
+
+def _within(
+    rows: Sequence[int],
+    counts: Sequence[int],
+    longest: int,
+) -> int:
+    """Return the most iterations of each job that have together at most `MOST_ROWS`.
+
+    An iteration of each job has so many `rows`, and the job did so many iterations (`counts`).
+    """
+    listed = 0
+    for number in range(longest):
+        for job_rows, count in zip(rows, counts, strict=True):
+            if number < count:
+                listed += job_rows
+        if listed > MOST_ROWS:
+            return number
+    return longest
 
 
 def _plan_document(plan: ChosenPlan) -> dict[str, object]:
@@ -202,26 +329,53 @@ def to_text(results: Results) -> str:
 
     Policies and jobs are in order, so that the text is the same each time.
     """
-    return json.dumps(results, indent=2, allow_nan=False) + "\n"
+    rows: list[Sequence[object]] = []
+
+    def with_places(job: Mapping[str, Any]) -> dict[str, Any]:
+        document = dict(job)
+        for key in _ROWS:
+            if document.get(key):
+                rows.append(document[key])
+                document[key] = f"{_PLACE}{len(rows) - 1}"
+        return document
+
+    def listed(place: re.Match[str]) -> str:
+        lines = map(_ROW.encode, rows[int(place[1])])
+        return "[\n          " + ",\n          ".join(lines) + "\n        ]"
+
+    places = _of_each_job(results, with_places)
+    text = json.dumps(places, indent=2, allow_nan=False)
+    return _PLACES.sub(listed, text) + "\n"
+
+
+_ROWS = ("flows", "computes")
+_LISTED = "listed_iterations"
+# json writes indented text some ten times as slowly as a row in one line, so that rows are written
+# by themselves. No name holds the character 0, which marks their places.
+_PLACE = "\0"
+_PLACES = re.compile(r'"\\u0000([0-9]+)"')
+_ROW = json.JSONEncoder(allow_nan=False)
 
 
 def summary(results: Results) -> Results:
     """Return the document without single flows and compute units."""
+    return _of_each_job(results, _without_spans)
+
+
+def _of_each_job(
+    results: Results,
+    document: Callable[[Mapping[str, Any]], dict[str, Any]],
+) -> Results:
+    """Return the results with another document of each job."""
     policies = {}
     for label, policy in results["results"].items():
-        jobs = {}
-        for job, measured in policy["jobs"].items():
-            jobs[job] = _without_spans(measured)
+        jobs = {job: document(measured) for job, measured in policy["jobs"].items()}
         policies[label] = {**policy, "jobs": jobs}
     return {**results, "results": policies}
 
 
 def _without_spans(job: Mapping[str, Any]) -> dict[str, Any]:
-    summary = {}
-    for key, value in job.items():
-        if key not in ("flows", "computes"):
-            summary[key] = value
-    return summary
+    return {key: value for key, value in job.items() if key not in (*_ROWS, _LISTED)}
 
 
 def rounded(value: Number) -> float:
@@ -243,6 +397,7 @@ def _job_document(
     label: str,
     run: PolicyRun,
     alone_s: Fraction,
+    listed: Listed,
 ) -> dict[str, object]:
     finished = run.records[job.name].finished
     if not finished:
@@ -255,7 +410,7 @@ def _job_document(
 
     observed = run.observed.get(job.name)
     if observed is None:
-        steps = _emulated_steps(job, finished)
+        steps = _emulated_steps(job, finished, listed)
     else:
         steps = _observed_steps(observed, {iteration.iteration for iteration in finished})
     return {
@@ -268,17 +423,26 @@ def _job_document(
     }
 
 
-def _emulated_steps(job: Job, finished: Sequence[IterationRecord[Number]]) -> dict[str, object]:
+def _emulated_steps(
+    job: Job,
+    finished: Sequence[IterationRecord[Number]],
+    listed: Listed,
+) -> dict[str, object]:
     echelonflows: dict[str, object] = {}
     for h in job.echelonflows:
         values_s = [rounded(tardiness_s(h, iteration)) for iteration in finished]
         echelonflows[h.name] = {"tardiness_s": values_s}
     flows = []
-    computes = []
-    for iteration in finished:
+    for iteration in finished[: listed.flows]:
         flows += _flows(job, iteration)
+    computes = []
+    for iteration in finished[: listed.computes]:
         computes += _computes(job, iteration)
-    return {"echelonflows": echelonflows, "flows": flows, "computes": computes}
+    document: dict[str, object] = {"echelonflows": echelonflows}
+    document |= {"flows": flows, "computes": computes}
+    if min(listed.flows, listed.computes) < len(finished):
+        document[_LISTED] = asdict(listed)
+    return document
 
 
 def _observed_steps(observed: Observed, iterations: Collection[int]) -> dict[str, object]:
@@ -449,8 +613,12 @@ class Observed:
     computing: tuple[ObservedComputing, ...] = ()
 
 
-def network_document(scenario: Scenario, runs: Mapping[str, PolicyRun]) -> dict[str, Any]:
-    """Return the document.
+def network_document(
+    scenario: Scenario,
+    runs: Mapping[str, PolicyRun],
+    every_flow: bool = False,
+) -> dict[str, Any]:
+    """Return the document, with the paths of flows where `assemble` lists flows.
 
     ```
     {"hosts": [HOST], "switches": [SWITCH], "links": [{"a", "b", "rate_bps"}],
@@ -461,14 +629,18 @@ def network_document(scenario: Scenario, runs: Mapping[str, PolicyRun]) -> dict[
     links = []
     for cable in fabric.cables:
         links.append({"a": cable.a.node, "b": cable.b.node, "rate_bps": cable.rate_bps})
+    paths = {}
+    for policy, run in runs.items():
+        if run.paths and listed_iterations(scenario, run, every_flow).flows:
+            paths[policy] = run.paths
     return {
         "hosts": list(fabric.hosts),
         "switches": list(fabric.switches),
         "links": links,
-        "paths": {policy: run.paths for policy, run in runs.items() if run.paths},
+        "paths": paths,
     }
 
 
-def network_text(scenario: Scenario, runs: Mapping[str, PolicyRun]) -> str:
+def network_text(document: Mapping[str, Any]) -> str:
     """Return the document as it is written: the same text for the same runs."""
-    return json.dumps(network_document(scenario, runs), separators=(",", ":")) + "\n"
+    return json.dumps(document, separators=(",", ":")) + "\n"

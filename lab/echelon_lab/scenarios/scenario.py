@@ -84,7 +84,7 @@ from echelon.model.documents import (
 )
 from echelon.model.fabric.load import FabricSpec, build_fabric, load_fabric_spec
 from echelon.model.fabric.model import Fabric
-from echelon.model.jobs import build_job
+from echelon.model.jobs import build_jobs
 from echelon.model.jobs.analysis import with_profile_error
 from echelon.model.jobs.graph import FlowKey, Job
 from echelon.model.jobs.spec import MTUS, JobSpec, RecognitionSpec, load_job_spec
@@ -227,6 +227,11 @@ class Scenario:
     """Flows over TCP that belong to no job."""
     compute: Compute = "timed"
     """The behaviour of a compute unit on real hosts. Other targets ignore it."""
+    precise_from: int | None = None
+    """The iterations from which a run ends as soon as its mean slowdown is precise.
+
+    None: it ends after `iterations` only.
+    """
     queue_bytes: int | None = None
     """Size of each queue of a switch's port; None for the switch's own."""
     ecn_threshold_packets: int | None = None
@@ -727,7 +732,7 @@ def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
         description=spec.description,
         file=file,
         fabric=build_fabric(spec.fabric),
-        jobs=tuple(build_job(job) for job in spec.jobs),
+        jobs=build_jobs(spec.jobs),
         policies=spec.policies,
         iterations=spec.iterations,
         until=spec.until,

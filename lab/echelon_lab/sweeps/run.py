@@ -4,6 +4,7 @@ DIRECTORY/results.jsonl       a line for each variant and policy (`echelon_lab.p
 DIRECTORY/jobs.csv            a row for each variant, policy and job
 DIRECTORY/report.md           slowdowns by variant and policy, and what is missing
 DIRECTORY/slowdowns.csv       the same as a table
+DIRECTORY/steady.csv          the same without the first third of the runs, with 95 % intervals
 DIRECTORY/missing.csv         runs that are missing, while there are any
 DIRECTORY/sweep.json          what `echelon plot` draws
 """
@@ -21,6 +22,7 @@ from statistics import fmean
 from typing import Any
 
 from echelon.model.progress import UNSEEN, CommandProgress
+from echelon.planning.fluid.interval import Interval, interval_of_draws
 from echelon_lab import FLUID
 from echelon_lab.points.lines import LineStore
 from echelon_lab.points.store import Stored, code_digest
@@ -42,6 +44,8 @@ class SweepReport:
 
     overview: Table
     """Mean slowdown over jobs and seeds, by variant and policy."""
+    steady: Table
+    """The same without the first third of the runs, with its 95 % interval."""
     files: tuple[Path, ...]
 
 
@@ -93,8 +97,16 @@ def _write(
     """Write the tables of the runs that there are, and the names of those that are missing."""
     jobs = _jobs(spec, runs)
     overview = _overview(spec, runs)
+    steady = _steady(spec, runs)
     missing = _missing(spec, runs)
-    files = [out / REPORT, overview.write(out), jobs.write(out), out / RESULTS, out / SWEEP]
+    files = [
+        out / REPORT,
+        overview.write(out),
+        steady.write(out),
+        jobs.write(out),
+        out / RESULTS,
+        out / SWEEP,
+    ]
     document = json.dumps(_document(spec, overview, missing), indent=2)
     (out / SWEEP).write_text(f"{document}\n", encoding="utf-8")
 
@@ -115,9 +127,9 @@ def _write(
         files.append(missing.write(out))
     else:
         (out / f"{missing.name}.csv").unlink(missing_ok=True)
-    parts.append(overview.markdown())
+    parts += [overview.markdown(), steady.markdown()]
     (out / REPORT).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    return SweepReport(overview, tuple(files))
+    return SweepReport(overview, steady, tuple(files))
 
 
 def _missing(spec: Sweep, runs: Mapping[Place, Stored]) -> Table:
@@ -233,28 +245,64 @@ def _overview(spec: Sweep, runs: Mapping[Place, Stored]) -> Table:
     There is a row for each variant but for its seed, and a column for each policy. A mean of which
     a run is missing is None.
     """
-    keys = tuple(key for key in spec.keys if key != "seed")
+    rows: list[tuple[Cell, ...]] = []
+    for values, by_policy in _by_values(spec, runs).items():
+        means = [_mean(stored) for stored in by_policy.values()]
+        rows.append((*values, *means))
+    columns = (*_keys(spec), *(choice.label for choice in spec.policies))
+    return Table("slowdowns", "Mean slowdown of jobs", columns, rows)
+
+
+def _steady(spec: Sweep, runs: Mapping[Place, Stored]) -> Table:
+    """Return the rows of the overview without warm-up, with two columns for each policy."""
+    rows: list[tuple[Cell, ...]] = []
+    for values, by_policy in _by_values(spec, runs).items():
+        cells: list[Cell] = []
+        for stored in by_policy.values():
+            cells += _steady_cells(stored)
+        rows.append((*values, *cells))
+    columns = [*_keys(spec)]
+    for choice in spec.policies:
+        columns += [choice.label, f"± {choice.label}"]
+    title = "Mean slowdown without the first third of the runs, and the half of its 95 % interval"
+    return Table("steady", title, tuple(columns), rows)
+
+
+def _steady_cells(runs: Sequence[Stored | None]) -> tuple[Cell, Cell]:
+    intervals = []
+    for run in runs:
+        if run is None or run.result["steady"]["mean_slowdown"] is None:
+            return None, None
+        steady = run.result["steady"]
+        intervals.append(Interval(steady["mean_slowdown"], steady["half_width"]))
+    interval = interval_of_draws(intervals)
+    return interval.mean, interval.half_width
+
+
+def _keys(spec: Sweep) -> tuple[str, ...]:
+    return tuple(key for key in spec.keys if key != "seed")
+
+
+def _by_values(
+    spec: Sweep,
+    runs: Mapping[Place, Stored],
+) -> dict[tuple[str, ...], dict[str, list[Stored | None]]]:
+    """Return the runs of all seeds by values and policy; None: it is missing."""
+    keys = _keys(spec)
     labels = [choice.label for choice in spec.policies]
-    slowdowns: dict[tuple[str, ...], dict[str, list[float | None]]] = {}
+    by_values: dict[tuple[str, ...], dict[str, list[Stored | None]]] = {}
     for number, variant in enumerate(spec.variants):
         values = tuple(variant.values[key] for key in keys)
-        row = slowdowns.setdefault(values, {label: [] for label in labels})
+        row = by_values.setdefault(values, {label: [] for label in labels})
         for label in labels:
-            run = runs.get((number, label))
-            if run is None:
-                row[label].append(None)
-            else:
-                jobs = run.result["jobs"].values()
-                row[label] += [job["mean_slowdown"] for job in jobs]
-    rows: list[tuple[Cell, ...]] = []
-    for values, by_policy in slowdowns.items():
-        means = [_mean(by_policy[label]) for label in labels]
-        rows.append((*values, *means))
-    return Table("slowdowns", "Mean slowdown of jobs", (*keys, *labels), rows)
+            row[label].append(runs.get((number, label)))
+    return by_values
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    if len(measured) == len(values):
-        return fmean(measured)
-    return None
+def _mean(runs: Sequence[Stored | None]) -> float | None:
+    slowdowns = []
+    for run in runs:
+        if run is None:
+            return None
+        slowdowns += [job["mean_slowdown"] for job in run.result["jobs"].values()]
+    return fmean(slowdowns)

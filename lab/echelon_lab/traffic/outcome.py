@@ -204,9 +204,8 @@ def write_outcomes(outcomes: Iterable[FlowOutcome], path: str | Path) -> None:
             rows.writerow(HEADER)
             rows.writerows(_row(outcome) for outcome in outcomes)
     except OSError as error:
-        raise DocumentError(
-            str(path), "", f"{error.strerror or error} (name a file that can be written)"
-        ) from None
+        reason = f"{error.strerror or error} (name a file that can be written)"
+        raise DocumentError(str(path), "", reason, code="unreadable-file") from None
 
 
 def read_outcomes(path: str | Path) -> tuple[FlowOutcome, ...]:
@@ -223,9 +222,14 @@ def read_outcomes(path: str | Path) -> tuple[FlowOutcome, ...]:
                 )
             return tuple(_outcomes(rows, file))
     except OSError as error:
-        raise DocumentError(file, "", f"{error.strerror or error} (check the path)") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DocumentError(file, "", f"{error} (check that it is a file of outcomes)") from None
+        reason = f"{error.strerror or error} (check the path)"
+        raise DocumentError(file, "", reason, code="unreadable-file") from None
+    except UnicodeDecodeError as error:
+        reason = f"{error} (check that it is a file of outcomes)"
+        raise DocumentError(file, "", reason, code="not-utf8") from None
+    except csv.Error as error:
+        reason = f"{error} (check that it is a file of outcomes)"
+        raise DocumentError(file, "", reason, code="bad-syntax") from None
 
 
 def _row(outcome: FlowOutcome) -> tuple[object, ...]:

@@ -150,12 +150,15 @@ def send(
     flows = [flow for flow in schedule.flows if flow.src in sources]
     if not flows:
         raise ReplayError(
-            f"the schedule has no flow from {', '.join(sources)} (see echelon traffic show)"
+            f"the schedule has no flow from {', '.join(sources)} (see echelon traffic show)",
+            code="unknown-host",
         )
     for host in dict.fromkeys(flow.dst for flow in flows):
         if host not in addresses:
             raise ReplayError(
-                f"the address of host {host} is not known (give --host {host}=ADDRESS, or --fabric)"
+                f"the address of host {host} is not known"
+                f" (give --host {host}=ADDRESS, or --fabric)",
+                code="unknown-host",
             )
     source_addresses = {}
     for host in sources:
@@ -325,7 +328,9 @@ def _listener(address: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         reason = f"{error.strerror} (give an address of this host and a free port)"
-        raise ReplayError(f"cannot receive at {address}:{port}: {reason}") from None
+        raise ReplayError(
+            f"cannot receive at {address}:{port}: {reason}", code="cannot-listen"
+        ) from None
     return listener
 
 

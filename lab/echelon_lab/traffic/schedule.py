@@ -25,6 +25,7 @@ from tempfile import NamedTemporaryFile
 from typing import IO
 
 from echelon.model.documents import DocumentError
+from echelon.model.errors import Code
 from echelon.model.quantities import excerpt
 
 Pair = tuple[str, str]
@@ -130,9 +131,8 @@ def write_schedule(schedule: Schedule, path: str | Path) -> None:
                 complete_file.unlink()
                 raise
     except OSError as error:
-        raise DocumentError(
-            str(path), "", f"{error.strerror or error} (name a file that can be written)"
-        ) from None
+        reason = f"{error.strerror or error} (name a file that can be written)"
+        raise DocumentError(str(path), "", reason, code="unreadable-file") from None
 
 
 def _write(schedule: Schedule, out: IO[str]) -> None:
@@ -161,9 +161,8 @@ def read_schedule(path: str | Path) -> Schedule:
                 if colon:
                     about[key.strip()] = value.strip()
             else:
-                raise DocumentError(
-                    file, "", f"has no line {','.join(HEADER)} (check that it is a schedule)"
-                )
+                reason = f"has no line {','.join(HEADER)} (check that it is a schedule)"
+                raise DocumentError(file, "", reason, code="missing-key")
             columns = tuple(name.strip() for name in text.split(","))
             if columns not in (HEADER, PACED_HEADER):
                 reason = (
@@ -174,11 +173,11 @@ def read_schedule(path: str | Path) -> Schedule:
             with _collector_paused():
                 flows = list(_flows(csv.reader(lines, strict=True), len(columns), file, line))
     except OSError as error:
-        raise DocumentError(file, "", f"{error.strerror or error} (check the path)") from None
+        reason = f"{error.strerror or error} (check the path)"
+        raise DocumentError(file, "", reason, code="unreadable-file") from None
     except UnicodeDecodeError as error:
-        raise DocumentError(
-            file, "", f"byte {error.start} is not UTF-8 text (check that it is a schedule)"
-        ) from None
+        reason = f"byte {error.start} is not UTF-8 text (check that it is a schedule)"
+        raise DocumentError(file, "", reason, code="not-utf8") from None
     flows.sort(key=attrgetter("start_us"))
     last_us = 0
     if flows:
@@ -202,7 +201,8 @@ def _flows(
             if len(row) != columns:
                 if not row:
                     continue
-                raise ValueError(f"has {len(row)} columns (give {columns})")
+                reason = f"has {len(row)} columns (give {columns})"
+                raise DocumentError(file, f"line {line}", reason, code="wrong-length")
             start_us = int(row[0])
             size_bytes = int(row[3])
             src = row[1]
@@ -214,7 +214,8 @@ def _flows(
                 and dst
                 and src != dst
             ):
-                raise ValueError(_fault(start_us, src, dst, size_bytes))
+                reason, code = _fault(start_us, src, dst, size_bytes)
+                raise DocumentError(file, f"line {line}", reason, code=code)
             # One object for each name, not one for each line.
             src = names.setdefault(src, src)
             dst = names.setdefault(dst, dst)
@@ -224,24 +225,26 @@ def _flows(
             rate_bps = int(row[4])
             connection = int(row[5])
             if not 1 <= rate_bps <= MAX_RATE_BPS or connection < 0:
-                raise ValueError(
+                reason = (
                     f"rate_bps {rate_bps}, connection {connection}:"
                     " give a rate from 1, a number from 0"
                 )
+                raise DocumentError(file, f"line {line}", reason, code="out-of-range")
             yield PacedFlow(start_us, src, dst, size_bytes, rate_bps, connection)
     except csv.Error as error:
-        raise DocumentError(file, f"line {line + 1}", f"{error} (correct the CSV)") from None
-    except ValueError as error:
-        reason = str(error)
-        if reason.startswith("invalid literal") or "digits" in reason:
-            # Hosts are in the second and the third column.
-            numbers = []
-            for column, text in enumerate(row):
-                if column not in (1, 2):
-                    numbers.append(text)
-            wrong = next(text for text in numbers if not _is_number(text))
-            reason = f"{excerpt(wrong)} is not a whole number (correct the line)"
-        raise DocumentError(file, f"line {line}", reason) from None
+        reason = f"{error} (correct the CSV)"
+        raise DocumentError(file, f"line {line + 1}", reason, code="bad-syntax") from None
+    except UnicodeDecodeError:
+        raise  # It is a ValueError, too, but the file's and not a number's.
+    except ValueError:
+        # Hosts are in the second and the third column.
+        numbers = []
+        for column, text in enumerate(row):
+            if column not in (1, 2):
+                numbers.append(text)
+        wrong = next(text for text in numbers if not _is_number(text))
+        reason = f"{excerpt(wrong)} is not a whole number (correct the line)"
+        raise DocumentError(file, f"line {line}", reason, code="not-a-number") from None
 
 
 @contextmanager
@@ -272,14 +275,16 @@ def _fault(
     src: str,
     dst: str,
     size_bytes: int,
-) -> str:
+) -> tuple[str, Code]:
     if not 0 <= start_us <= MAX_START_US:
-        return f"start_us {excerpt(start_us)} is out of range (give 0 to {MAX_START_US})"
+        reason = f"start_us {excerpt(start_us)} is out of range (give 0 to {MAX_START_US})"
+        return reason, "out-of-range"
     if not 1 <= size_bytes <= MAX_SIZE_BYTES:
-        return f"bytes {excerpt(size_bytes)} is out of range (give 1 to {MAX_SIZE_BYTES})"
+        reason = f"bytes {excerpt(size_bytes)} is out of range (give 1 to {MAX_SIZE_BYTES})"
+        return reason, "out-of-range"
     if src and src == dst:
-        return f"{excerpt(src)} sends to itself (give two hosts)"
-    return "has no source or no destination (name a host)"
+        return f"{excerpt(src)} sends to itself (give two hosts)", "duplicate"
+    return "has no source or no destination (name a host)", "not-a-name"
 
 
 def _duration_us(text: str, file: str) -> int:
@@ -288,6 +293,7 @@ def _duration_us(text: str, file: str) -> int:
             file,
             "duration_us",
             f"{excerpt(text)} is not a number of microseconds (remove the line)",
+            code="not-a-number",
         )
     return int(text)
 

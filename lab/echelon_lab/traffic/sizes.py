@@ -24,6 +24,7 @@ from pathlib import Path
 from random import Random
 
 from echelon.model.documents import DocumentError, suggestion
+from echelon.model.errors import Code
 from echelon.model.quantities import excerpt, number
 from echelon_lab.traffic.schedule import MAX_SIZE_BYTES
 
@@ -102,9 +103,10 @@ class SizeDistribution:
                 f"unknown reading of a distribution '{self.draw}'"
                 f" ({suggestion(self.draw, READINGS)})"
             )
-        problem = _fault(self.points)
-        if problem:
-            raise ValueError(f"distribution {self.name}: {problem}")
+        fault = _fault(self.points)
+        if fault:
+            reason, _ = fault
+            raise ValueError(f"distribution {self.name}: {reason}")
 
     @cached_property
     def mean_bytes(self) -> Fraction:
@@ -153,26 +155,28 @@ class SizeDistribution:
         return tuple(float(share) for share in self._columns[1])
 
 
-def _fault(points: Sequence[tuple[int, Fraction]]) -> str:
-    """Return what is wrong with the points of a distribution; empty if nothing is."""
+def _fault(points: Sequence[tuple[int, Fraction]]) -> tuple[str, Code] | None:
+    """Return what is wrong with the points of a distribution, and its code."""
     if not points:
-        return "has no points (give lines of: bytes share)"
+        return "has no points (give lines of: bytes share)", "empty-document"
     for (a, low), (b, high) in pairwise(points):
         if b < a or high < low:
-            return f"{b} {float(high):g} follows {a} {float(low):g} (both columns ascend)"
+            reason = f"{b} {float(high):g} follows {a} {float(low):g} (both columns ascend)"
+            return reason, "invalid-value"
     smallest, first_share = points[0]
     largest, last_share = points[-1]
     if first_share < 0 or smallest < 0:
-        return "begins below 0 (sizes and shares are 0 or more)"
+        return "begins below 0 (sizes and shares are 0 or more)", "out-of-range"
     if largest > MAX_SIZE_BYTES:
-        return f"has sizes above {MAX_SIZE_BYTES} bytes (give sizes in bytes)"
+        return f"has sizes above {MAX_SIZE_BYTES} bytes (give sizes in bytes)", "too-large"
     if last_share != 1:
-        return f"ends at the share {float(last_share):g} (the largest size has the share 1)"
+        reason = f"ends at the share {float(last_share):g} (the largest size has the share 1)"
+        return reason, "invalid-value"
     if smallest == 0 and first_share > 0:
-        return "has flows of 0 bytes (give the size 0 the share 0)"
+        return "has flows of 0 bytes (give the size 0 the share 0)", "too-small"
     if largest == 0:
-        return "has no size above 0 (give sizes in bytes)"
-    return ""
+        return "has no size above 0 (give sizes in bytes)", "too-small"
+    return None
 
 
 def builtin_sizes() -> tuple[str, ...]:
@@ -191,21 +195,21 @@ def load_sizes(name_or_path: str | Path, draw: str = "points") -> SizeDistributi
         path = Path(text)
         if not path.exists():
             choice = suggestion(text, builtin_sizes())
-            raise DocumentError(
-                text, "", f"is neither a distribution of sizes nor a file ({choice})"
-            )
+            reason = f"is neither a distribution of sizes nor a file ({choice})"
+            raise DocumentError(text, "", reason, code="unknown-name")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise DocumentError(text, "", f"{error.strerror or error} (check the path)") from None
+        reason = f"{error.strerror or error} (check the path)"
+        raise DocumentError(text, "", reason, code="unreadable-file") from None
     except UnicodeDecodeError as error:
-        raise DocumentError(
-            text, "", f"byte {error.start} is not UTF-8 text (save the file as UTF-8)"
-        ) from None
+        reason = f"byte {error.start} is not UTF-8 text (save the file as UTF-8)"
+        raise DocumentError(text, "", reason, code="not-utf8") from None
     points = tuple(_points(lines, text))
-    problem = _fault(points)
-    if problem:
-        raise DocumentError(text, "", problem)
+    fault = _fault(points)
+    if fault:
+        reason, code = fault
+        raise DocumentError(text, "", reason, code=code)
     about = " ".join(line.lstrip("# ") for line in lines if line.startswith("#"))
     return SizeDistribution(path.stem, points, draw, about)
 

@@ -9,9 +9,10 @@ from functools import partial
 from echelon.model.errors import RunError
 from echelon.model.progress import RUN, UNSEEN, CommandProgress
 from echelon.planning.fluid import BackgroundFlow, FluidError, Windows, simulate
+from echelon.planning.fluid.interval import Precision
 from echelon.planning.policies.base import Patient, Policy, Searching
 from echelon_lab.endhosts.shim import ACK_BYTES
-from echelon_lab.scenarios.results import ChosenPlan, PolicyRun
+from echelon_lab.scenarios.results import ChosenPlan, PolicyRun, alone_iterations_s
 from echelon_lab.scenarios.scenario import Background, Scenario
 from echelon_lab.virtual.searching import report_search
 
@@ -58,6 +59,10 @@ def run(
     delays = {}
     for delay in scenario.delays:
         delays[delay.job, delay.worker, delay.iteration] = delay.delay_s
+    precision = None
+    if scenario.precise_from is not None:
+        alone_s = alone_iterations_s(scenario)
+        precision = Precision(alone_s, scenario.precise_from)
     try:
         result = simulate(
             scenario.jobs,
@@ -71,6 +76,7 @@ def run(
             on_iteration=progress,
             ideal=ideal,
             windows=windows,
+            stopping=precision,
         )
     except FluidError as error:
         raise RunError(f"policy {label}: {error}") from error

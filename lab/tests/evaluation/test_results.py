@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -10,7 +11,7 @@ from echelon.planning.execution import IterationRecord, JobRecord
 from echelon.planning.fluid.slowdown import slowdown
 from echelon_lab.evaluation import tables
 from echelon_lab.evaluation.measure import Mode
-from echelon_lab.evaluation.results import ScenarioResult, Tally, grouped, scored
+from echelon_lab.evaluation.results import ScenarioResult, Score, Tally, grouped, scored
 from echelon_lab.evaluation.tables import Compared
 from echelon_lab.tables import Table
 
@@ -177,3 +178,17 @@ def test_slowdown_leaves_out_the_first_third(
     end = 30 if expected != 2.5 else 16
     assert slowdown(record(*spans), end, 1.0) == pytest.approx(expected)
     assert slowdown(record(*spans), end, 2.0) == pytest.approx(expected / 2)
+
+
+def test_the_interval_is_in_percent_of_the_mean() -> None:
+    """The column has the median over scenarios with an interval, and only for the mean."""
+    results = []
+    for half_width in (0.02, 0.06, 0.04, None):
+        score = Score(2.0, 2.5, half_width)
+        results.append(replace(result(0), scores={("fair", "plan"): score}))
+    compared = Compared(results, ["fair"], "fair")
+    assert cells(tables.policies(compared, "plan", "mean"), 0)["± %"] == 2.0
+    assert "± %" not in tables.policies(compared, "plan", "worst").columns
+    runs = tables.scenarios(compared)
+    place = runs.columns.index("mean ±")
+    assert [row[place] for row in runs.rows] == [0.02, 0.06, 0.04, None]

@@ -18,6 +18,7 @@ from echelon.model.progress import CommandProgress
 from echelon_lab.points.store import PointStore, Stored
 from echelon_lab.points.tasks import SweepError, Task, sweep
 from lab.tests.points.measuring import die, die_once, refuse, square
+from tests.faults import coded
 
 NUMBERS = range(1, 6)
 ROOT = Path(__file__).parents[3]
@@ -92,7 +93,8 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, workers: int) -> None:
     kept = {int(stored.identity["number"]) for stored in store}
     assert len(kept) == 2
     log.unlink()
-    assert len(sweep(tasks(log), store, workers)) == len(NUMBERS)
+    # In this process, which saves the start of others: what is kept does not tell them apart.
+    assert len(sweep(tasks(log), store, 0)) == len(NUMBERS)
     assert sorted(asked(log)) == sorted(set(NUMBERS) - kept)
 
 
@@ -162,7 +164,7 @@ def test_what_cannot_be_read_is_measured_again(tmp_path: Path, text: str) -> Non
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_failure_is_named_and_the_others_are_kept(tmp_path: Path, workers: int) -> None:
     bad = Task("bad", {"number": 0}, partial(refuse, "the fabric is broken"), cost=9.0)
-    with pytest.raises(SweepError, match=r"^bad: the fabric is broken; measured points are kept"):
+    with pytest.raises(SweepError, check=coded("run-failed", "bad", "the fabric is broken")):
         sweep([bad, *tasks(tmp_path / "log")], PointStore(tmp_path), workers)
     assert len(list(PointStore(tmp_path))) == len(NUMBERS)
 
@@ -178,17 +180,19 @@ def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_only_the_task_that_kills_its_process_fails(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match=r"^dead: .*ended unexpectedly"):
+    with pytest.raises(SweepError, check=coded("run-failed", "dead: ")):
         sweep(
             [Task("dead", {"number": 0}, die, cost=9.0), *tasks(tmp_path / "log")],
             PointStore(tmp_path),
             2,
         )
     assert len(list(PointStore(tmp_path))) == len(NUMBERS)
+    assert not multiprocessing.active_children()
 
 
+@pytest.mark.wide
 def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match="ended unexpectedly"):
+    with pytest.raises(SweepError, check=coded("run-failed", "dead: ")):
         sweep([Task("dead", {"number": 0}, die)], PointStore(tmp_path), 1)
     assert not multiprocessing.active_children()
 

@@ -27,6 +27,7 @@ from echelon_lab.sweeps.picture import draw as draw_picture
 from echelon_lab.sweeps.picture import load as load_picture
 from echelon_lab.sweeps.run import SweepReport, sweep_into
 from echelon_lab.sweeps.spec import load_sweep
+from tests.faults import coded, mentions
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 120.0
@@ -180,7 +181,7 @@ def test_a_run_that_fails_leaves_tables_of_the_others(file: Path, tmp_path: Path
     file.write_text(
         SWEEP.partition("vary:")[0] + f"vary:\n  traffic: [[], [{traffic}]]\npolicies: [fair]\n"
     )
-    with pytest.raises(SweepError, match=r"variant 1, fair: .*cross traffic"):
+    with pytest.raises(SweepError, check=coded("run-failed", "variant 1, fair: ", "'web'")):
         run(file, tmp_path / "out", 0)
     report = (tmp_path / "out/report.md").read_text()
     assert "1 of 2 runs are there" in report
@@ -231,17 +232,20 @@ def test_the_picture_of_a_part_draws_nothing_that_was_not_run(file: Path, tmp_pa
 def test_what_cannot_be_drawn_of_a_sweep(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     partly(file, out, 1)
-    for options, said in (
-        (("--kind", "bars"), "--kind: unknown kind 'bars' of a sweep"),
-        ((), "no point has all its runs"),
-        (("--format", "bmp"), "--format: unknown format 'bmp'"),
+    for options, place in (
+        (("--kind", "bars"), "--kind: "),
+        ((), "sweep.json: "),
+        (("--format", "bmp"), "--format: "),
     ):
         result = plotted(out, *options)
         assert (result.exit_code, result.stdout) == (2, "")
-        assert said in result.stderr
+        assert result.stderr.startswith(place)
+        assert mentions(result.stderr, *(f"'{value}'" for value in options[1:]))
         assert len(result.stderr.splitlines()) == 1
     (out / "sweep.json").write_text("{}")
-    assert "is not what echelon sweep writes" in plotted(out).stderr
+    result = plotted(out)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{out / 'sweep.json'}: ")
 
 
 class LocalCluster:
@@ -328,6 +332,18 @@ def test_what_is_no_address_of_a_cluster(address: str, file: Path, tmp_path: Pat
     assert result.exit_code == 2
     assert len(result.output.splitlines()) == 1
     assert "--cluster" in result.output
+
+
+def test_steady_means_have_an_interval_over_seeds(file: Path, tmp_path: Path) -> None:
+    file.write_text(SWEEP.replace("seeds: 2", "seeds: 3"))
+    report = run(file, tmp_path / "out", 0)
+    rows = list(csv.DictReader((tmp_path / "out/steady.csv").read_text().splitlines()))
+    assert len(rows) == len(report.overview.rows)
+    for row in rows:
+        for policy in ("fair", "echelon(order=setf)"):
+            assert float(row[policy]) >= 1
+            # Runs of three iterations have no interval, but three seeds have a spread.
+            assert float(row[f"± {policy}"]) >= 0
 
 
 def test_the_command_prints_the_overview(file: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from echelon_lab.traffic.outcome import FlowOutcome, read_outcomes
 from echelon_lab.traffic.replay import Replay
 from echelon_lab.traffic.schedule import ScheduledFlow, read_schedule
 from tests.echelon.lab.traffic.test_traffic_command import SMALL, bad, good
+from tests.faults import mentions
 
 ROOT = Path(__file__).parents[3]
 FABRIC = ROOT / "topologies" / "dumbbell_2.yaml"
@@ -102,47 +104,46 @@ def test_an_interrupted_sender_reports_what_it_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    ("arguments", "place"),
     [
-        (["receive", "--listen", "here"], "--listen: 'here' is not an address"),
-        (["receive", "--listen", "127.0.0.1:99999"], "is not an address"),
-        (
-            ["send", "x.csv", "--from", "a", "--host", "b"],
-            "--host: 'b' is not a host (write NAME=ADDRESS)",
-        ),
-        (["send", "x.csv", "--from", "a", "--interval", "0"], "--interval: '0' is too short"),
-        (["send", "x.csv", "--from", "a", "--begin", "nan"], "--begin: nan is not a time"),
-        (["send", "x.csv", "--from", "a", "--begin", "inf"], "--begin: inf is not a time"),
-        (["send", "x.csv", "--from", "a", "--capacity", "0"], "--capacity: '0' carries nothing"),
-        (["send", "x.csv"], "missing option '--from'"),
+        (["receive", "--listen", "here"], "--listen: 'here'"),
+        (["receive", "--listen", "127.0.0.1:99999"], "--listen: '127.0.0.1:99999'"),
+        (["send", "x.csv", "--from", "a", "--host", "b"], "--host: 'b'"),
+        (["send", "x.csv", "--from", "a", "--interval", "0"], "--interval: '0'"),
+        (["send", "x.csv", "--from", "a", "--begin", "nan"], "--begin: nan"),
+        (["send", "x.csv", "--from", "a", "--begin", "inf"], "--begin: inf"),
+        (["send", "x.csv", "--from", "a", "--capacity", "0"], "--capacity: '0'"),
+        (["send", "x.csv"], "'--from'"),
     ],
 )
 def test_a_mistake_is_one_line(
-    arguments: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert line in bad(*arguments)
+    assert mentions(bad(*arguments), place)
     assert not list(tmp_path.iterdir())
 
 
 def test_what_this_machine_cannot_do_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "schedule.csv"
     file.write_text("start_us,src,dst,bytes\n0,a1,b1,10\n")
-    assert "cannot receive at 192.0.2.1:5600" in bad("receive", "--listen", "192.0.2.1", status=1)
-    assert "no flow from a9" in bad("send", file, "--from", "a9", status=1)
-    assert "address of host b1 is not known" in bad("send", file, "--from", "a1", status=1)
+    listening = bad("receive", "--listen", "192.0.2.1", status=1)
+    assert mentions(listening, "192.0.2.1:5600", os.strerror(errno.EADDRNOTAVAIL))
+    assert mentions(bad("send", file, "--from", "a9", status=1), "a9")
+    assert mentions(bad("send", file, "--from", "a1", status=1), "host b1", "--host b1=ADDRESS")
     # The fabric's addresses are those of hosts in namespaces, not here.
-    assert "cannot send from a1, 10.0.0.1" in bad(
-        "send", file, "--from", "a1", "--fabric", FABRIC, status=1
-    )
+    elsewhere = bad("send", file, "--from", "a1", "--fabric", FABRIC, status=1)
+    assert mentions(elsewhere, "a1", "10.0.0.1", os.strerror(errno.EADDRNOTAVAIL))
 
 
 def test_mistakes_are_told_before_anything_is_sent(tmp_path: Path) -> None:
     file = tmp_path / "schedule.csv"
     file.write_text("start_us,src,dst,bytes\n0,a,b,10\n9000000,a,b,10\n")
     send = ["send", file, "--from", "a", "--host", "b=127.0.0.1:1"]
-    assert "No such file or directory (name a file" in bad(*send, "-o", tmp_path / "no" / "x.csv")
-    assert "--interval: 1ns makes more than" in bad(*send, "--interval", "1ns")
+    absent = tmp_path / "no" / "x.csv"
+    unwritable = bad(*send, "-o", absent)
+    assert mentions(unwritable, f"--out: {absent}", os.strerror(errno.ENOENT))
+    assert mentions(bad(*send, "--interval", "1ns"), "--interval: 1ns", "100000")
     assert [entry.name for entry in tmp_path.iterdir()] == ["schedule.csv"]
 
 

@@ -24,7 +24,9 @@ def came_first(claims: Sequence[Claim], room: Room) -> list[float]:
     for claim in claims:
         for switch in claim.tree.switches:
             asked[switch] += claim.places
-    served = {switch: room[switch] / places for switch, places in asked.items()}
+    served = {}
+    for switch, places in asked.items():
+        served[switch] = room[switch] / places
     parts = []
     for claim in claims:
         least = min(served[switch] for switch in claim.tree.switches)

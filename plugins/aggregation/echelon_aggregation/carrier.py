@@ -104,42 +104,37 @@ class _HostsOfTree:
         tally: PacketTally,
     ) -> None:
         shape = tree_of(tree.path)
-        memory = memory_of(tree)
         fabric = network.fabric
         self._clock = network.clock
         self._job = job
         self._tree = tree
         self._tally = tally
-        self._hosts = [network.hosts[name] for name in shape.hosts]
-        round_s = _round_s(fabric, shape, memory.window)
-        self._group = Group(
-            len(shape.hosts),
-            tree.number,
-            tree.session,
-            memory.window,
-            VALUES,
-            shared_memory=memory.grant is not None and memory.grant.take != TAKES["share"],
-            least_timeout_s=_PATIENCE * round_s,
-            most_timeout_s=_LONGEST * round_s,
-            by_tree=memory.grant is not None,
-        )
+        self._group = _group(tree, shape, fabric)
         ranks = range(self._group.workers)
         self._cores = [Worker(self._group, rank) for rank in ranks]
         self._fallback = Fallback(self._group)
+
         port = port_of(tree)
-        hosts = [fabric.hosts[name] for name in shape.hosts]
-        self._ends = [Endpoint(host.ipv4, host.mac, port) for host in hosts]
-        self._server = Endpoint(hosts[0].ipv4, hosts[0].mac, PORT)
+        self._hosts = []
+        self._ends = []
+        for name in shape.hosts:
+            address = fabric.hosts[name]
+            self._hosts.append(network.hosts[name])
+            self._ends.append(Endpoint(address.ipv4, address.mac, port))
+        first_end = self._ends[0]
+        self._server = Endpoint(first_end.ip, first_end.mac, PORT)
         self._frames: dict[tuple[Endpoint, int], Frames] = {}
         self._shims: dict[str, int] = {}
         for flow, shim in zip(tree.flows, tree.shims, strict=True):
             self._shims[flow.flow] = shim.flow
         self._under_way: deque[_UnderWay] = deque()
 
+        port_bytes = port.to_bytes(2, "big")
         for rank, host in enumerate(self._hosts):
-            host.of_trees[port.to_bytes(2, "big")] = partial(self._deliver, rank)
+            host.of_trees[port_bytes] = partial(self._deliver, rank)
         first_host = self._hosts[0]
-        fallbacks = first_host.of_trees.setdefault(PORT.to_bytes(2, "big"), _FallbackPort())
+        fallback_bytes = PORT.to_bytes(2, "big")
+        fallbacks = first_host.of_trees.setdefault(fallback_bytes, _FallbackPort())
         assert isinstance(fallbacks, _FallbackPort)
         fallbacks.receivers[tree.number] = self._deliver_to_fallback
 
@@ -150,32 +145,38 @@ class _HostsOfTree:
         on_complete: Callable[[], None],
     ) -> None:
         """Give all workers their numbers."""
-        count = VALUES * -(-flow.size_bytes // _FRAME_BYTES)
-        numbers = np.arange(count, dtype=np.int32)
+        frames = -(-flow.size_bytes // _FRAME_BYTES)
+        numbers = np.arange(frames * VALUES, dtype=np.int32)
         workers = self._group.workers
+        ranks = range(workers)
         if flow.src == flow.dst:
             # Worker r adds r to each number, so that a sum that lacks one is wrong.
-            collectives = [all_reduce(numbers + np.int32(rank)) for rank in range(workers)]
-            sum_of_ranks = workers * (workers - 1) // 2
-            expected = numbers * np.int32(workers) + np.int32(sum_of_ranks)
+            collectives = [all_reduce(numbers + np.int32(rank)) for rank in ranks]
+            expected = numbers * np.int32(workers) + np.int32(sum(ranks))
         else:
-            collectives = [broadcast(numbers, rank == 0) for rank in range(workers)]
+            collectives = [broadcast(numbers, rank == 0) for rank in ranks]
             expected = numbers
         label = f"job {self._job}: flow {flow.name} in iteration {iteration}"
         shim = self._shims[flow.name]
         epoch = iteration % 256
         now_ns = self._clock.now_ns
-        self._under_way.append(
-            _UnderWay(label, shim, epoch, collectives, expected, on_complete, workers)
-        )
+        begun = _UnderWay(label, shim, epoch, collectives, expected, on_complete, workers)
+        self._under_way.append(begun)
+        key = self._key(epoch, shim)
         for host in self._hosts:
-            host.agreement.begin(self._key(epoch, shim), now_ns)
+            host.agreement.begin(key, now_ns)
         for rank, collective in enumerate(collectives):
-            packets = self._cores[rank].submit(collective, now_ns / _NS)
+            core = self._cores[rank]
+            packets = core.submit(collective, now_ns / _NS)
             self._go_on(rank, packets)
 
+    @property
+    def _job_number(self) -> int:
+        """The number of the job in shims."""
+        return self._tree.shims[0].job
+
     def _key(self, epoch: int, shim: int) -> bytes:
-        return flow_key(epoch, self._tree.shims[0].job, shim)
+        return flow_key(epoch, self._job_number, shim)
 
     def _send(
         self,
@@ -192,13 +193,15 @@ class _HostsOfTree:
         left = 0
         if self._under_way:
             under_way = self._under_way[0]
+            collective = under_way.collectives[rank]
             epoch = under_way.epoch
-            left = under_way.collectives[rank].left
+            left = collective.left
         frames = self._frames.get((src, shim))
         if frames is None:
-            frames = Frames(src, self._tree.shims[0].job, shim)
+            frames = Frames(src, self._job_number, shim)
             self._frames[src, shim] = frames
-        stamp = host.agreement.stamp(self._key(epoch, shim))
+        key = self._key(epoch, shim)
+        stamp = host.agreement.stamp(key)
         frame = frames.encode(dst, packet, epoch, left * _FRAME_BYTES, stamp)
         host.nic.send(frame)
 
@@ -239,10 +242,12 @@ class _HostsOfTree:
         arrived = read(frame)
         if arrived is None:
             return
-        self._hosts[rank].agreement.hear(frame[SHIM_KEY], frame[SHIM_STAMP])
+        host = self._hosts[rank]
+        host.agreement.hear(frame[SHIM_KEY], frame[SHIM_STAMP])
         undone = (flow for flow in self._under_way if not flow.collectives[rank].done)
         present = next(undone, None)
-        packets = self._cores[rank].receive(arrived.packet, now_ns / _NS)
+        core = self._cores[rank]
+        packets = core.receive(arrived.packet, now_ns / _NS)
         # Flows of a worker end in their order, and a packet ends at most one.
         if present is not None and present.collectives[rank].done:
             present.left -= 1
@@ -265,7 +270,8 @@ class _HostsOfTree:
         frame: bytes,
         packet: Packet,
     ) -> None:
-        self._hosts[0].agreement.hear(frame[SHIM_KEY], frame[SHIM_STAMP])
+        host = self._hosts[0]
+        host.agreement.hear(frame[SHIM_KEY], frame[SHIM_STAMP])
         for worker, answer in self._fallback.receive(packet, now_ns / _NS):
             rank = worker or 0
             if answer.kind == Kind.RESULT:
@@ -273,6 +279,24 @@ class _HostsOfTree:
             else:
                 shim = shim_of_answers(self._tree, rank)
             self._send(0, self._server, self._ends[rank], shim, answer)
+
+
+def _group(tree: JobTree, shape: Tree, fabric: Fabric) -> Group:
+    """Return the group of a tree's workers."""
+    memory = memory_of(tree)
+    grant = memory.grant
+    round_s = _round_s(fabric, shape, memory.window)
+    return Group(
+        len(shape.hosts),
+        tree.number,
+        tree.session,
+        memory.window,
+        VALUES,
+        shared_memory=grant is not None and grant.take != TAKES["share"],
+        least_timeout_s=_PATIENCE * round_s,
+        most_timeout_s=_LONGEST * round_s,
+        by_tree=grant is not None,
+    )
 
 
 def _round_s(

@@ -87,19 +87,22 @@ class Training:
     def in_network(self, trees: int = 1, values: int = VALUES) -> Job:
         """Return the job with an all-reduce by switches."""
         all_reduce = InNetwork(trees, values)
-        return self._with(all_reduce.block("allreduce", self.workers, self.gradient_bytes))
+        block = all_reduce.block("allreduce", self.workers, self.gradient_bytes)
+        return self._with(block)
 
     def _with(self, block: Block) -> Job:
         def gradient(number: int, worker: str) -> Block:
             return compute(f"compute-w{number}", worker, self.compute_s)
 
-        iteration = series(replicate(self.workers, gradient), block)
+        gradients = replicate(self.workers, gradient)
+        iteration = series(gradients, block)
         coflow = EchelonFlow.coflow("allreduce", block.flows)
         return Job(self.name, *iteration.graph(coflow), start_s=self.start_s)
 
     @property
     def _sent_by_hosts(self) -> int:
-        return self.gradient_bytes * PACKET_BYTES // (PACKET_BYTES - OTHER_HEADER_BYTES)
+        payload_bytes = PACKET_BYTES - OTHER_HEADER_BYTES
+        return self.gradient_bytes * PACKET_BYTES // payload_bytes
 
 
 # -- the rate of one job ---------------------------------------------------------------------------
@@ -115,11 +118,14 @@ def rates(counts: Sequence[int] = (2, 4, 8, 16)) -> list[Table]:
         return build_fabric(one_tor(workers + 1, RATE_BPS))
 
     def leaves(workers: int) -> Fabric:
-        return build_fabric(leaf_spine(4, 1, workers // 4 + 1, 4, RATE_BPS))
+        hosts_per_leaf = workers // 4 + 1
+        return build_fabric(leaf_spine(4, 1, hosts_per_leaf, 4, RATE_BPS))
 
     several = [count for count in counts if count >= 4]
     order = "4 leaves, uplinks for a quarter of the hosts, workers not in the order of leaves"
-    return [_rates("one switch", switch, counts), _rates(order, leaves, several)]
+    on_switch = _rates("one switch", switch, counts)
+    on_leaves = _rates(order, leaves, several)
+    return [on_switch, on_leaves]
 
 
 def _rates(
@@ -131,14 +137,8 @@ def _rates(
     for count in counts:
         fabric = build(count)
         hosts = list(fabric.hosts)
-        by_leaf = count // 4 + 1
-        # One host of each leaf is no worker; the last of all is the server.
-        if count < len(hosts) - 1:
-            leaves = [hosts[leaf * by_leaf : (leaf + 1) * by_leaf - 1] for leaf in range(4)]
-            workers = [host for row in zip(*leaves, strict=True) for host in row]
-        else:
-            workers = hosts
-        job = Training("job", tuple(workers[:count]), _ALMOST_NOTHING_S, _GRADIENT_BYTES)
+        workers = _workers(hosts, count)
+        job = Training("job", tuple(workers), _ALMOST_NOTHING_S, _GRADIENT_BYTES)
         ways = [
             job.in_network(),
             job.in_network(values=VALUES_TNA),
@@ -161,6 +161,20 @@ def _rates(
         "parameter server",
     )
     return Table(f"Aggregated data per worker, % of a link's rate: {place}", columns, rows)
+
+
+def _workers(hosts: Sequence[str], count: int) -> list[str]:
+    """Return the workers among hosts, whose last is the server: of 4 leaves, one leaf after the
+    other.
+    """
+    if count == len(hosts) - 1:
+        return list(hosts[:count])
+    workers: list[str] = []
+    leaf_size = count // 4 + 1
+    # One host of each leaf is no worker.
+    for place in range(leaf_size - 1):
+        workers += hosts[place::leaf_size]
+    return workers[:count]
 
 
 # -- memory for some of the jobs -------------------------------------------------------------------
@@ -191,10 +205,16 @@ def draw(
         first = number * workers
         group = sorted(hosts[first : first + workers], key=place)
         gradient = rng.randrange(10_000_000, 40_000_000)
+        computing_share = Fraction(rng.randrange(500, 2000), 1000)
+        start_share = Fraction(rng.randrange(1000), 1000)
         takes_s = Fraction(8 * wire_bytes(gradient), RATE_BPS)
-        compute_s = takes_s * Fraction(rng.randrange(500, 2000), 1000)
-        start_s = takes_s * Fraction(rng.randrange(1000), 1000)
-        job = Training(f"job{number + 1}", tuple(group), compute_s, gradient, start_s)
+        job = Training(
+            f"job{number + 1}",
+            tuple(group),
+            takes_s * computing_share,
+            gradient,
+            takes_s * start_share,
+        )
         drawn.append(job)
     return drawn
 
@@ -265,13 +285,14 @@ def memory(draws: int, progress: Callable[[str], None] = lambda _: None) -> list
             cells = []
             for name, fabric in FABRICS.items():
                 progress(f"{count} jobs, {label}, {name}")
-                by_draw = []
+                means = []
+                worst = []
                 for seed in range(draws):
                     jobs = draw(fabric, count, workers, seed)
-                    by_draw.append(run(jobs, fabric, way))
-                mean = fmean(fmean(slowdowns) for slowdowns in by_draw)
-                worst = fmean(max(slowdowns) for slowdowns in by_draw)
-                cells.append(f"{mean:.2f}, {worst:.2f}")
+                    slowdowns = run(jobs, fabric, way)
+                    means.append(fmean(slowdowns))
+                    worst.append(max(slowdowns))
+                cells.append(f"{fmean(means):.2f}, {fmean(worst):.2f}")
             rows.append((label, *cells))
         title = (
             f"{count} jobs of {workers} workers, memory for {count // 2}: mean slowdown, and that"
@@ -317,48 +338,57 @@ class _Shared:
 
     @property
     def p99_s(self) -> float:
-        return self.short_s[int(0.99 * len(self.short_s))]
+        place = int(0.99 * len(self.short_s))
+        return self.short_s[place]
 
     def cells(self, ring: _Shared) -> tuple[str, ...]:
         """Return the figures of a row of the table, against those of a ring."""
         slowdowns = zip(ring.slowdowns, self.slowdowns, strict=True)
         gains = [by_ring / in_network for by_ring, in_network in slowdowns]
+        mean_us = 1e6 * fmean(self.short_s)
+        p99_us = 1e6 * self.p99_s
+        better = ring.p99_s / self.p99_s
         return (
             f"{fmean(gains):.2f}",
             f"{max(gains):.2f}",
-            f"{1e6 * fmean(self.short_s):.0f}",
-            f"{1e6 * self.p99_s:.0f}",
-            f"{ring.p99_s / self.p99_s:.2f}",
+            f"{mean_us:.0f}",
+            f"{p99_us:.0f}",
+            f"{better:.2f}",
         )
 
 
 def shared_cluster(draws: int, progress: Callable[[str], None] = lambda _: None) -> Table:
     """Return training times and the times of short flows beside, against a ring."""
+
+    def four_trees(job: Training) -> Job:
+        return job.in_network(4)
+
+    def four_trees_of_tofino(job: Training) -> Job:
+        return job.in_network(4, VALUES_TNA)
+
     fabric = build_fabric(leaf_spine(4, 4, 8, 2, RATE_BPS))
     same_tree = "in network, one tree for all"
     ways: Mapping[str, Callable[[Training], Job]] = {
         "ring": Training.by_hosts,
         same_tree: Training.in_network,
         "in network, a tree for each job, by load": Training.in_network,
-        "in network, 4 trees for each job, by load": lambda job: job.in_network(4),
-        "the same, 64 values": lambda job: job.in_network(4, VALUES_TNA),
+        "in network, 4 trees for each job, by load": four_trees,
+        "the same, 64 values": four_trees_of_tofino,
     }
     by_label: dict[str, _Shared] = {}
     for label, way in ways.items():
-        times = []
-        short = []
+        slowdowns: list[float] = []
+        short_s: list[float] = []
         for seed in range(draws):
             progress(f"{label}, draw {seed + 1}")
             trees = TreesByLoad(always_first=label == same_tree)
             result, drawn = _beside_short_flows(fabric, way, trees, seed)
+            end_s = float(result.end_s)
             for job in drawn:
                 record = result.jobs[job.name]
-                times.append(slowdown(record, float(result.end_s), 1.0))
-            iteration = result.jobs["short"].iterations[0]
-            for span in iteration.flows.values():
-                if span.finish is not None:
-                    short.append(span.finish - span.start)
-        by_label[label] = _Shared(times, sorted(short))
+                slowdowns.append(slowdown(record, end_s, 1.0))
+            short_s += _short_times_s(result)
+        by_label[label] = _Shared(slowdowns, sorted(short_s))
     ring = by_label["ring"]
     rows = [(label, *shared.cells(ring)) for label, shared in by_label.items()]
     columns = (
@@ -370,6 +400,17 @@ def shared_cluster(draws: int, progress: Callable[[str], None] = lambda _: None)
         "p99 better by",
     )
     return Table("4 jobs of 8 workers and short flows, 2:1 leaf-spine", columns, rows)
+
+
+def _short_times_s(result: FluidResult) -> list[float]:
+    """Return how long each short flow took that ended."""
+    short = result.jobs["short"]
+    iteration = short.iterations[0]
+    times_s = []
+    for span in iteration.flows.values():
+        if span.finish is not None:
+            times_s.append(span.finish - span.start)
+    return times_s
 
 
 def _beside_short_flows(

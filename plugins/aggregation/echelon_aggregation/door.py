@@ -66,13 +66,15 @@ def _common_places(
                 " entry of the service's file, or use another algorithm such as 'ring')",
                 job,
             )
-        if grant is not None and grant.first + grant.mask >= memory.places:
-            raise LoweringError(
-                f"job {job}: {grant.first + grant.mask + 1} places are given away, switch"
-                f" {switch} has {memory.places} (give the policy 'places={memory.places}' or"
-                " less)",
-                job,
-            )
+        if grant is not None:
+            needed = grant.first + grant.mask + 1
+            if needed > memory.places:
+                raise LoweringError(
+                    f"job {job}: {needed} places are given away, switch"
+                    f" {switch} has {memory.places} (give the policy 'places={memory.places}' or"
+                    " less)",
+                    job,
+                )
         places = min(places, memory.places)
     return places
 
@@ -88,12 +90,14 @@ class AggregationTrees:
         for flow, shim in zip(tree.flows, tree.shims, strict=True):
             for host in shape.hosts:
                 path = shape.way(host, fallback)
-                yield FlowPlan(flow.job, flow.flow, flow.ranking, path), shim
+                contribution = FlowPlan(flow.job, flow.flow, flow.ranking, path)
+                yield contribution, shim
         for worker, host in enumerate(shape.hosts):
             name = f"{first.flow} to {host}"
             path = shape.way(fallback, host)
+            answers = FlowPlan(first.job, name, first.ranking, path)
             shim = ShimIdentity(tree.shims[0].job, shim_of_answers(tree, worker))
-            yield FlowPlan(first.job, name, first.ranking, path), shim
+            yield answers, shim
 
     def at_switches(
         self,
@@ -111,45 +115,53 @@ class AggregationTrees:
         if grant is not None and grant.take != TAKES["share"]:
             mask = grant.mask
             if mask < 0:
+                # The largest power of two that all have.
                 mask = (1 << places.bit_length() - 1) - 1
             # Jobs that come and go leave the others where they are.
-            grant = Grant(0, mask, bit_reversed(tree.number, mask), grant.take)
+            start = bit_reversed(tree.number, mask)
+            grant = Grant(0, mask, start, grant.take)
+        by_switch = {} if grant is None else dict.fromkeys(shape.switches, grant)
+        port = port_of(tree)
+        workers = [WorkerPort(host, port) for host in shape.hosts]
         shim = tree.shims[0]
         run = TreeRun(
             tree.number,
             tree.session,
-            [WorkerPort(host, port_of(tree)) for host in shape.hosts],
+            workers,
             shape.hosts[0],
             shape.parents,
             shape.root,
-            {} if grant is None else dict.fromkeys(shape.switches, grant),
+            by_switch,
             shim.job,
             shim.flow,
             shim.flow,
         )
-        by_switch = {}
+        held = {}
         for switch in shape.switches:
             part = TreeAtSwitch(run, switch, fabric)
-            by_switch[switch] = HeldTree(part.entries(), part.group)
-        return by_switch
+            held[switch] = HeldTree(part.entries(), part.group)
+        return held
 
     def host_document(self, tree: JobTree, fabric: Fabric) -> Mapping[str, Any]:
         """Return the group as the file of `echelon_aggregation.membership` has it, less wires."""
         memory = memory_of(tree)
+        grant = memory.grant
+        port = port_of(tree)
         workers = []
         for name in tree_of(tree.path).hosts:
             host = fabric.hosts[name]
-            worker = {"host": name, "ip": str(host.ipv4), "mac": host.mac, "port": port_of(tree)}
+            worker = {"host": name, "ip": str(host.ipv4), "mac": host.mac, "port": port}
             workers.append(worker)
+        shim = tree.shims[0]
         return {
             "tree": tree.number,
             "session": tree.session,
             "window": memory.window,
-            "memory": "own" if memory.grant is None else _MEMORIES[memory.grant.take],
-            "job": tree.shims[0].job,
-            "flow": tree.shims[0].flow,
+            "memory": "own" if grant is None else _MEMORIES[grant.take],
+            "job": shim.job,
+            "flow": shim.flow,
             "answers": shim_of_answers(tree, 0),
             "fallback": 0,
-            "spread": memory.grant is not None,
+            "spread": grant is not None,
             "workers": workers,
         }

@@ -67,7 +67,8 @@ def quantise(
     OVERFLOW then.
     """
     most = 2.0 ** (30 - headroom(workers))
-    scaled = np.ldexp(values.astype(np.float64), -unit_power(exponent, workers))
+    power = unit_power(exponent, workers)
+    scaled = np.ldexp(values.astype(np.float64), -power)
     units = np.clip(np.rint(scaled), -most, most)
     return units.astype(">i4").tobytes()
 

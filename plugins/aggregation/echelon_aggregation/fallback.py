@@ -185,4 +185,5 @@ class Fallback:
         return [(worker, request) for worker in self._numbers(missing)]
 
     def _numbers(self, workers: int) -> list[int]:
-        return [worker for worker in range(self.group.workers) if workers >> worker & 1]
+        ranks = range(self.group.workers)
+        return [rank for rank in ranks if workers >> rank & 1]

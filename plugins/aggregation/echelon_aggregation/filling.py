@@ -34,9 +34,10 @@ def fill(
             for link, load in loads[number].items():
                 together[link] = together.get(link, 0.0) + load
         while growing:
-            to_full = [left_Bps[link] / load for link, load in together.items()]
-            to_limit = [most_Bps[number] - rates[number] for number in growing]
-            step = max(0.0, min(*to_full, *to_limit, inf))
+            steps = [inf]
+            steps += (left_Bps[link] / load for link, load in together.items())
+            steps += (most_Bps[number] - rates[number] for number in growing)
+            step = max(0.0, min(steps))
             full = set()
             for link, load in together.items():
                 left_Bps[link] -= step * load
@@ -45,7 +46,8 @@ def fill(
             stopped = []
             for number in growing:
                 rates[number] += step
-                if rates[number] >= most_Bps[number] or not full.isdisjoint(loads[number]):
+                at_limit = rates[number] >= most_Bps[number]
+                if at_limit or not full.isdisjoint(loads[number]):
                     stopped.append(number)
             for number in stopped:
                 growing.remove(number)

@@ -175,7 +175,8 @@ class InterfaceWire(_SocketWire):
     def __init__(self, interface: str, ends: Sequence[Endpoint]) -> None:
         with ExitStack() as closing:
             try:
-                opened = closing.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+                opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+                closing.enter_context(opened)
                 super().__init__(opened)
                 opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
                 _only(opened, [end.port for end in ends])
@@ -184,7 +185,8 @@ class InterfaceWire(_SocketWire):
                 hint = " (run it as root)" if os.geteuid() else ""
                 raise RunError(f"{interface} cannot be opened: {error.strerror}{hint}") from None
             for end in ends:
-                held = closing.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                closing.enter_context(held)
                 held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
                 try:
                     held.bind((end.ip, end.port))
@@ -221,10 +223,12 @@ def _only(opened: socket.socket, ports: Sequence[int]) -> None:
     # A jump says how many instructions to skip: a port that is equal, to the last one.
     for number, port in enumerate(ports):
         program.append((_IF_EQUAL, count - number, 0, port))
-    program += [(_RETURN, 0, 0, 0), (_RETURN, 0, 0, _LARGEST_FRAME)]
+    program.append((_RETURN, 0, 0, 0))
+    program.append((_RETURN, 0, 0, _LARGEST_FRAME))
     instructions = [struct.pack("HBBI", *instruction) for instruction in program]
     held = ctypes.create_string_buffer(b"".join(instructions))
-    option = struct.pack("HL", len(program), ctypes.addressof(held))
+    address = ctypes.addressof(held)
+    option = struct.pack("HL", len(program), address)
     opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
 
 

@@ -69,8 +69,11 @@ class TreeAtSwitch:
     @property
     def _workers(self) -> list[tuple[int, WorkerPort]]:
         """The workers on hosts of this switch, with their bits."""
-        workers = enumerate(self.tree.workers)
-        return [(bit, worker) for bit, worker in workers if worker.host in self.children]
+        workers = []
+        for bit, worker in enumerate(self.tree.workers):
+            if worker.host in self.children:
+                workers.append((bit, worker))
+        return workers
 
     @property
     def group(self) -> MulticastGroup:
@@ -80,11 +83,14 @@ class TreeAtSwitch:
         """
         copies = []
         for bit, worker in self._workers:
-            copies.append((self._port(worker.host), bit + 1))
+            port = self._port(worker.host)
+            copies.append((port, bit + 1))
         for child in self.children:
             if child in self.fabric.switches:
-                copies.append((self._port(child), 0))
-        return MulticastGroup(FIRST_GROUP + self.tree.number, tuple(sorted(copies)))
+                port = self._port(child)
+                copies.append((port, 0))
+        copies.sort()
+        return MulticastGroup(FIRST_GROUP + self.tree.number, tuple(copies))
 
     def entries(self, *, hands_over: bool = True) -> tuple[TableEntry, ...]:
         """Return the entries of the tree, in the order in which they may be written.
@@ -93,9 +99,10 @@ class TreeAtSwitch:
         `aggregation_holder`; a program that cannot gives no memory by deadline. Raises
         `ValueError`.
         """
+        tree = self.tree
         entries = [self._copy(bit, worker) for bit, worker in self._workers]
-        key: dict[str, Match] = {"tree": self.tree.number, "session": self.tree.session}
-        grant = self.tree.places.get(self.switch)
+        key: dict[str, Match] = {"tree": tree.number, "session": tree.session}
+        grant = tree.places.get(self.switch)
         if grant is None:
             entries.append(entry("aggregation_tree", key, "pass_on"))
         else:
@@ -112,9 +119,10 @@ class TreeAtSwitch:
     def _copy(self, bit: int, worker: WorkerPort) -> TableEntry:
         """Return the entry that addresses the copy of a result to a worker."""
         host = self.fabric.hosts[worker.host]
+        key: dict[str, Match] = {"tree": self.tree.number, "copy": bit + 1}
         return entry(
             "aggregation_copy",
-            {"tree": self.tree.number, "copy": bit + 1},
+            key,
             "deliver",
             dst_mac=mac(host.mac),
             dst=ipv4(host.ipv4),
@@ -122,7 +130,9 @@ class TreeAtSwitch:
         )
 
     def _aggregate(self, key: dict[str, Match], grant: Grant) -> TableEntry:
-        is_root = self.switch == self.tree.root
+        tree = self.tree
+        is_root = self.switch == tree.root
+        parent_port = 0 if is_root else self._parent_port
         return entry(
             "aggregation_tree",
             key,
@@ -133,39 +143,42 @@ class TreeAtSwitch:
             all=sum(self.children.values()),
             take=grant.take,
             is_root=int(is_root),
-            parent_port=0 if is_root else self._port(self.tree.parents[self.switch]),
+            parent_port=parent_port,
             group=self.group.number,
-            up_flow=self.tree.up_flow,
-            down_flow=self.tree.down_flow,
+            up_flow=tree.up_flow,
+            down_flow=tree.down_flow,
         )
 
     def _members(self) -> Iterator[TableEntry]:
         """Yield the entries that say who sends to each port: a child, or the parent."""
+        number = self.tree.number
         towards_fallback = self._towards_fallback()
         for node, workers in self.children.items():
-            key: dict[str, Match] = {"tree": self.tree.number, "port": self._port(node)}
+            key: dict[str, Match] = {"tree": number, "port": self._port(node)}
             action = "from_fallback" if node == towards_fallback else "from_child"
             yield entry("aggregation_member", key, action, workers_behind=workers)
         if self.switch != self.tree.root:
-            port = self._port(self.tree.parents[self.switch])
-            key = {"tree": self.tree.number, "port": port}
+            key = {"tree": number, "port": self._parent_port}
             yield entry("aggregation_member", key, "from_parent")
 
     def _holder(self, key: dict[str, Match]) -> TableEntry:
         """Return the entry that says where an incomplete sum goes that gives its place up."""
-        first = self.tree.workers[0]
-        host = self.fabric.hosts[self.tree.fallback]
+        tree = self.tree
+        first = tree.workers[0]
+        first_host = self.fabric.hosts[first.host]
+        fallback = self.fabric.hosts[tree.fallback]
+        port = self._port(self._towards_fallback())
         return entry(
             "aggregation_holder",
             key,
             "hand_over",
-            src=ipv4(self.fabric.hosts[first.host].ipv4),
+            src=ipv4(first_host.ipv4),
             src_port=first.port,
-            dst=ipv4(host.ipv4),
-            dst_mac=mac(host.mac),
-            port=self._port(self._towards_fallback()),
-            job=self.tree.job,
-            flow=self.tree.up_flow,
+            dst=ipv4(fallback.ipv4),
+            dst_mac=mac(fallback.mac),
+            port=port,
+            job=tree.job,
+            flow=tree.up_flow,
         )
 
     def _towards_fallback(self) -> str:
@@ -176,6 +189,10 @@ class TreeAtSwitch:
             if workers & bit:
                 return child
         return self.tree.parents[self.switch]
+
+    @property
+    def _parent_port(self) -> int:
+        return self._port(self.tree.parents[self.switch])
 
     def _port(self, node: str) -> int:
         return self.fabric.port_to[self.switch, node]

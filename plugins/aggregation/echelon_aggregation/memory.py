@@ -12,6 +12,7 @@ pass on, and retransmissions.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -89,7 +90,7 @@ def parts(
     """
     earlier = before or {}
     kept = [earlier.get((claim.job, claim.tree)) for claim in claims]
-    taken: dict[str, list[Grant]] = {}
+    taken: defaultdict[str, list[Grant]] = defaultdict(list)
     for claim, grant in zip(claims, kept, strict=True):
         if grant is not None:
             _take(taken, claim, grant)
@@ -104,12 +105,12 @@ def parts(
 
 
 def _take(
-    taken: dict[str, list[Grant]],
+    taken: Mapping[str, list[Grant]],
     claim: Claim,
     grant: Grant,
 ) -> None:
     for switch in claim.tree.switches:
-        taken.setdefault(switch, []).append(grant)
+        taken[switch].append(grant)
 
 
 def _first_fit(
@@ -118,11 +119,14 @@ def _first_fit(
     taken: Mapping[str, Sequence[Grant]],
 ) -> Grant | None:
     """Return the first part that is free at all switches of a tree."""
+    places = claim.places
     switches = claim.tree.switches
     most = min(room[switch] for switch in switches)
-    inside = [grant for switch in switches for grant in taken.get(switch, ())]
-    for first in range(0, most - claim.places + 1, claim.places):
-        part = Grant(first, claim.places - 1, 0, TAKES["share"])
+    inside: list[Grant] = []
+    for switch in switches:
+        inside += taken[switch]
+    for first in range(0, most - places + 1, places):
+        part = Grant(first, places - 1, 0, TAKES["share"])
         if not any(_overlap(part, other) for other in inside):
             return part
     return None
@@ -161,13 +165,18 @@ def due_first(claims: Sequence[Claim], room: Room) -> list[float]:
     arXiv:2201.06398) lets jobs of higher priority take over aggregators; here the priority is the
     deadline, which changes with every collective.
     """
+
+    def due_s(number: int) -> Number:
+        return claims[number].due_s
+
     left: dict[str, float] = dict(room)
     served = [0.0] * len(claims)
-    order = sorted(range(len(claims)), key=lambda number: claims[number].due_s)
-    for number in order:
+    numbers = range(len(claims))
+    for number in sorted(numbers, key=due_s):
         claim = claims[number]
         switches = claim.tree.switches
-        part = min(1.0, *(left[switch] / claim.places for switch in switches))
+        scarcest = min(left[switch] for switch in switches)
+        part = min(1.0, scarcest / claim.places)
         for switch in switches:
             left[switch] -= part * claim.places
         served[number] = part

@@ -17,6 +17,9 @@ from echelon.model.jobs.graph import Ends, Job
 from echelon.planning.allocation import Link
 from echelon.planning.paths import links_of
 
+_Routed = tuple[Fabric | None, tuple[Job, ...], dict[str, Routes]]
+"""A fabric, its jobs, and their routes by name."""
+
 
 class TreesByLoad:
     """A chooser of trees (an `echelon.model.fabric.routing.PathChooser`): the one whose busiest
@@ -30,14 +33,15 @@ class TreesByLoad:
         self.connections: PathChooser = Router()
         """The chooser of the paths of connections."""
         self._always_first = always_first
-        self._last: tuple[Fabric | None, tuple[Job, ...], dict[str, Routes]] = (None, (), {})
+        self._last: _Routed = (None, (), {})
         self._last_by: PathChooser = self.connections
 
     @property
     def trees(self) -> dict[str, Routes]:
         """Return the trees of the last jobs."""
+        _, _, last_routes = self._last
         by_job: dict[str, Routes] = {}
-        for name, routes in self._last[2].items():
+        for name, routes in last_routes.items():
             trees = {ends: path for ends, path in routes.items() if len(ends) > 2}
             if trees:
                 by_job[name] = trees
@@ -60,17 +64,20 @@ class TreesByLoad:
         load = _Load(fabric)
         trees: list[tuple[str, Ends, int]] = []
         for job in present:
+            paths_of_job = routed[job.name]
             for ends, flows in connections(job).items():
                 size_bytes = sum(flow.size_bytes for flow in flows)
                 if len(ends) == 2:
-                    load.add(routed[job.name][ends], size_bytes)
+                    load.add(paths_of_job[ends], size_bytes)
                 else:
                     trees.append((job.name, ends, size_bytes))
 
         for name, ends, size_bytes in trees:
             paths = _paths(fabric, name, ends)
-            before = last_routes.get(name, {}).get(ends)
+            last_paths = last_routes.get(name, {})
+            before = last_paths.get(ends)
             if before in paths:
+                # A job that trains keeps its tree.
                 chosen = before
             elif self._always_first:
                 chosen = paths[0]
@@ -78,9 +85,10 @@ class TreesByLoad:
                 chosen = min(paths, key=load.busiest_s)
             routed[name][ends] = chosen
             load.add(chosen, size_bytes)
-        self._last = (fabric, present, dict(routed))
+        by_job: dict[str, Routes] = dict(routed)
+        self._last = (fabric, present, by_job)
         self._last_by = self.connections
-        return self._last[2]
+        return by_job
 
 
 def _paths(
@@ -104,11 +112,15 @@ class _Load:
         self._busy_s: defaultdict[Link, float] = defaultdict(float)
 
     def add(self, path: Path, size_bytes: int) -> None:
+        capacity_Bps = self._fabric.capacity_Bps  # noqa: N806
         for link in links_of(path):
-            self._busy_s[link] += size_bytes / float(self._fabric.capacity_Bps[link])
+            self._busy_s[link] += size_bytes / float(capacity_Bps[link])
 
     def busiest_s(self, path: Path) -> float:
         """Return how long the busiest link is, without those of hosts, which all trees have."""
         hosts = self._fabric.hosts.keys()
-        inside = [link for link in links_of(path) if hosts.isdisjoint(link)]
-        return max((self._busy_s[link] for link in inside), default=0.0)
+        busiest_s = 0.0
+        for link in links_of(path):
+            if hosts.isdisjoint(link):
+                busiest_s = max(busiest_s, self._busy_s[link])
+        return busiest_s

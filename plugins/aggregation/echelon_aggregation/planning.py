@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -51,7 +52,7 @@ def with_rings(spec: JobSpec) -> JobSpec:
         changes["collective"] = "ring"
     nodes = getattr(section, "nodes", ())
     if nodes:
-        changes["nodes"] = tuple(_by_hosts(node) for node in nodes)
+        changes["nodes"] = tuple(map(_by_hosts, nodes))
     changed = section.model_copy(update=changes)
     return spec.model_copy(update={spec.parallelism: changed})
 
@@ -65,7 +66,8 @@ def _by_hosts(node: Any) -> Any:
 
 def _in_network(operation: str | None, algorithm: str | None) -> bool:
     algorithms = OPERATIONS.get(operation or "", {})
-    return isinstance(algorithms.get(algorithm or ""), InNetwork)
+    chosen = algorithms.get(algorithm or "")
+    return isinstance(chosen, InNetwork)
 
 
 def gains(
@@ -83,11 +85,11 @@ def gains(
     ring_alone_s = _alone_s(rings, fabric)
 
     policy.plan(jobs, fabric)
-    roots: dict[str, list[str]] = {}
-    grants: dict[str, list[Grant | None]] = {}
+    roots: defaultdict[str, list[str]] = defaultdict(list)
+    grants: defaultdict[str, list[Grant | None]] = defaultdict(list)
     for claim, grant in policy.grants():
-        roots.setdefault(claim.job, []).append(claim.tree.root)
-        grants.setdefault(claim.job, []).append(grant)
+        roots[claim.job].append(claim.tree.root)
+        grants[claim.job].append(grant)
 
     shared_s = _shared_s(jobs, fabric, policy, alone_s)
     ring_shared_s = _shared_s(rings, fabric, Fair(), ring_alone_s)
@@ -117,4 +119,7 @@ def _shared_s(
     alone_s: Mapping[str, Fraction],
 ) -> dict[str, float]:
     slowdowns = predicted_slowdowns(jobs, fabric, policy, alone_s)
-    return {name: slowdown * float(alone_s[name]) for name, slowdown in slowdowns.items()}
+    shared_s = {}
+    for name, slowdown in slowdowns.items():
+        shared_s[name] = slowdown * float(alone_s[name])
+    return shared_s

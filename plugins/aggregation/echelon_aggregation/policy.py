@@ -8,6 +8,7 @@ deadline, when flows over trees are due.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -128,9 +129,10 @@ class Aggregation:
     def take(self, document: Mapping[str, Any]) -> None:
         """Continue from there. Raises `ValueError`."""
         self._spread.take(document["spread"])
-        trees: dict[str, dict[Ends, Path]] = {}
+        trees: defaultdict[str, dict[Ends, Path]] = defaultdict(dict)
         for name, ends, path in document["trees"]:
-            trees.setdefault(name, {})[tuple(ends)] = tuple(path)
+            routes = trees[name]
+            routes[tuple(ends)] = tuple(path)
         if isinstance(self._chooser, TreesByLoad):
             self._chooser.remember(trees)
         self._granted = {}
@@ -159,7 +161,8 @@ class Aggregation:
         claims = self.claims()
         served = came_first(claims, self._room)
         self._enough = all(part == 1 for part in served)
-        self._parts = _by_tree(claims, of_its_own(claims, self._room))
+        shares = of_its_own(claims, self._room)
+        self._parts = _by_tree(claims, shares)
 
         flows = self._spread.update(jobs, paths_by_job)
         if self.parameters.by == "deadline":
@@ -185,20 +188,23 @@ class Aggregation:
         )
 
     def _find_trees(
-        self, jobs: Sequence[Job], paths_by_job: Mapping[str, Mapping[str, Path]]
+        self,
+        jobs: Sequence[Job],
+        paths_by_job: Mapping[str, Mapping[str, Path]],
     ) -> None:
         self._trees = {}
         self._all = {}
         for job in jobs:
             paths = paths_by_job[job.name]
             for flow in job.flows:
-                if flow.among:
-                    path = paths[flow.name]
-                    tree = tree_of(path)
-                    self._all[job.name, tree] = path
-                    # A broadcast, which ends elsewhere than it begins, adds nothing up.
-                    if flow.src == flow.dst:
-                        self._trees[job.name, flow.name] = tree
+                if not flow.among:
+                    continue
+                path = paths[flow.name]
+                tree = tree_of(path)
+                self._all[job.name, tree] = path
+                # A broadcast, which ends elsewhere than it begins, adds nothing up.
+                if flow.src == flow.dst:
+                    self._trees[job.name, flow.name] = tree
 
     def claims(self) -> list[Claim]:
         """Return the trees of the last plan, in the order of the jobs, with what they ask for."""
@@ -224,20 +230,27 @@ class Aggregation:
         """Return the rates of flows, where trees load links more the less memory they have."""
         served = self._served(flows)
         loads = []
+        left_Bps: dict[Link, float] = {}  # noqa: N806
         for flow in flows:
-            tree = self._trees.get((flow.job, flow.flow))
+            tree = self._tree(flow)
             if tree is None:
-                loads.append(dict.fromkeys(flow.links, 1.0))
+                load = dict.fromkeys(flow.links, 1.0)
             else:
-                loads.append(tree.load(served[flow.job, tree]))
-        most = [_most_Bps(flow) for flow in flows]
+                load = tree.load(served[flow.job, tree])
+            loads.append(load)
+            for link in load:
+                left_Bps[link] = self._capacities[link]
+        most_Bps = [_most_Bps(flow) for flow in flows]  # noqa: N806
         if self.parameters.rates == "deadline":
             tiers = _tiers(flows)
         else:
             tiers = [list(range(len(flows)))]
-        left = {link: self._capacities[link] for load in loads for link in load}
-        rates = fill(loads, most, tiers, left)
+        rates = fill(loads, most_Bps, tiers, left_Bps)
         return Allocation(tuple(rates))
+
+    def _tree(self, flow: ActiveFlow) -> Tree | None:
+        """Return the tree whose switches add up a flow, if there is one."""
+        return self._trees.get((flow.job, flow.flow))
 
     def neighbourhood(self, flow: ActiveFlow) -> str | None:
         """Return the coupling of flows by memory that is short, which also decides on loads."""
@@ -247,10 +260,11 @@ class Aggregation:
         """Return the part of each tree under way that is added up."""
         due_s: dict[TreeKey, Number] = {}
         for flow in flows:
-            tree = self._trees.get((flow.job, flow.flow))
+            tree = self._tree(flow)
             if tree is not None:
-                earliest_s = due_s.get((flow.job, tree), flow.deadline_s)
-                due_s[flow.job, tree] = min(earliest_s, flow.deadline_s)
+                key = (flow.job, tree)
+                earliest_s = due_s.get(key, flow.deadline_s)
+                due_s[key] = min(earliest_s, flow.deadline_s)
         if self._enough:
             return dict.fromkeys(due_s, 1.0)
         if self.parameters.by == "share":
@@ -258,7 +272,8 @@ class Aggregation:
         places = 2 * self.parameters.window
         claims = [Claim(job, tree, places, due) for (job, tree), due in due_s.items()]
         serve = SERVED[self.parameters.by]
-        return _by_tree(claims, serve(claims, self._room))
+        served = serve(claims, self._room)
+        return _by_tree(claims, served)
 
 
 def _with_dues(job: Job, flows: tuple[FlowPlan, ...]) -> tuple[FlowPlan, ...]:
@@ -266,14 +281,17 @@ def _with_dues(job: Job, flows: tuple[FlowPlan, ...]) -> tuple[FlowPlan, ...]:
     over_trees = {flow.name for flow in job.flows if flow.among}
     due: dict[str, tuple[str, Fraction]] = {}
     for echelonflow in job.echelonflows:
-        for name, offset_s in zip(echelonflow.flows, echelonflow.offsets_s, strict=True):
-            due[name] = (echelonflow.name, offset_s)
+        offsets_s = zip(echelonflow.flows, echelonflow.offsets_s, strict=True)
+        for name, offset_s in offsets_s:
+            if name in over_trees:
+                due[name] = (echelonflow.name, offset_s)
 
     ranked = []
     for flow in flows:
-        if flow.flow in over_trees and flow.flow in due:
+        if flow.flow in due:
+            echelonflow_name, offset_s = due[flow.flow]
             queues = flow.ranking.queues
-            ranking = Deadline(*due[flow.flow], (), *queues, *queues)
+            ranking = Deadline(echelonflow_name, offset_s, (), *queues, *queues)
             ranked.append(replace(flow, ranking=ranking))
         else:
             ranked.append(flow)
@@ -288,11 +306,14 @@ def _most_Bps(flow: ActiveFlow) -> float:  # noqa: N802
 
 def _tiers(flows: Sequence[ActiveFlow]) -> list[list[int]]:
     """Return the numbers of the flows that are due at the same time, the first ones due first."""
-    by_due: dict[Number, list[int]] = {}
+    by_due: defaultdict[Number, list[int]] = defaultdict(list)
     for number, flow in enumerate(flows):
-        by_due.setdefault(flow.deadline_s, []).append(number)
+        by_due[flow.deadline_s].append(number)
     return [by_due[due_s] for due_s in sorted(by_due)]
 
 
 def _by_tree(claims: Sequence[Claim], parts: Sequence[float]) -> dict[TreeKey, float]:
-    return {(claim.job, claim.tree): part for claim, part in zip(claims, parts, strict=True)}
+    by_tree = {}
+    for claim, part in zip(claims, parts, strict=True):
+        by_tree[claim.job, claim.tree] = part
+    return by_tree

@@ -36,7 +36,8 @@ class Station:
         self.worker = Worker(membership.group, rank)
         self.fallback: Fallback | None = None
         self._own = membership.endpoint(rank)
-        self._others = [membership.endpoint(other) for other in range(len(membership.workers))]
+        ranks = range(len(membership.workers))
+        self._others = [membership.endpoint(other) for other in ranks]
         self._server = membership.fallback_endpoint
         ends = [self._own]
         if rank == membership.fallback:
@@ -46,12 +47,10 @@ class Station:
         self._frames = Frames(self._own, membership.job, membership.flow)
         self._server_frames = Frames(self._server, membership.job, membership.flow)
         # Switches forward what is for one worker by a flow of its own.
-        self._answer_frames = [self._server_frames] * len(self._others)
+        self._answer_frames = [self._server_frames] * len(ranks)
         if membership.answers:
-            self._answer_frames = [
-                Frames(self._server, membership.job, membership.answers - other)
-                for other in range(len(self._others))
-            ]
+            flows = [membership.answers - other for other in ranks]
+            self._answer_frames = [Frames(self._server, membership.job, flow) for flow in flows]
         self._here, self._there = socket.socketpair()
         self._lock = Lock()
         self._submitted: list[tuple[Collective, OnDone, int]] = []
@@ -165,18 +164,21 @@ class Station:
         now = monotonic()
         packet = arrived.packet
         if arrived.port == self._own.port:
-            results = self.worker.tally.results
+            tally = self.worker.tally
+            results = tally.results
             self._send(self.worker.receive(packet, now))
-            if self.worker.tally.results > results:
+            if tally.results > results:
                 self.progress_at = now
         elif self.fallback is not None and arrived.port == self._server.port:
             for rank, sent in self.fallback.receive(packet, now):
+                receiver = rank or 0
                 # What is for all goes to the root whoever's address it has.
                 if sent.kind == Kind.RESULT:
                     frames = self._server_frames
                 else:
-                    frames = self._answer_frames[rank or 0]
-                self._wire.send(frames.encode(self._others[rank or 0], sent))
+                    frames = self._answer_frames[receiver]
+                frame = frames.encode(self._others[receiver], sent)
+                self._wire.send(frame)
 
     def _send(self, packets: list[Packet]) -> None:
         if not packets:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -55,29 +55,37 @@ class Tree:
         crossed.update(_reversed(self.parents.items()))
         for host in self.hosts:
             up = list(self.way_up(host))
+            down = list(to_root)
             # Links near the root that both ways have are not crossed, but the fallback's own always
             # is.
-            most = min(len(up), len(to_root)) - 1
-            shared = 0
-            while shared < most and up[-1 - shared] == to_root[-1 - shared]:
-                shared += 1
-            crossed.update(up[: len(up) - shared])
-            crossed.update(_reversed(to_root[: len(to_root) - shared]))
+            while min(len(up), len(down)) > 1 and up[-1] == down[-1]:
+                up.pop()
+                down.pop()
+            crossed.update(up)
+            crossed.update(_reversed(down))
         return crossed
 
     def way(self, start: str, end: str) -> Path:
         """Return the nodes from one host to another; from a host to itself by its switch."""
-        up = [start, *(parent for _, parent in self.way_up(start))]
-        down = [end, *(parent for _, parent in self.way_up(end))]
-        top = next(node for node in up[1:] if node in down)
+        up = self._ancestors(start)
+        down = self._ancestors(end)
+        top = next(node for node in up if node in down)
         before = up[: up.index(top)]
-        after = down[down.index(top) :: -1]
-        return (*before, *after)
+        after = down[: down.index(top)]
+        after.reverse()
+        return (start, *before, top, *after, end)
+
+    def _ancestors(self, host: str) -> list[str]:
+        """Return the switches from a host up to the root."""
+        return [parent for _, parent in self.way_up(host)]
 
     def load(self, added_up: float) -> dict[Link, float]:
         """Return the bytes on each link for each byte of the flow, if switches add up this part."""
         crossed = self.without_memory
-        return {link: added_up + (1 - added_up) * crossed[link] for link in self.links}
+        load: dict[Link, float] = {}
+        for link in self.links:
+            load[link] = added_up + (1 - added_up) * crossed[link]
+        return load
 
 
 def _reversed(links: Iterable[Link]) -> Iterator[Link]:
@@ -87,10 +95,11 @@ def _reversed(links: Iterable[Link]) -> Iterator[Link]:
 @lru_cache(maxsize=4096)
 def tree_of(path: Path) -> Tree:
     """Return the tree of a path among hosts (`echelon.model.fabric.model.Path`)."""
-    neighbours: dict[str, dict[str, None]] = {}
+    # Dictionaries rather than sets: their order is that of the path.
+    neighbours: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for start, end in links_of(path):
-        neighbours.setdefault(start, {})[end] = None
-        neighbours.setdefault(end, {})[start] = None
+        neighbours[start][end] = None
+        neighbours[end][start] = None
     parents: dict[str, str] = {}
     reached = [root_of(path)]
     for node in reached:

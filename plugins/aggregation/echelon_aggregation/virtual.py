@@ -44,6 +44,8 @@ VALUES = 32
 _NS = 1_000_000_000
 _QUEUE_BYTES = 4 << 20
 _WORKER_PORT = 5000
+_UNITS = 1 << 16
+"""The units of 1 in which values are drawn."""
 _SEGMENT_BYTES = 62 + HEADER_BYTES + 4 * VALUES
 """Length of a frame in the ring: that of a packet of the protocol with all its values."""
 _RING = Struct("!II")
@@ -135,8 +137,9 @@ def in_network(
     """
     fabric = build_fabric(one_tor(workers, RATE_BPS, DELAY_S))
     hosts = list(fabric.hosts.values())
+    server_host = hosts[0]
     endpoints = [Endpoint(host.ipv4, host.mac, _WORKER_PORT) for host in hosts]
-    server = Endpoint(hosts[0].ipv4, hosts[0].mac, PORT)
+    server = Endpoint(server_host.ipv4, server_host.mac, PORT)
     tree = _tree(fabric, memory)
     # Packets to a parameter server queue for longer than the network takes.
     least_s = 0.0001 if memory else 0.001
@@ -176,8 +179,10 @@ def in_network(
                 testbed.nics[host].send(frame)
 
         def go_on(rank: int, packets: Sequence[Packet]) -> None:
+            host = hosts[rank]
             for packet in packets:
-                send(hosts[rank].name, frames[rank].encode(server, packet))
+                frame = frames[rank].encode(server, packet)
+                send(host.name, frame)
             wake_s = cores[rank].next_wake
             if wake_s is not None:
                 # Rounded up, so that the worker's time has come when it is woken.
@@ -186,9 +191,11 @@ def in_network(
 
         def wake(rank: int) -> None:
             now_s = clock.now_ns / _NS
-            wake_s = cores[rank].next_wake
+            core = cores[rank]
+            wake_s = core.next_wake
             if wake_s is not None and wake_s <= now_s:
-                go_on(rank, cores[rank].wake(now_s))
+                packets = core.wake(now_s)
+                go_on(rank, packets)
 
         def deliver(
             rank: int,
@@ -201,13 +208,18 @@ def in_network(
             arrived = read(frame)
             if arrived is None:
                 return
+            now_s = now_ns / _NS
             if arrived.port == PORT and rank == 0:
-                for worker, packet in fallback.receive(arrived.packet, now_ns / _NS):
-                    send(hosts[0].name, server_frames.encode(endpoints[worker or 0], packet))
+                for worker, packet in fallback.receive(arrived.packet, now_s):
+                    receiver = endpoints[worker or 0]
+                    answer = server_frames.encode(receiver, packet)
+                    send(server_host.name, answer)
                 return
-            was_done = collectives[rank].done
-            go_on(rank, cores[rank].receive(arrived.packet, now_ns / _NS))
-            if collectives[rank].done and not was_done:
+            collective = collectives[rank]
+            was_done = collective.done
+            packets = cores[rank].receive(arrived.packet, now_s)
+            go_on(rank, packets)
+            if collective.done and not was_done:
                 ended_ns = now_ns
 
         for rank, host in enumerate(hosts):
@@ -241,10 +253,11 @@ def around_ring(
     sums = [array.copy() for array in arrays]
     steps = 2 * (workers - 1)
     heads = []
-    for rank, host in enumerate(hosts):
-        following = hosts[(rank + 1) % workers]
-        address = FlowAddress(host.mac, following.mac, host.ipv4, following.ipv4, _WORKER_PORT)
-        heads.append(headers(address, _SEGMENT_BYTES, DISCARD_PORT))
+    for rank, src in enumerate(hosts):
+        dst = hosts[(rank + 1) % workers]
+        address = FlowAddress(src.mac, dst.mac, src.ipv4, dst.ipv4, _WORKER_PORT)
+        head = headers(address, _SEGMENT_BYTES, DISCARD_PORT)
+        heads.append(head)
     with _testbed(fabric) as testbed:
         install(testbed, fabric, _tree(fabric, memory=False))
         began_ns = ended_ns = testbed.clock.now_ns
@@ -255,9 +268,10 @@ def around_ring(
             step: int,
             start: int,
         ) -> None:
-            data = sums[rank][start : start + VALUES].tobytes()
-            frame = heads[rank] + _RING.pack(step, start) + data
-            testbed.nics[hosts[rank].name].send(frame.ljust(_SEGMENT_BYTES, b"\0"))
+            part = sums[rank][start : start + VALUES]
+            frame = heads[rank] + _RING.pack(step, start) + part.tobytes()
+            nic = testbed.nics[hosts[rank].name]
+            nic.send(frame.ljust(_SEGMENT_BYTES, b"\0"))
 
         def deliver(
             rank: int,
@@ -307,15 +321,17 @@ def _testbed(fabric: Fabric) -> AbstractContextManager[VirtualSwitches]:
 
 
 def _drawn(workers: int, values: int) -> list[Floats]:
-    """Return values whose sums a float holds exactly: multiples of 2^-16 below 1."""
+    """Return values whose sums a float holds exactly: multiples of 1 / `_UNITS` below 1."""
     rng = np.random.default_rng(workers)
     drawn = []
     for _ in range(workers):
-        numbers = rng.integers(-(2**16), 2**16, values) / 2**16
-        drawn.append(numbers.astype(np.float32))
+        numbers = rng.integers(-_UNITS, _UNITS, values)
+        reals = numbers / _UNITS
+        drawn.append(reals.astype(np.float32))
     return drawn
 
 
 def _sum(arrays: Sequence[Floats]) -> Floats:
-    total: NDArray[np.float64] = np.sum(np.array(arrays, np.float64), axis=0)
+    rows = np.array(arrays, np.float64)
+    total: NDArray[np.float64] = np.sum(rows, axis=0)
     return total.astype(np.float32)

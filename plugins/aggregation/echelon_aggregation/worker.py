@@ -79,12 +79,14 @@ def reduce_scatter(
     share, rest = divmod(len(values), workers)
     if rest:
         raise ValueError(f"{len(values)} values do not have {workers} equal shares")
-    return Collective(values, np.zeros(share, values.dtype), len(values), rank * share)
+    result = np.zeros(share, values.dtype)
+    return Collective(values, result, len(values), rank * share)
 
 
 def broadcast(values: NDArray[np.int32], root: bool) -> Collective:
     """Return the root's array unchanged: a sum of integers to which the others add nothing."""
-    return Collective(values if root else None, np.zeros_like(values), len(values))
+    contribution = values if root else None
+    return Collective(contribution, np.zeros_like(values), len(values))
 
 
 @dataclass(slots=True)
@@ -187,8 +189,9 @@ class Worker:
 
     def receive(self, packet: Packet, now: float) -> list[Packet]:
         """Take a packet that arrived."""
-        slot = self._slots[packet.block & (self.group.window - 1)]
-        if packet.tree != self.group.tree or packet.session != self.group.session:
+        group = self.group
+        slot = self._slots[packet.block & (group.window - 1)]
+        if packet.tree != group.tree or packet.session != group.session:
             self.tally.ignored += 1
         elif packet.kind == Kind.REQUEST:
             return self._reply(slot, packet.block, now)
@@ -202,7 +205,7 @@ class Worker:
             slot.sent = 0
             slot.packet = None
             slot.results.append(packet)
-            slot.block += self.group.window
+            slot.block += group.window
             self._take(slot, packet)
             return self._send_overtaken(newest, now) + self._send_ready(now)
         return []
@@ -320,8 +323,9 @@ class Worker:
         """Write the part of a chunk's sum that the task keeps."""
         size = self.group.values
         chunk_start = slot.chunk * size
+        task_end = task.start + len(task.result)
         first = max(chunk_start, task.start)
-        last = min(chunk_start + size, task.start + len(task.result))
+        last = min(chunk_start + size, task_end)
         if first >= last:
             return
         part = task.result[first - task.start : last - task.start]
@@ -332,11 +336,14 @@ class Worker:
         elif result.flags & Flag.EMPTY:
             part[:] = 0
         elif task.is_real:
-            numbers = dequantise(result.values, slot.exponent, self.group.workers)
+            workers = self.group.workers
+            numbers = dequantise(result.values, slot.exponent, workers)
             part[:] = numbers[within]
-            task.bound = max(task.bound, bound(slot.exponent, self.group.workers))
+            chunk_bound = bound(slot.exponent, workers)
+            task.bound = max(task.bound, chunk_bound)
         else:
-            part[:] = np.frombuffer(result.values, ">i4")[within]
+            integers = np.frombuffer(result.values, ">i4")
+            part[:] = integers[within]
 
     # -- the network -------------------------------------------------------------------------------
 
@@ -348,15 +355,19 @@ class Worker:
         """
         packets = []
         mask = self.group.window - 1
-        while self._ready and (self._under_way < int(self._limit) or self._first_is_ready()):
-            slot = self._slots[heappop(self._ready) & mask]
+        while self._ready:
+            if self._under_way >= int(self._limit) and not self._first_is_ready():
+                break
+            block = heappop(self._ready)
             self._under_way += 1
-            packets.append(self._transmit(slot, False, now))
+            packet = self._transmit(self._slots[block & mask], False, now)
+            packets.append(packet)
         return packets
 
     def _first_is_ready(self) -> bool:
         """Return whether a block that is ready comes before all that are under way."""
-        return self._ready[0] < min(slot.block for slot in self._slots if slot.sent)
+        under_way = [slot.block for slot in self._slots if slot.sent]
+        return self._ready[0] < min(under_way)
 
     def _send_overtaken(self, newest: int, now: float) -> list[Packet]:
         """Send again what went so long before `newest`, which has its result, that it must be lost.
@@ -429,7 +440,8 @@ class Worker:
         """Return the time before a packet is first sent again (RFC 6298, section 2)."""
         if self.smoothed_s is None:
             return min(1.0, self.group.most_timeout_s)
-        return max(self.smoothed_s + 4 * self._variation_s, self.group.least_timeout_s)
+        timeout_s = self.smoothed_s + 4 * self._variation_s
+        return max(timeout_s, self.group.least_timeout_s)
 
     def _measure(
         self,
@@ -445,10 +457,12 @@ class Worker:
                 self._variation_s = took_s / 2
                 self._restart_timers(now)
             else:
-                self._variation_s += (abs(self.smoothed_s - took_s) - self._variation_s) / 4
+                deviation_s = abs(self.smoothed_s - took_s)
+                self._variation_s += (deviation_s - self._variation_s) / 4
                 self.smoothed_s += (took_s - self.smoothed_s) / 8
         if not packet.flags & Flag.MARKED:
-            self._limit = min(self._limit + 1 / self._limit, float(self.group.window))
+            wider = self._limit + 1 / self._limit
+            self._limit = min(wider, float(self.group.window))
         elif now >= self._halved_until:
             self._limit = max(1.0, self._limit / 2)
             self._halved_until = now + (self.smoothed_s or 0.0)

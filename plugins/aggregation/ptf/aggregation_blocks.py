@@ -158,32 +158,36 @@ class Tree:
         for worker in self.workers:
             action = "from_fallback" if worker == self.fallback else "from_child"
             member = {"tree": self.number, "port": worker + 1}
-            entries.append(entry("aggregation_member", member, action, workers_behind=1 << worker))
+            bit = 1 << worker
+            entries.append(entry("aggregation_member", member, action, workers_behind=bit))
         if not self.is_root:
             parent = {"tree": self.number, "port": 4}
             entries.append(entry("aggregation_member", parent, "from_parent"))
         return entries
 
     def _copy(self, worker: int) -> TableEntry:
+        host = worker + 1
         return entry(
             "aggregation_copy",
-            {"tree": self.number, "copy": worker + 1},
+            {"tree": self.number, "copy": host},
             "deliver",
-            dst_mac=mac(frames.mac(worker + 1)),
-            dst=ipv4(frames.address(worker + 1)),
+            dst_mac=mac(frames.mac(host)),
+            dst=ipv4(frames.address(host)),
             udp_port=WORKER_PORT + worker,
         )
 
     def _holder(self, key: dict[str, int]) -> TableEntry:
+        last = self.workers[-1]
+        fallback_host = self.fallback + 1
         return entry(
             "aggregation_holder",
             key,
             "hand_over",
-            src=ipv4(frames.address(self.workers[-1] + 1)),
-            src_port=WORKER_PORT + self.workers[-1],
-            dst=ipv4(frames.address(self.fallback + 1)),
-            dst_mac=mac(frames.mac(self.fallback + 1)),
-            port=self.fallback + 1,
+            src=ipv4(frames.address(last + 1)),
+            src_port=WORKER_PORT + last,
+            dst=ipv4(frames.address(fallback_host)),
+            dst_mac=mac(frames.mac(fallback_host)),
+            port=fallback_host,
             job=7,
             flow=UP_FLOW,
         )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from echelon.model.documents import DocumentError
+from echelon.model.errors import Code
 from echelon.model.fabric.builders import leaf_spine, one_tor
 from echelon.model.fabric.load import build_fabric
 from echelon.model.jobs import build_job
@@ -17,6 +18,7 @@ from echelon.planning.fluid import alone_iteration_s
 from echelon_aggregation import wire
 from echelon_aggregation.collectives import VALUES, InNetwork, wire_bytes
 from echelon_lab.endhosts.shim import HEADER_BYTES
+from tests.faults import coded
 
 RATE_BPS = 8_000_000
 HOSTS = ("h1", "h2", "h3", "h4")
@@ -119,11 +121,13 @@ def test_ranks_of_a_graph_sum_scatter_and_broadcast() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "reason"),
+    ("document", "code", "path", "facts"),
     [
         (
             {"workers": [f"h{i}" for i in range(33)]},
-            "'in-network' adds up at most 32 ranks, not 33",
+            "not-allowed",
+            "data.collective",
+            ("32", "33", "'ring'"),
         ),
         (
             {
@@ -141,7 +145,9 @@ def test_ranks_of_a_graph_sum_scatter_and_broadcast() -> None:
                     ],
                 },
             },
-            "'in-network' needs a host for each rank of the group",
+            "not-allowed",
+            "graph.nodes[0].algorithm",
+            ("'hierarchical'", "node 'n'"),
         ),
         (
             {
@@ -159,7 +165,9 @@ def test_ranks_of_a_graph_sum_scatter_and_broadcast() -> None:
                     ],
                 },
             },
-            "'in-network' is sent by several ranks at once, which take no turns",
+            "invalid-value",
+            "graph.nodes[0].algorithm",
+            ("'sends: together'",),
         ),
         (
             {
@@ -173,15 +181,18 @@ def test_ranks_of_a_graph_sum_scatter_and_broadcast() -> None:
                     "collective": "in-network",
                 },
             },
-            "'in-network' gathers and scatters nothing",
+            "not-allowed",
+            "tensor.collective",
+            ("'ring'",),
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(document: dict[str, object], reason: str) -> None:
+def test_what_does_not_fit_is_refused(
+    document: dict[str, object], code: Code, path: str, facts: tuple[str, ...]
+) -> None:
     data = {"compute": "1 s", "gradient": "1 MB", "collective": "in-network"}
     whole = {"job": "a", "parallelism": "data", "workers": ["h1", "h2"], **document}
     if whole["parallelism"] == "data":
         whole["data"] = data
-    with pytest.raises(DocumentError) as error:
+    with pytest.raises(DocumentError, check=coded(code, "'in-network'", *facts, path=path)):
         make_job_spec(**whole)
-    assert reason in str(error.value)

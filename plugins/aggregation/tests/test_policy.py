@@ -23,6 +23,7 @@ from echelon_aggregation.filling import fill
 from echelon_aggregation.panama import TreesByLoad
 from echelon_aggregation.policy import Aggregation
 from tests.drawing import examples
+from tests.faults import coded
 
 LINKS = tuple((name, "x") for name in "abcde")
 RATE_BPS = 8_000_000
@@ -179,7 +180,7 @@ def test_a_plan_without_trees_needs_no_rates_of_its_own() -> None:
 
 
 def test_a_window_is_a_power_of_two() -> None:
-    with pytest.raises(PolicyChoiceError, match="of 9 blocks is not a power of two"):
+    with pytest.raises(PolicyChoiceError, check=coded("invalid-value", "9", parameter="window")):
         make_policy("aggregation", window=9)
 
 

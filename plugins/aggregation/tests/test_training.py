@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from plugins.aggregation.tests.training import largest_difference, look
+from tests.faults import mentions
 from tests.needs import needs
 
 pytestmark = [pytest.mark.long, needs("torch", "the laboratory's sandbox")]
@@ -35,12 +36,9 @@ def test_a_model_learns_as_with_gloo(target: str) -> None:
 @pytest.mark.parametrize(
     ("whom", "causes"),
     [
-        ("3", ["worker 3 has said nothing for"]),
-        (
-            "0",
-            ["the store does not answer: the process of rank 0", "worker 0 has said nothing for"],
-        ),
-        ("switch", ["no other worker has said anything for", "the store does not answer"]),
+        ("3", ["worker 3"]),
+        ("0", ["rank 0", "worker 0"]),
+        ("switch", ["no other worker", "store"]),
     ],
 )
 def test_the_others_end_with_the_cause(target: str, whom: str, causes: list[str]) -> None:
@@ -48,7 +46,7 @@ def test_the_others_end_with_the_cause(target: str, whom: str, causes: list[str]
     print(f"{target}: {whom} is killed, and all others have ended after {killed['seconds']:.1f} s")
     assert set(killed["statuses"]) == {3}
     for said in killed["said"]:
-        assert any(cause in said for cause in causes), said
+        assert any(mentions(said, cause) for cause in causes), said
 
 
 @targets

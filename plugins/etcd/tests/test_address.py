@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import os
+from errno import ENOENT
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
+from echelon.controller.service import logs
 from echelon.controller.service.store import StoreError
 from echelon_etcd.address import Address, Tls, parse
+from tests.echelon.service.test_logs import SECRET, assert_hidden
+from tests.faults import coded, mentions
 
 PEM = b"-----BEGIN CERTIFICATE-----\n"
+FORM = "etcd://HOST:2379/PREFIX"
 
 
 @pytest.mark.parametrize(
@@ -49,35 +56,42 @@ def test_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "reason"),
+    ("url", "facts"),
     [
-        ("etcd://", "a host is missing"),
-        ("etcd:///x", "a host is missing"),
-        ("etcd://a,,b/x", "a host is missing"),
-        ("etcd://u:secret@a:port/x", "port"),
-        ("etcd://u:secret@a:70000/x", "Port out of range"),
-        ("etcd://u:secret@[::1/x", "Invalid IPv6"),
+        ("etcd://", ("host", FORM)),
+        ("etcd:///x", ("host", FORM)),
+        ("etcd://a,,b/x", ("host", FORM)),
+        ("etcd://u:secret@a:port/x", ("'port'", FORM)),
+        ("etcd://u:secret@a:70000/x", ("0-65535", FORM)),
+        ("etcd://u:secret@[::1/x", ("IPv6", FORM)),
         (
             "etcd://u:secret@h/x?timeout=3",
-            "unknown option 'timeout' (known: ca, certificate, key, password_file)",
+            ("etcd://h", "'timeout'", "ca, certificate, key, password_file"),
         ),
-        ("etcd://u:secret@h/x?ca=", "option ca does not name a file"),
-        ("etcd://u:secret@h/x?ca=/nowhere", "ca: /nowhere cannot be read: No such file"),
-        ("etcd://u:secret@h/x?password_file=/dev/null", "a password and a password_file"),
-        ("etcd://secret@h/x", "the password (a password_file=FILE) is missing"),
-        ("etcd://:secret@h/x", "the user (USER@ before the host) is missing"),
-        ("etcd://u:secret@h/x?ca=/dev/null", "is not a PEM file"),
-        ("etcd://u:secret@h/x?certificate=PEM", "key is missing"),
-        ("etcd://u:secret@h/x?key=PEM", "certificate is missing"),
-        ("etcd://u:secret@h/x#y", "is not a URL of etcd"),
+        ("etcd://u:secret@h/x?ca=", ("etcd://h", "option ca", "file")),
+        ("etcd://u:secret@h/x?ca=/nowhere", ("etcd://h: ca", "/nowhere", os.strerror(ENOENT))),
+        ("etcd://u:secret@h/x?password_file=/dev/null", ("etcd://h", "password", "password_file")),
+        ("etcd://secret@h/x", ("etcd://h", "password", "password_file=FILE")),
+        ("etcd://:secret@h/x", ("etcd://h", "user", "USER@")),
+        ("etcd://u:secret@h/x?ca=/dev/null", ("etcd://h: ca", "/dev/null", "PEM")),
+        ("etcd://u:secret@h/x?certificate=PEM", ("etcd://h: key",)),
+        ("etcd://u:secret@h/x?key=PEM", ("etcd://h: certificate",)),
+        ("etcd://u:secret@h/x#y", ("etcd://h", FORM)),
     ],
 )
-def test_bad_urls(url: str, reason: str, tmp_path: Path) -> None:
+def test_bad_urls(url: str, facts: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "pem").write_bytes(PEM)
-    with pytest.raises(StoreError) as raised:
+    with pytest.raises(StoreError, check=coded("store-failed")) as raised:
         parse(url.replace("PEM", str(tmp_path / "pem")))
     text = str(raised.value)
     assert text.startswith("store etcd://")
-    assert reason in text
+    assert mentions(text, *facts), text
     assert "\n" not in text
     assert "secret" not in text
+
+
+@pytest.mark.parametrize("style", ["json", "text"])
+@pytest.mark.usefixtures("logging_as_before")
+def test_a_record_does_not_show_the_password(style: logs.Format) -> None:
+    address = parse(f"etcd://user:{SECRET}@host:2379/lab")
+    assert_hidden([address], style, io.StringIO())

@@ -119,12 +119,16 @@ class Aicb(Importer[AicbOptions]):
         sizes = _group_sizes(source, sections)
         options = self.options
         stages = len(sections)
-        in_stage = {len(section.ranks) for section in sections if section.ranks}
+        in_stage: set[int] = set()
+        used: set[str] = set()
+        for section in sections:
+            used.update(row.group for row in section.rows)
+            if section.ranks:
+                in_stage.add(len(section.ranks))
         if len(in_stage) > 1:
             raise source.refusal(
                 "has stages with different numbers of ranks (which is not supported)"
             )
-        used = {row.group for section in sections for row in section.rows}
         tp = options.tp or sizes.get("tp_group")
         dp = options.dp or sizes.get("dp_group")
         ep = options.ep or sizes.get("ep_group")
@@ -309,14 +313,17 @@ def _flops(shapes: str) -> int | None:
     match = re.fullmatch(r"\(\(([0-9, ]{1,60})\), ?\(([0-9, ]{1,40})\)\)", shapes)
     if not match:
         return None
-    left, right = (re.findall("[0-9]+", part) for part in match.groups())
-    left_shape = list(map(int, left))
-    right_shape = list(map(int, right))
-    if len(left_shape) < 2 or len(right_shape) != 2:
+    left, right = map(_numbers, match.groups())
+    if len(left) < 2 or len(right) != 2:
         return None
-    if left_shape[-1] != right_shape[0]:
+    rows, columns = right
+    if left[-1] != rows:
         return None
-    return 2 * prod(left_shape) * right_shape[1]
+    return 2 * prod(left) * columns
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(digits) for digits in re.findall("[0-9]+", text)]
 
 
 def _group_sizes(source: Source, sections: Sequence[_Section]) -> Mapping[str, int]:
@@ -366,8 +373,11 @@ class _List:
         computing_s = Fraction(0)
         if options.computing is not None and not computes:
             computing_s = options.computing
-        self.parts_s = [computing_s / max(1, len(rows)) for rows in self.todo]
+        self.parts_s = []
         """The seconds that the ranks of each stage compute after a row."""
+        for rows in self.todo:
+            part_s = computing_s / max(1, len(rows))
+            self.parts_s.append(part_s)
         self._count(sections, wanted)
 
     def _chosen(self, section: _Section, wanted: range) -> list[_Row]:

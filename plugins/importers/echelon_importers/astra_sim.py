@@ -163,7 +163,8 @@ class AstraSim(Importer[AstraSimOptions]):
             reason = f"{excerpt(' '.join(count))} is not a number of layers"
             raise source.fault(second, reason, "write one number")
         wanted = self.options.layers
-        is_covered = wanted is not None and wanted.stop - 1 <= min(declared, len(rows))
+        present = min(declared, len(rows))
+        is_covered = wanted is not None and wanted.stop - 1 <= present
         if len(rows) != declared and not is_covered:
             reason = f"says {declared} layers, but {len(rows)} follow"
             raise source.fault(
@@ -264,23 +265,24 @@ def _layer(
     header: _Header,
 ) -> _Layer:
     custom = header.loop == "HYBRID_CUSTOMIZED"
-    if len(words) != _COLUMNS + custom:
+    columns = _COLUMNS + custom
+    if len(words) != columns:
         reason = f"has {len(words)} columns"
-        raise source.fault(line, reason, f"a layer has {_COLUMNS + custom}: correct it")
+        raise source.fault(line, reason, f"a layer has {columns}: correct it")
     if not re.fullmatch(r"-?[0-9]{1,9}", words[1]):
         raise source.fault(line, f"{excerpt(words[1])} is not a number", "write -1")
     loop = _LOOPS[header.loop]
     if custom:
-        if words[-1] not in _LAYER_LOOPS:
-            reason = f"{excerpt(words[-1])} is not a loop of a layer"
+        loop_name = words[-1]
+        if loop_name not in _LAYER_LOOPS:
+            reason = f"{excerpt(loop_name)} is not a loop of a layer"
             raise source.fault(line, reason, f"use {', '.join(_LAYER_LOOPS)}")
-        loop = _LOOPS[words[-1]]._replace(weights_first=False)
-    parts: dict[Phase, _Part] = {
-        "fwd": _part(source, line, words[2:5]),
-        "ig": _part(source, line, words[5:8]),
-        "wg": _part(source, line, words[8:11]),
-    }
+        loop = _LOOPS[loop_name]._replace(weights_first=False)
+    forward = _part(source, line, words[2:5])
+    input_gradient = _part(source, line, words[5:8])
+    weight_gradient = _part(source, line, words[8:11])
     source.integer(line, words[11], "an update time")
+    parts: dict[Phase, _Part] = {"fwd": forward, "ig": input_gradient, "wg": weight_gradient}
     return _Layer(number, words[0], parts, loop)
 
 
@@ -336,7 +338,8 @@ class _Training:
         loop = layer.loop
         part = layer.parts[phase]
         is_first = layer is self.layers[0]
-        if phase == "ig" and is_first and not loop.first_layer and not loop.weights_first:
+        has_input_gradient = loop.first_layer or loop.weights_first
+        if phase == "ig" and is_first and not has_input_gradient:
             return None
         if phase == "fwd" and loop.forward_only not in (None, part.kind):
             return None

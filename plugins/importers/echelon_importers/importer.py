@@ -65,9 +65,9 @@ class Source:
         noun: str,
         most: int = 10**15,
     ) -> int:
-        """Return the whole number that `word` in a line is; `what` says what it counts.
+        """Return the whole number that `word` is.
 
-        Raises `DocumentError`.
+        Raises `DocumentError`, which names the line and what the number should be (`noun`).
         """
         is_number = word.isascii() and word.isdigit() and len(word) <= 20
         if is_number and int(word) <= most:
@@ -111,7 +111,7 @@ def _no_constant(word: str) -> object:
 
 
 class ImportOptions(Section):
-    """The values that a file lacks, and the part of it to take. A format adds its own."""
+    """Options of an import: values that a file lacks. A format adds its own options."""
 
     ranks: int | None = None
     """The number of ranks that the hosts have; None if no hosts are given."""
@@ -119,9 +119,9 @@ class ImportOptions(Section):
     local_bandwidth: Rate | None = None
     """Bits per second between two ranks of a host. None: such transfers take no time."""
     computing: Duration | None = None
-    """The seconds that each rank computes, of a file that does not say it.
+    """The seconds that each rank computes, for a file that does not say it.
 
-    0: communication alone is meant.
+    0: import the communication alone.
     """
 
 
@@ -161,7 +161,7 @@ class Importer(ABC, Generic[O]):
         """
 
     def only(self, sources: Sequence[Source]) -> Source:
-        """Return the file if there is one. Raises `DocumentError`."""
+        """Return the only file. Raises `DocumentError` if there are several."""
         if len(sources) != 1:
             raise sources[1].refusal(
                 "is one file too many: this format has one (import them one by one)",

@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -238,7 +238,8 @@ def _joined(
         )
         raise DocumentError(rank.source.name, f"event {event.number}", reason, code="missing-key")
     kind = _kernel_kind(event.nccl or "")
-    if event.nccl and kind not in (None, recorded.kind) and event.recorded is None:
+    differs = kind not in (None, recorded.kind)
+    if event.nccl and differs and event.recorded is None:
         reason = (
             f"{excerpt(event.nccl[:40])} is {recorded.kind} in the execution trace (give two traces"
             " of the same steps)"
@@ -271,7 +272,7 @@ def _kernel_kind(name: str) -> CollectiveKind | None:
 
 def _even(traces: list[list[TraceNode]], tally: ReadCounts) -> list[list[TraceNode]]:
     """Return the traces with all-to-alls of which every rank has the mean of the bytes."""
-    parts: dict[tuple[Ranks, int], list[int]] = {}
+    parts: defaultdict[tuple[Ranks, int], list[int]] = defaultdict(list)
     for trace in traces:
         count: Counter[Ranks] = Counter()
         for node in trace:
@@ -280,7 +281,7 @@ def _even(traces: list[list[TraceNode]], tally: ReadCounts) -> list[list[TraceNo
                 key = does.ranks, count[does.ranks]
                 count[does.ranks] += 1
                 if does.kind == "all-to-all":
-                    parts.setdefault(key, []).append(does.size_bytes)
+                    parts[key].append(does.size_bytes)
     uneven = {}
     for key, sizes in parts.items():
         if len(set(sizes)) > 1:
@@ -292,15 +293,17 @@ def _even(traces: list[list[TraceNode]], tally: ReadCounts) -> list[list[TraceNo
 
 
 def _with_sizes(
-    trace: Sequence[TraceNode], sizes: Mapping[tuple[Ranks, int], int]
+    trace: Sequence[TraceNode],
+    sizes: Mapping[tuple[Ranks, int], int],
 ) -> Iterator[TraceNode]:
     """Yield the nodes of a trace, whose collectives have `sizes` by group and number."""
     count: Counter[Ranks] = Counter()
     for node in trace:
         does = node.does
         if isinstance(does, Joined):
-            size_bytes = sizes.get((does.ranks, count[does.ranks]), does.size_bytes)
+            key = does.ranks, count[does.ranks]
             count[does.ranks] += 1
+            size_bytes = sizes.get(key, does.size_bytes)
             does = replace(does, size_bytes=size_bytes)
         yield replace(node, does=does)
 

@@ -123,7 +123,9 @@ def assemble(
     for name in order:
         after = tuple(waits[name])
         nodes.append(replace(graph.steps[name], after=after))
-    named = {graph.workers[ranks]: name for ranks, name in groups.items()}
+    named = {}
+    for ranks, name in groups.items():
+        named[graph.workers[ranks]] = name
     in_turn = transfers == "buffered"
     return Workload(len(traces), named, tuple(nodes), tally, in_turn)
 
@@ -260,25 +262,29 @@ def _names(
     tally: ReadCounts,
 ) -> tuple[Mapping[tuple[int, int], str], dict[Ranks, str]]:
     """Return names for the parts of collectives and transfers, by rank and node, and for groups."""
-    joined: dict[tuple[str, Ranks], dict[int, list[TraceNode]]] = {}
-    transfers: dict[tuple[int, int, int], _Ends] = defaultdict(_Ends)
+    joined: dict[tuple[str, Ranks], defaultdict[int, list[TraceNode]]] = {}
+    transfers: defaultdict[tuple[int, int, int], _Ends] = defaultdict(_Ends)
     read: set[str] = set()
     for rank, trace in enumerate(traces):
         # What several ranks run alike was read once.
-        once = sources[rank].name not in read
-        read.add(sources[rank].name)
+        source_name = sources[rank].name
+        once = source_name not in read
+        read.add(source_name)
         for node in trace:
             does = node.does
             if isinstance(does, Joined):
                 tally.read["collectives"] += once
                 if _is_counted(does, tally):
-                    parts = joined.setdefault((does.group, does.ranks), {})
-                    parts.setdefault(rank, []).append(node)
+                    key = (does.group, does.ranks)
+                    by_rank = joined.setdefault(key, defaultdict(list))
+                    by_rank[rank].append(node)
             elif isinstance(does, TracedTransfer) and does.sends:
-                transfers[rank, does.peer, does.tag].sent.append(node)
+                ends = transfers[rank, does.peer, does.tag]
+                ends.sent.append(node)
                 tally.read["sends"] += once
             elif isinstance(does, TracedTransfer):
-                transfers[does.peer, rank, does.tag].received.append(node)
+                ends = transfers[does.peer, rank, does.tag]
+                ends.received.append(node)
                 tally.read["receipts"] += once
 
     names: dict[tuple[int, int], str] = {}
@@ -408,7 +414,10 @@ def _reduced(ordered: Sequence[TraceNode]) -> list[TraceNode]:
         indirect = 0
         for place in places:
             indirect |= before[place]
-        direct = [ordered[place].number for place in places if not indirect >> place & 1]
+        direct = []
+        for place in places:
+            if not indirect >> place & 1:
+                direct.append(ordered[place].number)
         for place in places:
             indirect |= 1 << place
         before.append(indirect)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from echelon.cli import app
 from echelon.model.jobs import build_job
 from echelon.model.jobs.spec import load_job_spec
+from tests.faults import mentions
 
 DATA = Path(__file__).parent / "workloads"
 
@@ -65,7 +66,7 @@ def test_a_job_that_computes_nothing_is_refused_unless_that_is_meant(tmp_path: P
     lists, out = DATA / "G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1.csv", tmp_path / "job.yaml"
     refused = run("aicb", lists, "--hosts", "16", "-o", out)
     assert refused.exit_code == 2
-    assert "has no times of computing" in refused.stderr
+    assert mentions(refused.stderr, lists, "--computing '0 s'")
     assert not out.exists()
     assert run("aicb", lists, "--hosts", "16", "-o", out, "--computing", "0 s").exit_code == 0
     assert not build_job(load_job_spec(out)).computes
@@ -102,7 +103,7 @@ def test_times_of_computing_go_with_files_that_lack_them(
         format_name, *files, *of_pipedream, "-o", tmp_path / "job.yaml", "--computing", computing
     )
     assert result.exit_code == 2
-    assert "--computing: the file" in result.stderr
+    assert mentions(result.stderr, f"{files[0]}: --computing:")
 
 
 def test_what_was_read_is_what_the_files_hold(tmp_path: Path) -> None:

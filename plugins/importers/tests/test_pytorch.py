@@ -11,6 +11,7 @@ import pytest
 from echelon.model.documents import DocumentError
 from echelon.model.jobs.graph import CollectiveStep, ComputeUnit
 from echelon_importers import Source, Workload, make_importer
+from tests.faults import coded
 
 
 def kernel(
@@ -162,8 +163,10 @@ def test_a_step_of_the_profiler_is_an_iteration() -> None:
 
 def test_a_trace_of_a_cpu_says_how_to_capture_such_a_job() -> None:
     on_host = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 5, "tid": 1}
-    with pytest.raises(DocumentError, match=r"no kernels of a GPU .* run it under echelon capture"):
-        read(kineto(on_host), ranks=2)
+    source = kineto(on_host)
+    advised = coded("empty-document", "GPU", "echelon capture", file=source.name)
+    with pytest.raises(DocumentError, check=advised):
+        read(source, ranks=2)
 
 
 @pytest.mark.parametrize(

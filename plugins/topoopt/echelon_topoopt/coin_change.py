@@ -26,7 +26,11 @@ def coin_change_mod(members: int, strides: Collection[int]) -> tuple[tuple[int, 
         distance = waiting.popleft()
         for coin in coins:
             farther = (distance + coin) % members
-            if farther not in ways:
-                ways[farther] = tuple(sorted((*ways[distance], coin), reverse=True))
-                waiting.append(farther)
-    return tuple(map(ways.get, range(members)))
+            if farther in ways:
+                continue
+            strides_to_go = [*ways[distance], coin]
+            strides_to_go.sort(reverse=True)
+            ways[farther] = tuple(strides_to_go)
+            waiting.append(farther)
+    distances = range(members)
+    return tuple(map(ways.get, distances))

@@ -23,9 +23,11 @@ def ring_ports(
 
     Hosts send `reduced` bytes in all-reduces.
     """
-    share = reduced / (reduced + sent) if reduced + sent else 1.0
-    pairs = floor(degree * share / 2 + 0.5)
-    return 2 * min(max(1, pairs), degree // 2)
+    total = reduced + sent
+    share = reduced / total if total else 1.0
+    nearest = floor(degree * share / 2 + 0.5)
+    pairs = min(max(1, nearest), degree // 2)
+    return 2 * pairs
 
 
 def group_rings(rings: int, traffic: Sequence[float]) -> tuple[int, ...]:
@@ -34,10 +36,12 @@ def group_rings(rings: int, traffic: Sequence[float]) -> tuple[int, ...]:
     Each takes ``ceil(rings x its part of the traffic)`` of those that are left (algorithm 1), so
     the last may get none. Without any traffic the first takes all.
     """
-    out = []
+    counts = []
     left = rings
     total = sum(traffic)
     for amount in traffic:
-        out.append(min(left, ceil(rings * amount / total) if total else left))
-        left -= out[-1]
-    return tuple(out)
+        share = ceil(rings * amount / total) if total else left
+        count = min(left, share)
+        counts.append(count)
+        left -= count
+    return tuple(counts)

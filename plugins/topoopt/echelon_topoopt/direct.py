@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 from echelon.model.documents import parse_document
 from echelon.model.fabric.load import FabricSpec
@@ -32,51 +33,53 @@ def direct_fabric(
     delay_s: Fraction = DELAY_S,
     name: str = "",
 ) -> FabricSpec:
-    """Return the fabric of the parts of a panel, one after the other; cables carry `rate_bps` in
-    each direction.
+    """Return a fabric of the parts of a panel, with `rate_bps` per cable and direction.
 
     Parts have no cables between them. One link from the first NIC of a part to that of the next, a
     hundredth as fast, stands for the network that manages them; no path within a part leads over
     it.
     """
     hosts: list[str] = []
-    links: list[tuple[str, str, int]] = []
+    links: list[dict[str, Any]] = []
     first: list[str] = []
+    delay = duration_text(delay_s)
+
+    def link(start: str, end: str, link_bps: int) -> dict[str, Any]:
+        return {"between": [start, end], "rate": rate_text(link_bps), "delay": delay}
+
     for part in parts:
-        members = [f"h{len(hosts) + number}" for number in range(1, part.hosts + 1)]
+        before = len(hosts)
+        numbers = range(before + 1, before + 1 + part.hosts)
+        members = [f"h{number}" for number in numbers]
         nics = [f"{host}{NIC}" for host in members]
         hosts += members
         first.append(nics[0])
         host_bps = 2 * part.degree * rate_bps
-        links += ((host, nic, host_bps) for host, nic in zip(members, nics, strict=True))
+        for host, nic in zip(members, nics, strict=True):
+            links.append(link(host, nic, host_bps))
         for (start, end), count in part.cables.items():
-            links.append((nics[start], nics[end], count * rate_bps))
+            links.append(link(nics[start], nics[end], count * rate_bps))
+
     between_bps = max(1, rate_bps // _BETWEEN)
-    links += ((start, end, between_bps) for start, end in pairwise(first))
+    for nic, next_nic in pairwise(first):
+        links.append(link(nic, next_nic, between_bps))
+
     title = name or f"direct_{len(hosts)}_{parts[0].degree}"
-    delay = duration_text(delay_s)
-    document = {
-        "fabric": title,
-        "hosts": hosts,
-        "switches": [f"{host}{NIC}" for host in hosts],
-        "links": [
-            {"between": [start, end], "rate": rate_text(rate), "delay": delay}
-            for start, end, rate in links
-        ],
-    }
+    switches = [f"{host}{NIC}" for host in hosts]
+    document = {"fabric": title, "hosts": hosts, "switches": switches, "links": links}
     return parse_document(FabricSpec, document, title)
 
 
 def forwards(fabric: Fabric) -> bool:
     """Return whether all switches of a fabric are NICs of its hosts, which forward."""
-    return all(switch.removesuffix(NIC) in fabric.hosts for switch in fabric.switches)
+    owners = [switch.removesuffix(NIC) for switch in fabric.switches]
+    return all(owner in fabric.hosts for owner in owners)
 
 
 def strides_of(fabric: Fabric) -> tuple[list[str], frozenset[int]] | None:
-    """Return the hosts and the strides of a fabric of direct connections that are rings of all
-    hosts and nothing else.
+    """Return the hosts and the strides of their cables, if all hosts have the same strides.
 
-    None: it is another kind of fabric.
+    None: the strides differ, or hosts are not connected directly.
     """
     hosts = list(fabric.hosts)
     numbers = {f"{host}{NIC}": number for number, host in enumerate(hosts)}
@@ -85,9 +88,11 @@ def strides_of(fabric: Fabric) -> tuple[list[str], frozenset[int]] | None:
     by_host: list[set[int]] = [set() for _ in hosts]
     for start, end in fabric.usable_links:
         if start in numbers and end in numbers:
-            stride = numbers[end] - numbers[start]
-            by_host[numbers[start]].add(stride % len(hosts))
-            by_host[numbers[end]].add(-stride % len(hosts))
+            number = numbers[start]
+            end_number = numbers[end]
+            stride = end_number - number
+            by_host[number].add(stride % len(hosts))
+            by_host[end_number].add(-stride % len(hosts))
     strides = frozenset(by_host[0])
     if all(of_host == strides for of_host in by_host):
         return (hosts, strides)

@@ -14,15 +14,17 @@ from echelon.model.quantities import duration_text, size_text
 
 _WIDTH = 118
 
+StepsOnHosts = tuple[str, Sequence[str], Sequence[Step]]
+"""The name of a job, its hosts by rank, and its steps."""
+
 
 def write_files(
     out: Path,
     fabric: FabricSpec,
-    jobs: Sequence[tuple[str, Sequence[str], Sequence[Step]]],
+    jobs: Sequence[StepsOnHosts],
     about: str,
 ) -> list[Path]:
-    """Write a result into the directory `out` and return the files; `jobs` have name, hosts and
-    steps each.
+    """Write a result into the directory `out` and return the files.
 
     Raises `OSError`.
     """

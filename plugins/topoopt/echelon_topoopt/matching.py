@@ -40,7 +40,8 @@ def matching_rounds(sent: Mapping[Pair, float], free: Mapping[int, int]) -> Coun
     while True:
         able = {}
         for pair, amount in left.items():
-            if all(ports[host] > 0 for host in pair):
+            start, end = pair
+            if ports[start] > 0 and ports[end] > 0:
                 able[pair] = amount
         if not able:
             return cables
@@ -55,14 +56,23 @@ def maximum_matching(sent: Mapping[Pair, float]) -> Iterator[Pair]:
     import networkx
 
     graph: networkx.Graph[int] = networkx.Graph()
-    graph.add_weighted_edges_from((*pair, sent[pair]) for pair in sorted(_largest(sent)))
-    yield from sorted(map(in_order, networkx.max_weight_matching(graph)))
+    # The order of edges decides between matchings of equal sums.
+    for start, end in sorted(_largest(sent)):
+        graph.add_edge(start, end, weight=sent[start, end])
+    matched = networkx.max_weight_matching(graph)
+    yield from sorted(map(in_order, matched))
 
 
 def _largest(sent: Mapping[Pair, float]) -> Iterator[Pair]:
     """Yield the pairs with the most traffic of either host; of equal ones, near hosts first."""
-    seen: Counter[int] = Counter()
-    for pair in sorted(sent, key=lambda pair: (-sent[pair], pair[1] - pair[0])):
-        if any(seen[host] < MOST_PARTNERS for host in pair):
+
+    def rank(pair: Pair) -> tuple[float, int]:
+        start, end = pair
+        return -sent[pair], end - start
+
+    partners: Counter[int] = Counter()
+    for pair in sorted(sent, key=rank):
+        fewest = min(partners[host] for host in pair)
+        if fewest < MOST_PARTNERS:
             yield pair
-        seen.update(pair)
+        partners.update(pair)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from echelon.model.documents import DocumentError
 from echelon.model.fabric.load import FabricSpec, build_fabric
-from echelon.model.jobs.combinators import Step
 from echelon.model.jobs.graph import Job
 from echelon.model.jobs.spec import JobSpec, load_job_spec
 from echelon.model.progress import UNSEEN, CommandProgress
 from echelon_topoopt.direct import direct_fabric
+from echelon_topoopt.files import StepsOnHosts
 from echelon_topoopt.parallelisations import as_in_file, job_of
 from echelon_topoopt.rings import over_rings
 from echelon_topoopt.rivals import best_on, rivals
@@ -69,7 +69,7 @@ class Result:
     """Topologies and jobs for a panel."""
 
     fabric: FabricSpec
-    jobs: Sequence[tuple[str, Sequence[str], Sequence[Step]]]
+    jobs: Sequence[StepsOnHosts]
     parts: Sequence[tuple[Topology, Job]]
     rows: Sequence[NetworkRow]
     searches: Sequence[SearchRow]
@@ -92,7 +92,8 @@ def optimise_jobs(
         raise DocumentError(
             "--hosts", "", f"is {hosts}, but the jobs have {needed} workers (give {needed})"
         )
-    if len({spec.job for spec in specs}) < len(specs):
+    names = {spec.job for spec in specs}
+    if len(names) < len(specs):
         raise DocumentError(
             "JOB", "", "two jobs have one name (give each its own)", code="duplicate"
         )
@@ -115,20 +116,29 @@ def optimise_jobs(
             progress.stage(f"giving ports to what is late of {spec.job}")
             best = by_tardiness(Judge(spec, settings.rate_bps), best)
         chosen.append(best)
-        times = (first.as_published.iteration_s, first.best.iteration_s, best.iteration_s)
-        searches.append(SearchRow(spec.job, first.judged, first.turns, *times))
+        search = SearchRow(
+            spec.job,
+            first.judged,
+            first.turns,
+            first.as_published.iteration_s,
+            first.best.iteration_s,
+            best.iteration_s,
+        )
+        searches.append(search)
         rows += _compared(spec, best, settings, progress)
 
-    fabric = direct_fabric([best.topology for best in chosen], settings.rate_bps)
-    names = iter(build_fabric(fabric).hosts)
+    topologies = [best.topology for best in chosen]
+    fabric = direct_fabric(topologies, settings.rate_bps)
+    free_hosts = iter(build_fabric(fabric).hosts)
     jobs = []
     parts = []
     labels = []
     for spec, best in zip(specs, chosen, strict=True):
-        job_hosts = list(islice(names, len(spec.workers)))
+        job_hosts = list(islice(free_hosts, len(spec.workers)))
         steps = over_rings(best.parallelisation.steps, best.topology)
+        job = job_of(steps, spec, job_hosts)
         jobs.append((spec.job, job_hosts, steps))
-        parts.append((best.topology, job_of(steps, spec, job_hosts)))
+        parts.append((best.topology, job))
         labels.append(f"{spec.job}: {best.parallelisation.label}")
     ports = f"{settings.degree} ports of {settings.rate_bps / 1e9:g} Gbit/s"
     about = f"{needed} hosts with {ports}, {', '.join(labels)}"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import permutations
+from math import ceil
 from typing import Any
 
 from echelon.model.documents import DocumentError, parse_document
@@ -57,14 +58,20 @@ class Parallelisation:
         mesh = self.paradigm
         if not isinstance(mesh, MeshOfRanks) or _differs_by_stage(mesh):
             return 0.0
-        computed_s = float(Fraction(str(mesh.forward)) + Fraction(str(mesh.backward)))
-        blocks = 2 * len(BLOCKS) * mesh.layers
-        summed = _ring_bytes(blocks * int(str(mesh.activation)), mesh.tensor)
-        gradient = _ring_bytes(int(str(mesh.gradient or 0)), mesh.data)
+        forward_s = Fraction(str(mesh.forward))
+        backward_s = Fraction(str(mesh.backward))
+        activation = int(str(mesh.activation))
+        gradient = int(str(mesh.gradient or 0))
         passes = int(str(mesh.micro_batches))
         if mesh.schedule != "zero-bubble":
             passes += mesh.pipeline - 1
-        return passes * (computed_s + summed / host_Bps) + gradient / host_Bps
+
+        computed_s = float(forward_s + backward_s)
+        blocks = 2 * len(BLOCKS) * mesh.layers
+        summed = _ring_bytes(blocks * activation, mesh.tensor)
+        pass_s = computed_s + summed / host_Bps
+        gradient_s = _ring_bytes(gradient, mesh.data) / host_Bps
+        return passes * pass_s + gradient_s
 
 
 def _ring_bytes(size_bytes: int, ranks: int) -> float:
@@ -78,7 +85,8 @@ def job_of(
     hosts: Sequence[str],
 ) -> Job:
     """Return the job with these steps, rank r on host r. Raises `GraphError`."""
-    iteration = FreeGraph(tuple(steps)).iteration(hosts)
+    graph = FreeGraph(tuple(steps))
+    iteration = graph.iteration(hosts)
     return Job(
         spec.job,
         *iteration,
@@ -119,16 +127,12 @@ def parallelisations(spec: JobSpec, *, orders: bool = False) -> tuple[Parallelis
     first = as_in_file(spec, len(spec.workers))
     by_label = {first.label: first}
     ranks = [str(rank) for rank in range(first.hosts)]
+    as_given = first.paradigm.model_dump(mode="json", exclude_none=True)
+    kind = type(first.paradigm)
     for keys in _alternatives(first.paradigm, first.hosts, orders):
-        document = {
-            **first.paradigm.model_dump(
-                mode="json",
-                exclude_none=True,
-            ),
-            **keys,
-        }
+        document = {**as_given, **keys}
         try:
-            paradigm = parse_document(type(first.paradigm), document, spec.job)
+            paradigm = parse_document(kind, document, spec.job)
             paradigm.check(ranks)
         except (DocumentError, ValueError):
             continue  # such as layers that stages cannot share evenly
@@ -141,8 +145,12 @@ def parallelisations(spec: JobSpec, *, orders: bool = False) -> tuple[Parallelis
 def _label(paradigm: RankedParadigm) -> str | None:
     match paradigm:
         case MeshOfRanks():
-            sizes = {axis: int(getattr(paradigm, axis)) for axis in paradigm.order}
-            return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1)
+            axes = []
+            for axis in paradigm.order:
+                size = int(getattr(paradigm, axis))
+                if size > 1:
+                    axes.append(f"{axis} {size}")
+            return " x ".join(axes)
         case Expert():
             return f"expert {paradigm.group}"
     return None
@@ -154,13 +162,22 @@ def _alternatives(
     orders: bool,
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the keys that differ, of each other way to divide the job."""
-    if isinstance(paradigm, Expert) and paradigm.load is None and paradigm.gradient is not None:
-        for group in _divisors(hosts):
-            if group > 1:
-                gradient = -(-paradigm.gradient * paradigm.group // group)
-                yield {"group": group, "gradient": f"{gradient} B"}
-    if isinstance(paradigm, MeshOfRanks):
-        yield from _meshes(paradigm, hosts, orders)
+    match paradigm:
+        case MeshOfRanks():
+            yield from _meshes(paradigm, hosts, orders)
+        case Expert(load=None):
+            yield from _expert_groups(paradigm, hosts)
+
+
+def _expert_groups(expert: Expert, hosts: int) -> Iterator[Mapping[str, Any]]:
+    if expert.gradient is None:
+        return
+    # The experts are as many, so a rank of a smaller group holds more of them.
+    gradients = expert.gradient * expert.group
+    for group in _divisors(hosts):
+        if group > 1:
+            gradient = ceil(Fraction(gradients, group))
+            yield {"group": group, "gradient": f"{gradient} B"}
 
 
 def _meshes(
@@ -173,40 +190,48 @@ def _meshes(
     if mesh.exchange or mesh.parameters or mesh.buckets > 1:
         return
     for pipeline in _divisors(hosts):
-        for tensor in _divisors(hosts // pipeline):
-            data = hosts // pipeline // tensor
-            lengths: dict[str, int] = dict(zip(AXES, (data, pipeline, tensor), strict=True))
+        stage_hosts = hosts // pipeline
+        for tensor in _divisors(stage_hosts):
+            data = stage_hosts // tensor
+            lengths = {"data": data, "pipeline": pipeline, "tensor": tensor}
             changed = _with_lengths(mesh, lengths)
             if changed is None:
                 continue
-            long = tuple(axis for axis in mesh.order if lengths[axis] > 1)
+            long = [axis for axis in mesh.order if lengths[axis] > 1]
             short = [axis for axis in mesh.order if lengths[axis] == 1]
-            for order in permutations(long) if orders else [long]:
+            for order in permutations(long):
                 yield {**changed, "order": [*order, *short]}
+                if not orders:
+                    break
 
 
 def _with_lengths(mesh: MeshOfRanks, lengths: Mapping[str, int]) -> dict[str, Any] | None:
     """Return the keys of the same job on axes of other lengths; None if it cannot be cut so."""
-    data, pipeline, tensor = (lengths[axis] for axis in AXES)
+    long = {axis for axis in AXES if lengths[axis] > 1}
+    if not long.issubset(mesh.order):
+        return None
+    if "data" in long and mesh.gradient is None:
+        return None
     samples = mesh.data * int(str(mesh.micro_batches))
-    layers = mesh.layers * mesh.pipeline
-    if any(lengths[axis] > 1 for axis in AXES if axis not in mesh.order):
-        return None
-    if data > 1 and mesh.gradient is None:
-        return None
-    if samples % data or layers % pipeline:
+    micro_batches, samples_left = divmod(samples, lengths["data"])
+    layers, layers_left = divmod(mesh.layers * mesh.pipeline, lengths["pipeline"])
+    if samples_left or layers_left:
         return None
     changed: dict[str, Any] = {
         **lengths,
-        "micro_batches": samples // data,
-        "layers": layers // pipeline,
+        "micro_batches": micro_batches,
+        "layers": layers,
     }
+
     # What a rank computes and holds of a sample grows as the ranks that share the layers get fewer.
-    part = Fraction(mesh.pipeline * mesh.tensor, pipeline * tensor)
+    sharing_before = mesh.pipeline * mesh.tensor
+    sharing = lengths["pipeline"] * lengths["tensor"]
+    part = Fraction(sharing_before, sharing)
     for key in ("forward", "backward", "weights"):
         value = getattr(mesh, key)
         if value:
-            changed[key] = f"{float(Fraction(value) * part * 10**9):.6f} ns"
+            duration_ns = float(Fraction(value) * part * 10**9)
+            changed[key] = f"{duration_ns:.6f} ns"
     if mesh.gradient is not None:
         gradient = round(int(str(mesh.gradient)) * part)
         changed["gradient"] = f"{max(1, gradient)} B"

@@ -53,11 +53,12 @@ def _traffic(
     topology: Topology,
     job: Job,
 ) -> AxesImage:
-    hosts = sorted(set(job.workers), key=lambda host: int(host[1:]))
-    place = {host: number for number, host in enumerate(hosts)}
+    hosts = sorted(set(job.workers), key=_number)
+    places = {host: place for place, host in enumerate(hosts)}
     sent_mb = [[0.0] * len(hosts) for _ in hosts]
     for flow in job.flows:
-        sent_mb[place[flow.src]][place[flow.dst]] += flow.size_bytes / 1e6
+        row = sent_mb[places[flow.src]]
+        row[places[flow.dst]] += flow.size_bytes / 1e6
     image = axis.imshow(sent_mb, cmap="Blues", vmin=0)
     for ends in topology.cables:
         axis.plot(
@@ -69,7 +70,8 @@ def _traffic(
         )
     axis.set_xlabel("to host")
     axis.set_ylabel("from host")
-    ticks = range(0, len(hosts), max(1, len(hosts) // 8))
+    hosts_per_tick = max(1, len(hosts) // 8)
+    ticks = range(0, len(hosts), hosts_per_tick)
     labels = [str(tick + 1) for tick in ticks]
     axis.set_xticks(ticks, labels)
     axis.set_yticks(ticks, labels)
@@ -78,27 +80,34 @@ def _traffic(
     return image
 
 
+def _number(host: str) -> int:
+    """Return the number of a host of the panel, `h1` and so on."""
+    return int(host[1:])
+
+
 def _cables(
     axis: Axes,
     topology: Topology,
     workers: Sequence[str],
 ) -> None:
-    # Clockwise from the top.
-    angles = [pi / 2 - 2 * pi * host / topology.hosts for host in range(topology.hosts)]
-    xs = [cos(angle) for angle in angles]
-    ys = [sin(angle) for angle in angles]
+    xs = []
+    ys = []
+    for host in range(topology.hosts):
+        # Clockwise from the top.
+        angle = pi / 2 - 2 * pi * host / topology.hosts
+        xs.append(cos(angle))
+        ys.append(sin(angle))
+
     strides = sorted({_stride(topology, pair) for pair in topology.cables})
-    for (start, end), count in topology.cables.items():
-        look = colour(strides.index(_stride(topology, (start, end))))
-        width = 0.6 + 0.7 * count
-        ends = [start, end]
-        xs_of_ends = [xs[host] for host in ends]
-        ys_of_ends = [ys[host] for host in ends]
+    for pair, count in topology.cables.items():
+        stride = _stride(topology, pair)
+        end_xs = [xs[host] for host in pair]
+        end_ys = [ys[host] for host in pair]
         axis.plot(
-            xs_of_ends,
-            ys_of_ends,
-            color=look,
-            linewidth=width,
+            end_xs,
+            end_ys,
+            color=colour(strides.index(stride)),
+            linewidth=0.6 + 0.7 * count,
             zorder=1,
         )
     axis.plot(

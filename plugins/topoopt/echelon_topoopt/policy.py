@@ -9,7 +9,6 @@ paper takes k shortest paths. On a fabric whose hosts do not forward, the policy
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 
 from echelon.model.fabric.model import Fabric, Path
 from echelon.model.fabric.routing import PathChooser, Routes
@@ -63,8 +62,11 @@ def _ways(fabric: Fabric) -> Mapping[Ends, Path]:
     paths: dict[Ends, Path] = {}
     for src, host in enumerate(hosts):
         for strides_to_go in filter(None, ways):
-            numbers = accumulate(strides_to_go, initial=src)
-            stops = [hosts[number % len(hosts)] for number in numbers]
+            stops = [host]
+            number = src
+            for stride in strides_to_go:
+                number = (number + stride) % len(hosts)
+                stops.append(hosts[number])
             nics = [f"{stop}{NIC}" for stop in stops]
             dst = stops[-1]
             paths[host, dst] = (host, *nics, dst)
@@ -87,4 +89,5 @@ class TopoOpt(Fair):
         paths: PathChooser | None = None,
     ) -> Plan:
         """Return a plan of seven equal queues. Raises `PlanError` if a worker cannot be reached."""
-        return super().plan(jobs, fabric, self._routes if forwards(fabric) else paths)
+        chooser = self._routes if forwards(fabric) else paths
+        return super().plan(jobs, fabric, chooser)

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from echelon.model.jobs.combinators import Step
 from echelon.model.jobs.graph import CollectiveStep
-from echelon_topoopt.topology_finder import Topology
+from echelon_topoopt.topology_finder import Ring, Topology
 from echelon_topoopt.traffic import Group, passes
 
 
 def over_rings(steps: Sequence[Step], topology: Topology) -> tuple[Step, ...]:
     """Return the steps with each ring cut into those of the topology: NAME-r1, NAME-r2..."""
-    rings: dict[Group, tuple[tuple[Group, int], ...]] = {}
+    rings: dict[Group, Sequence[Ring]] = {}
     parts: dict[str, tuple[Step, ...]] = {}
     for step in steps:
         parts[step.name] = (step,)
@@ -29,21 +29,27 @@ def over_rings(steps: Sequence[Step], topology: Topology) -> tuple[Step, ...]:
             parts[step.name] = _cut(step, rings[group])
 
     # What came after a step comes after all its parts.
-    names = {step: tuple(part.name for part in cut) for step, cut in parts.items()}
-    out: list[Step] = []
+    names: dict[str, list[str]] = {}
+    for step_name, cut in parts.items():
+        names[step_name] = [part.name for part in cut]
+    steps_over_rings: list[Step] = []
     for cut in parts.values():
         for part in cut:
-            after = tuple(name for step in part.after for name in names[step])
-            out.append(replace(part, after=after))
-    return tuple(out)
+            after: list[str] = []
+            for earlier in part.after:
+                after += names[earlier]
+            steps_over_rings.append(replace(part, after=tuple(after)))
+    return tuple(steps_over_rings)
 
 
-def _cut(step: CollectiveStep, rings: Sequence[tuple[Group, int]]) -> tuple[Step, ...]:
+def _cut(step: CollectiveStep, rings: Sequence[Ring]) -> tuple[Step, ...]:
     """Return a step for each ring, whose bytes are as many as the ring has cables."""
     if len(rings) == 1:
         ((order, _),) = rings
-        return (replace(step, group=tuple(map(str, order))),)
-    total = sum(width for _, width in rings)
+        group = tuple(map(str, order))
+        return (replace(step, group=group),)
+    widths = [width for _, width in rings]
+    total = sum(widths)
     parts = []
     before = 0
     begin = 0
@@ -54,13 +60,7 @@ def _cut(step: CollectiveStep, rings: Sequence[tuple[Group, int]]) -> tuple[Step
         if end > begin:
             name = f"{step.name}-r{number}"
             group = tuple(map(str, order))
-            parts.append(
-                replace(
-                    step,
-                    name=name,
-                    group=group,
-                    size_bytes=end - begin,
-                )
-            )
+            part = replace(step, name=name, group=group, size_bytes=end - begin)
+            parts.append(part)
         begin = end
     return tuple(parts)

@@ -48,28 +48,38 @@ def rivals(
     seed: int = 0,
 ) -> list[Rival]:
     """Return the networks of equal cost, and an ideal switch, which costs more."""
-    paid = degree * rate_bps * (1 + panel_price)
-    tree = int(paid / 6)
-    leaves = int(paid / 4)
-    ideal = degree * rate_bps
+    full_bps = degree * rate_bps
+    paid_bps = full_bps * (1 + panel_price)
+    # A host of a fat-tree pays for six ports, and of leaves and spines for four.
+    tree_bps = int(paid_bps / 6)
+    leaf_bps = int(paid_bps / 4)
+
+    tree = fat_tree(_tree_ports(hosts), tree_bps)
+    per_leaf = _leaf_size(hosts)
+    leaves = leaf_spine(hosts // per_leaf, per_leaf, per_leaf, 1, leaf_bps)
+    random = expander(hosts, degree, seed)
+    random_cables = direct_fabric([random], rate_bps, name="expander")
+    ideal = one_tor(hosts, full_bps)
+    return [
+        Rival("fat-tree", build_fabric(tree), tree_bps),
+        Rival("leaf-spine", build_fabric(leaves), leaf_bps),
+        Rival("expander", build_fabric(random_cables), full_bps, random),
+        Rival("ideal switch", build_fabric(ideal), full_bps),
+    ]
+
+
+def _tree_ports(hosts: int) -> int:
+    """Return the ports of the switches of the smallest fat-tree for so many hosts."""
     ports = 2
     while ports**3 // 4 < hosts:
         ports += 2
+    return ports
+
+
+def _leaf_size(hosts: int) -> int:
+    """Return the hosts of a leaf: the smallest number from the root on that divides all."""
     sizes = range(max(2, isqrt(hosts)), hosts + 1)
-    per_leaf = next(size for size in sizes if hosts % size == 0)
-    random = expander(hosts, degree, seed)
-    fabrics = {
-        "fat-tree": fat_tree(ports, tree),
-        "leaf-spine": leaf_spine(hosts // per_leaf, per_leaf, per_leaf, 1, leaves),
-        "expander": direct_fabric([random], rate_bps, name="expander"),
-        "ideal switch": one_tor(hosts, ideal),
-    }
-    host_bps = {"fat-tree": tree, "leaf-spine": leaves, "expander": ideal, "ideal switch": ideal}
-    networks = []
-    for name, fabric in fabrics.items():
-        topology = random if name == "expander" else None
-        networks.append(Rival(name, build_fabric(fabric), host_bps[name], topology))
-    return networks
+    return next(size for size in sizes if hosts % size == 0)
 
 
 def expander(
@@ -81,7 +91,9 @@ def expander(
     import networkx
 
     if degree >= hosts:
-        pairs = [(start, end) for end in range(hosts) for start in range(end)]
+        pairs = []
+        for end in range(hosts):
+            pairs += [(start, end) for start in range(end)]
         return Topology(hosts, degree, Counter(pairs))
     for drawn in range(seed, seed + 1000):
         graph = networkx.random_regular_graph(degree, hosts, seed=drawn)
@@ -111,7 +123,8 @@ def best_on(
         if candidate.least_s(host_Bps) < best_s:
             progress.doing(f"{spec.job} on {rival.name}: {candidate.label}")
             record, _ = run_on(candidate, spec, rival.fabric, rival.topology)
-            if lasts_s(record) < best_s:
+            iteration_s = lasts_s(record)
+            if iteration_s < best_s:
                 best = candidate.label
-                best_s = lasts_s(record)
+                best_s = iteration_s
     return best, best_s

@@ -1,13 +1,11 @@
-"""The alternating search: a topology for the parallelisation, a parallelisation for the topology,
-and so on.
+"""The alternating search for a topology and a parallelisation (TopoOpt, NSDI '23, section 4.1).
 
-TopoOpt (NSDI '23, section 4.1) alternates between the plane of computing and communication, where
-it searches parallelisations on a fixed topology, and that of communication and topology, where
-TopologyFinder makes one for the traffic of a fixed parallelisation. Our judge of both is a run of
-one iteration on the fluid engine. Each step keeps the best it has seen, so times fall until neither
-step changes anything: the fixed point. Searches from several parallelisations, the given one and
-those with the least possible times, end in one of them; the best is the result. A seed puts those
-in order of which nothing tells the times.
+One step searches parallelisations on a fixed topology. The other lets TopologyFinder make a
+topology for the traffic of a fixed parallelisation. Both judge a candidate by a run of one
+iteration on the fluid engine. Each step keeps the best it has seen, so times fall until neither
+step changes anything: the fixed point. The search starts from the given parallelisation and from
+those with the least possible times, and returns the best of the fixed points. A seed draws the
+order of parallelisations whose least possible times are equal.
 
 Besides the paper's share of ports for all-reduces, `find_topology` is given all other shares.
 """
@@ -35,10 +33,14 @@ from echelon_topoopt.topology_finder import Topology, find_topology
 from echelon_topoopt.traffic import traffic_of
 
 MOST_STEPS = 30_000
-"""The most steps of an iteration that is tried.
+"""The most steps of an iteration that the search tries.
 
-More take a minute, mostly for tensor parallelism of many layers.
+Longer iterations, mostly tensor parallelism of many layers, take a minute each.
 """
+
+
+Cables = tuple[tuple[Pair, int], ...]
+"""The pairs with cables, and how many each has."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def run_on(
         steps = parallelisation.steps
     else:
         steps = over_rings(parallelisation.steps, topology)
-    job = job_of(steps, spec, list(fabric.hosts)[: parallelisation.hosts])
+    hosts = list(fabric.hosts)
+    job = job_of(steps, spec, hosts[: parallelisation.hosts])
     return run(job, fabric), job
 
 
@@ -97,7 +100,7 @@ def run(job: Job, fabric: Fabric) -> IterationRecord[float]:
 
 
 class Judge:
-    """The fluid engine, which remembers what it was asked."""
+    """The fluid engine as a judge of candidates, which runs each of them once."""
 
     def __init__(
         self,
@@ -108,7 +111,7 @@ class Judge:
         self._spec = spec
         self._rate_bps = rate_bps
         self._progress = progress
-        self._judged: dict[tuple[str, tuple[tuple[Pair, int], ...]], Candidate] = {}
+        self._judged: dict[tuple[str, Cables], Candidate] = {}
 
     @property
     def judged(self) -> int:
@@ -117,19 +120,21 @@ class Judge:
 
     def candidate(self, parallelisation: Parallelisation, topology: Topology) -> Candidate:
         """Return how a parallelisation does on a topology."""
-        key = parallelisation.label, tuple(topology.cables.items())
+        cables = tuple(topology.cables.items())
+        key = parallelisation.label, cables
         if key not in self._judged:
             record, _ = self.record(parallelisation, topology)
             self._judged[key] = Candidate(parallelisation, topology, lasts_s(record))
-            best_s = fastest(self._judged.values()).iteration_s
-            self._progress(f"{len(self._judged)} tried, best {best_s:.4g} s")
+            best = fastest(self._judged.values())
+            self._progress(f"{self.judged} tried, best {best.iteration_s:.4g} s")
         return self._judged[key]
 
     def record(
         self, parallelisation: Parallelisation, topology: Topology
     ) -> tuple[IterationRecord[float], Job]:
         """Return a run of the iteration, and its job."""
-        fabric = build_fabric(direct_fabric([topology], self._rate_bps))
+        cables = direct_fabric([topology], self._rate_bps)
+        fabric = build_fabric(cables)
         return run_on(parallelisation, self._spec, fabric, topology)
 
 
@@ -140,11 +145,14 @@ def topologies(
 ) -> list[Topology]:
     """Return the topologies for its traffic: with the paper's share of ports, then with others."""
     traffic = traffic_of(parallelisation.steps, parallelisation.hosts, weights)
-    different = {}
-    for ports in (None, *range(0, degree + 1, 2)):
+    shares: list[int | None] = [None]
+    shares += range(0, degree + 1, 2)
+    by_cables = {}
+    for ports in shares:
         topology = find_topology(traffic, degree, ports)
-        different[tuple(topology.cables.items())] = topology
-    return list(different.values())
+        cables = tuple(topology.cables.items())
+        by_cables[cables] = topology
+    return list(by_cables.values())
 
 
 def optimise(
@@ -161,13 +169,20 @@ def optimise(
     `rate_bps` is that of a port. Raises `DocumentError` for a job that has not one rank on each
     host, and `ValueError` if hosts have too few ports to be connected.
     """
-    judge = Judge(spec, rate_bps, lambda state: progress.doing(f"{spec.job}: {state}"))
+
+    def show(state: str) -> None:
+        progress.doing(f"{spec.job}: {state}")
+
+    judge = Judge(spec, rate_bps, show)
     host_Bps = degree * rate_bps / 8  # noqa: N806
     first, *alternatives = parallelisations(spec)
-    every = [first, *promising(alternatives, host_Bps, Random(seed))]
+    rng = Random(seed)
+    every = [first, *promising(alternatives, host_Bps, rng)]
     begins = every[:starts]
     progress.stage(f"searching for {spec.job}", len(begins), "starts")
-    published = judge.candidate(first, topologies(first, degree)[0])
+
+    papers_share, *_ = topologies(first, degree)
+    published = judge.candidate(first, papers_share)
     best = published
     turns = 0
     for begin in begins:
@@ -184,21 +199,26 @@ def promising(
     host_Bps: float,  # noqa: N803
     rng: Random | None = None,
 ) -> list[Parallelisation]:
-    """Return those that are not too large to be tried, the one that could be fastest in front.
+    """Return the parallelisations of at most `MOST_STEPS` steps, by their least possible time.
 
-    Equal ones are in an order that `rng` draws, or as they are.
+    `rng` draws the order of those with equal times; without it they keep their order.
     """
+
+    def least_s(parallelisation: Parallelisation) -> float:
+        return parallelisation.least_s(host_Bps)
+
     fitting = []
     for parallelisation in parallelisations:
-        if parallelisation.paradigm.step_count(parallelisation.hosts) <= MOST_STEPS:
+        steps = parallelisation.paradigm.step_count(parallelisation.hosts)
+        if steps <= MOST_STEPS:
             fitting.append(parallelisation)
     if rng is not None:
         rng.shuffle(fitting)
-    return sorted(fitting, key=lambda parallelisation: parallelisation.least_s(host_Bps))
+    return sorted(fitting, key=least_s)
 
 
 def _faster(best: Candidate, other: Candidate) -> Candidate:
-    """Return the one whose iteration is shorter; of equal ones the best so far."""
+    """Return the candidate with the shorter iteration, `best` if they are equal."""
     return other if other.iteration_s < best.iteration_s else best
 
 
@@ -219,14 +239,16 @@ def _alternate(
     best: Candidate | None = None
     while True:
         turns += 1
-        tried = [judge.candidate(chosen, topology) for topology in topologies(chosen, degree)]
-        changed = fastest(tried)
+        tried = topologies(chosen, degree)
+        changed = fastest(judge.candidate(chosen, topology) for topology in tried)
         if best is not None and changed.iteration_s >= best.iteration_s:
             return best, turns
         best = changed
         for other in every:
+            # What cannot be faster need not be run.
             if other.least_s(host_Bps) < best.iteration_s:
-                best = _faster(best, judge.candidate(other, changed.topology))
+                candidate = judge.candidate(other, changed.topology)
+                best = _faster(best, candidate)
         if best.parallelisation.label == chosen.label:
             return best, turns
         chosen = best.parallelisation

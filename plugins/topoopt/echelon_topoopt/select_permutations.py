@@ -31,8 +31,9 @@ def select_permutations(
     chosen = [*strides] * times
     left = [*strides]
     for power in range(rest):
-        wanted = round(strides[0] * members ** (power / rest), _DIGITS)
-        nearest = min(left, key=lambda stride: (abs(stride - wanted), stride))
+        root = members ** (power / rest)
+        wanted = round(strides[0] * root, _DIGITS)
+        _, nearest = min((abs(stride - wanted), stride) for stride in left)
         left.remove(nearest)
         chosen.append(nearest)
     return tuple(sorted(chosen))

@@ -27,20 +27,29 @@ ROUNDS = 8
 
 def due_s(job: Job) -> dict[str, float]:
     """Return the latest finish of each flow, in seconds, for the shortest possible iteration."""
-    lasts = {unit.name: float(unit.duration_s) for unit in job.computes}
-    lasts |= {flow.name: 0.0 for flow in job.flows}
-    after = {unit.name: unit.after for unit in job.computes}
-    after |= {flow.name: flow.after for flow in job.flows}
+    lasts_s: dict[str, float] = {}
+    after: dict[str, Sequence[str]] = {}
+    for unit in job.computes:
+        lasts_s[unit.name] = float(unit.duration_s)
+        after[unit.name] = unit.after
+    for flow in job.flows:
+        # On an infinitely fast network.
+        lasts_s[flow.name] = 0.0
+        after[flow.name] = flow.after
+
     order = topological_order(job)
-    end: dict[str, float] = {}
+    end_s: dict[str, float] = {}
     for name in order:
-        begin = max((end[other] for other in after[name]), default=0.0)
-        end[name] = begin + lasts[name]
-    due = dict.fromkeys(order, max(end.values(), default=0.0))
+        ends = [end_s[earlier] for earlier in after[name]]
+        end_s[name] = max(ends, default=0.0) + lasts_s[name]
+
+    iteration_s = max(end_s.values(), default=0.0)
+    latest_s = dict.fromkeys(order, iteration_s)
     for name in reversed(order):
-        for other in after[name]:
-            due[other] = min(due[other], due[name] - lasts[name])
-    return {flow.name: due[flow.name] for flow in job.flows}
+        latest_begin_s = latest_s[name] - lasts_s[name]
+        for earlier in after[name]:
+            latest_s[earlier] = min(latest_s[earlier], latest_begin_s)
+    return {flow.name: latest_s[flow.name] for flow in job.flows}
 
 
 def tardiness_of(job: Job, record: IterationRecord[float]) -> dict[str, float]:
@@ -50,7 +59,8 @@ def tardiness_of(job: Job, record: IterationRecord[float]) -> dict[str, float]:
         span = record.flows[name]
         finish = span.start if span.finish is None else span.finish
         late_s = finish - record.start - due
-        late[name] = max(0.0, min(late_s, finish - span.start))
+        duration_s = finish - span.start
+        late[name] = max(0.0, min(late_s, duration_s))
     return late
 
 
@@ -61,27 +71,36 @@ def weights_of(steps: Sequence[Step], late: Mapping[str, float]) -> dict[str, fl
     most = max(late.values(), default=0.0)
     if not most:
         return {}
-    is_collective = {step.name: isinstance(step, CollectiveStep) for step in steps}
+    collectives = {step.name for step in steps if isinstance(step, CollectiveStep)}
+    names = {step.name for step in steps}
+    single = names - collectives
     weights: dict[str, float] = {}
     for flow, late_s in late.items():
         step = flow
-        # The flows of a collective are NAME-wI-wJ, or NAME-rR-wI-wJ on ring R.
-        while step not in is_collective or (is_collective[step] and step == flow):
-            step = step.rpartition("-")[0]
-        weights[step] = max(weights.get(step, 0.0), late_s / most)
+        if flow not in single:
+            # The flows of a collective are NAME-wI-wJ, or NAME-rR-wI-wJ on ring R.
+            step, _, _ = flow.rpartition("-")
+            while step not in names:
+                step, _, _ = step.rpartition("-")
+        weight = late_s / most
+        weights[step] = max(weights.get(step, 0.0), weight)
     return weights
 
 
 def by_tardiness(judge: Judge, begin: Candidate) -> Candidate:
     """Return the best topology for the parallelisation by tardiness, or else `begin`."""
+    parallelisation = begin.parallelisation
+    degree = begin.topology.degree
     best = begin
     for _ in range(ROUNDS):
-        record, job = judge.record(best.parallelisation, best.topology)
-        weights = weights_of(best.parallelisation.steps, tardiness_of(job, record))
+        record, job = judge.record(parallelisation, best.topology)
+        late = tardiness_of(job, record)
+        weights = weights_of(parallelisation.steps, late)
         if not weights:
             break
-        changed = topologies(best.parallelisation, best.topology.degree, weights)
-        tried = fastest(judge.candidate(best.parallelisation, topology) for topology in changed)
+        changed = topologies(parallelisation, degree, weights)
+        candidates = [judge.candidate(parallelisation, topology) for topology in changed]
+        tried = fastest(candidates)
         if tried.iteration_s >= best.iteration_s:
             break
         best = tried

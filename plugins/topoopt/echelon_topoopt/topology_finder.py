@@ -11,7 +11,7 @@ crossed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -25,6 +25,12 @@ from echelon_topoopt.traffic import Group, Traffic
 
 if TYPE_CHECKING:
     import networkx
+
+Ring = tuple[Group, int]
+"""An order in which data goes round, and the cables that it has at every step."""
+
+Kind = tuple[float, list[Group]]
+"""Groups of one size without a common member, behind their traffic."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Topology:
         """Return the number of cables between two hosts."""
         return self.cables.get(in_order((start, end)), 0)
 
-    def rings(self, group: Group) -> tuple[tuple[Group, int], ...]:
+    def rings(self, group: Group) -> tuple[Ring, ...]:
         """Return the orders in which the group's data goes round, each with the cables that it has
         at every step.
 
@@ -49,16 +55,24 @@ class Topology:
         are none, the one whose steps are fewest hops in all.
         """
         orders = _orders(group)
-        rings: list[tuple[Group, int]] = []
+        rings: list[Ring] = []
         for order in orders:
-            width = min(self.between(*step) for step in _steps(order))
-            if width:
-                rings.append((order, width))
-                if len(group) > 2:
-                    rings.append((order[::-1], width))
+            width = self._width(order)
+            if not width:
+                continue
+            rings.append((order, width))
+            if len(group) > 2:
+                backwards = order[::-1]
+                rings.append((backwards, width))
         if rings:
             return tuple(rings)
-        return ((min(orders, key=self._length), 1),)
+        shortest = min(orders, key=self._length)
+        return ((shortest, 1),)
+
+    def _width(self, order: Group) -> int:
+        """Return the cables that a ring has at each of its steps."""
+        widths = [self.between(start, end) for start, end in _steps(order)]
+        return min(widths)
 
     @cached_property
     def _graph(self) -> networkx.Graph[int]:
@@ -81,7 +95,8 @@ class Topology:
         for start, end in _steps(order):
             if start not in self._hops:
                 self._hops[start] = self.hops(start)
-            length += self._hops[start].get(end, self.hosts)
+            reached = self._hops[start]
+            length += reached.get(end, self.hosts)
         return length
 
 
@@ -113,40 +128,62 @@ def find_topology(
         )
     if for_rings is None:
         for_rings = ring_ports(degree, traffic.total_reduced, traffic.total_sent)
+
+    all_hosts = [tuple(range(hosts))]
+    kinds: list[Kind] = []
+    if for_rings:
+        kinds = _kinds(traffic)
+        group_sizes = {len(groups[0]) for _, groups in kinds}
+        if hosts not in group_sizes:
+            # Ports that no all-reduce wants make rings of all: few hops for everything.
+            kinds.append((0.0, all_hosts))
+
     cables: Counter[Pair] = Counter()
     free = dict.fromkeys(range(hosts), degree)
-    kinds = _kinds(traffic) if for_rings else []
-    of_all = [tuple(range(hosts))]
-    if for_rings and not any(len(groups[0]) == hosts for _, groups in kinds):
-        # Ports that no all-reduce wants make rings of all: few hops for everything.
-        kinds.append((0.0, of_all))
-    counts = group_rings(for_rings // 2, [amount for amount, _ in kinds])
+    pairs_of_ports = for_rings // 2
+    amounts = [amount for amount, _ in kinds]
+    counts = group_rings(pairs_of_ports, amounts)
     for count, (_, groups) in zip(counts, kinds, strict=True):
         _lay(cables, free, groups, count)
+
     exchanged = traffic.exchanged
     cables += matching_rounds(exchanged, free)
-    spare = (degree - max(_ports(cables).values(), default=0)) // 2
+
+    most_used = max(_ports(cables).values(), default=0)
+    spare = (degree - most_used) // 2
     if spare:
-        _lay(cables, free, kinds[0][1] if kinds else of_all, spare)
+        _, largest_kind = kinds[0] if kinds else (0.0, all_hosts)
+        _lay(cables, free, largest_kind, spare)
+
     connected = _connected(cables, exchanged, hosts, degree)
-    return Topology(hosts, degree, dict(sorted(connected.items())))
+    ascending = dict(sorted(connected.items()))
+    return Topology(hosts, degree, ascending)
 
 
-def _kinds(traffic: Traffic) -> list[tuple[float, list[Group]]]:
+def _kinds(traffic: Traffic) -> list[Kind]:
     """Return the kinds of groups with their traffic, most first.
 
     Groups of a kind have no member in common.
     """
-    kinds: list[tuple[float, list[Group]]] = []
-    largest_first = sorted(traffic.reduced.items(), key=lambda item: (-item[1], item[0]))
-    for group, amount in largest_first:
-        for number, (of_kind, groups) in enumerate(kinds):
+
+    def group_rank(group: Group) -> tuple[float, Group]:
+        return -traffic.reduced[group], group
+
+    kinds: list[Kind] = []
+    for group in sorted(traffic.reduced, key=group_rank):
+        amount = traffic.reduced[group]
+        for number, (amount_before, groups) in enumerate(kinds):
             if _is_alike(group, groups):
-                kinds[number] = (of_kind + amount, [*groups, group])
+                kinds[number] = (amount_before + amount, [*groups, group])
                 break
         else:
             kinds.append((amount, [group]))
-    return sorted(kinds, key=lambda kind: (-kind[0], kind[1]))
+    return sorted(kinds, key=_kind_rank)
+
+
+def _kind_rank(kind: Kind) -> tuple[float, list[Group]]:
+    amount, groups = kind
+    return -amount, groups
 
 
 def _is_alike(group: Group, groups: Sequence[Group]) -> bool:
@@ -171,24 +208,32 @@ def _lay(
     count = rings if members > 2 else 2 * rings
     for stride in select_permutations(strides, count, members):
         for group in groups:
-            for pair in _steps(_order(group, stride)):
-                cables[in_order(pair)] += 1
-                for host in pair:
-                    free[host] -= 1
+            order = _order(group, stride)
+            for start, end in _steps(order):
+                pair = in_order((start, end))
+                cables[pair] += 1
+                free[start] -= 1
+                free[end] -= 1
 
 
 def _ports(cables: Mapping[Pair, int]) -> Counter[int]:
     """Return the cables of each host."""
-    return Counter(end for pair, count in cables.items() for end in pair * count)
+    ports: Counter[int] = Counter()
+    for (start, end), count in cables.items():
+        ports[start] += count
+        ports[end] += count
+    return ports
 
 
 def _orders(group: Group) -> list[Group]:
     """Return the group in the orders in which its rings may pass it."""
-    return [_order(group, stride) for stride in totient_perms(len(group), duplex=True)]
+    strides = totient_perms(len(group), duplex=True)
+    return [_order(group, stride) for stride in strides]
 
 
 def _order(group: Group, stride: int) -> Group:
-    return tuple(group[number] for number in ring(len(group), stride))
+    numbers = ring(len(group), stride)
+    return tuple(group[number] for number in numbers)
 
 
 def _steps(order: Group) -> list[Pair]:
@@ -210,30 +255,56 @@ def _connected(
 
     while True:
         graph = graph_of(range(hosts), cables)
-        parts = sorted(map(sorted, networkx.connected_components(graph)))
+        components = networkx.connected_components(graph)
+        parts = sorted(sorted(component) for component in components)
         if len(parts) == 1:
             return cables
+        joined = parts[:2]
         ports = _ports(cables)
-        free = [_free_ports(part, ports, degree) for part in parts[:2]]
+        free = [_free_ports(part, ports, degree) for part in joined]
         if all(free):
-            crossed = [(free[0][0], free[1][0])]
+            (start, *_), (end, *_) = free
+            crossed = [(start, end)]
         else:
-            bridges: Any = networkx.bridges(graph)
-            only_ways = {pair for pair in map(in_order, bridges) if cables[pair] == 1}
+            only_ways = _only_ways(graph, cables)
             ends: list[Pair] = []
-            for part, free_ports in zip(parts, free, strict=False):
+            for part, free_ports in zip(joined, free, strict=True):
                 if len(free_ports) > 1:
                     ends.append((free_ports[0], free_ports[1]))
                     continue
                 # A part without two free ports is no tree, so a cable of it is not the only way.
-                members = set(part)
-                inner = [pair for pair in cables if pair[0] in members and pair not in only_ways]
-                by_traffic = [(exchanged.get(pair, 0.0) / cables[pair], pair) for pair in inner]
-                _, cut = min(by_traffic)
+                cut = _least_used(part, cables, only_ways, exchanged)
                 cables -= Counter({cut: 1})
                 ends.append(cut)
+            # Two cables within the parts become two between them, so that no host has more.
             crossed = list(zip(*ends, strict=True))
         cables.update(map(in_order, crossed))
+
+
+def _only_ways(graph: networkx.Graph[int], cables: Mapping[Pair, int]) -> set[Pair]:
+    """Return the pairs whose only cable is the only way between two parts of the graph."""
+    import networkx
+
+    bridges: Any = networkx.bridges(graph)
+    pairs = map(in_order, bridges)
+    return {pair for pair in pairs if cables[pair] == 1}
+
+
+def _least_used(
+    part: Sequence[int],
+    cables: Mapping[Pair, int],
+    only_ways: Collection[Pair],
+    exchanged: Mapping[Pair, float],
+) -> Pair:
+    """Return the pair of a part whose cables carry least each, and are not the only way."""
+    members = set(part)
+    by_traffic: list[tuple[float, Pair]] = []
+    for pair, count in cables.items():
+        if pair[0] in members and pair not in only_ways:
+            traffic = exchanged.get(pair, 0.0)
+            by_traffic.append((traffic / count, pair))
+    _, least_used = min(by_traffic)
+    return least_used
 
 
 def _free_ports(
@@ -242,4 +313,7 @@ def _free_ports(
     degree: int,
 ) -> list[int]:
     """Return each host as often as it has free ports."""
-    return [host for host in hosts for _ in range(degree - ports[host])]
+    free: list[int] = []
+    for host in hosts:
+        free += [host] * (degree - ports[host])
+    return free

@@ -21,17 +21,24 @@ def totient_perms(members: int, *, duplex: bool = False) -> tuple[int, ...]:
     backwards: `duplex` leaves out the larger of each pair.
     """
     most = members // 2 if duplex else members - 1
-    strides = [stride for stride in range(1, most + 1) if gcd(stride, members) == 1]
+    strides = []
+    for stride in range(1, most + 1):
+        if gcd(stride, members) == 1:
+            strides.append(stride)
     if len(strides) > MOST_STRIDES:
-        strides = [stride for stride in strides if stride == 1 or _is_prime(stride)]
+        primes = filter(_is_prime, strides)
+        return (1, *primes)
     return tuple(strides)
 
 
 def ring(members: int, stride: int) -> tuple[int, ...]:
     """Return the members, from 0, in the order in which the ring of this stride passes them."""
-    return tuple(step * stride % members for step in range(members))
+    steps = range(members)
+    return tuple(step * stride % members for step in steps)
 
 
 def _is_prime(number: int) -> bool:
+    if number < 2:
+        return False
     divisors = range(2, isqrt(number) + 1)
-    return number > 1 and all(number % divisor for divisor in divisors)
+    return all(number % divisor for divisor in divisors)

@@ -7,13 +7,14 @@ members of an all-reduce may pass data in any order, which is why its traffic is
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from echelon.model.jobs.combinators import Step
 from echelon.model.jobs.free import FreeGraph
 from echelon.model.jobs.graph import CollectiveStep, ComputeUnit
-from echelon_topoopt.matching import in_order
+from echelon_topoopt.matching import Pair, in_order
 
 Group = tuple[int, ...]
 """Hosts by number, from 0, in the order in which ring 1 passes them."""
@@ -30,7 +31,7 @@ class Traffic:
     hosts: int
     reduced: Mapping[Group, float] = field(default_factory=dict)
     """The bytes that all members together send over the rings of each group."""
-    sent: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    sent: Mapping[Pair, float] = field(default_factory=dict)
     """The bytes from one host (first) to another (second)."""
 
     @property
@@ -44,24 +45,21 @@ class Traffic:
         return sum(self.sent.values())
 
     @property
-    def exchanged(self) -> dict[tuple[int, int], float]:
+    def exchanged(self) -> dict[Pair, float]:
         """Return the traffic of pairs outside of all-reduces, with the smaller number first."""
-        out: dict[tuple[int, int], float] = {}
-        for (src, dst), amount in self.sent.items():
-            pair = in_order((src, dst))
-            out[pair] = out.get(pair, 0.0) + amount
-        return out
+        exchanged: defaultdict[Pair, float] = defaultdict(float)
+        for ends, amount in self.sent.items():
+            pair = in_order(ends)
+            exchanged[pair] += amount
+        return dict(exchanged)
 
 
 def passes(step: Step) -> bool:
     """Return whether a step is a collective whose data goes round a ring of two hosts or more."""
-    return (
-        isinstance(step, CollectiveStep)
-        and step.operation in _RINGS
-        and step.algorithm in _RING
-        and len(step.group) > 1
-        and not step.rounds
-    )
+    if not isinstance(step, CollectiveStep) or step.rounds:
+        return False
+    goes_round = step.operation in _RINGS and step.algorithm in _RING
+    return goes_round and len(step.group) > 1
 
 
 def traffic_of(
@@ -74,8 +72,8 @@ def traffic_of(
     `weights` multiplies the bytes of steps by name; a step that it lacks counts as 0. None: all
     count as they are.
     """
-    reduced: dict[Group, float] = {}
-    sent: dict[tuple[int, int], float] = {}
+    reduced: defaultdict[Group, float] = defaultdict(float)
+    sent: defaultdict[Pair, float] = defaultdict(float)
     workers = [str(rank) for rank in range(hosts)]
     for step in steps:
         if weights is None:
@@ -86,10 +84,13 @@ def traffic_of(
             continue
         if isinstance(step, CollectiveStep) and passes(step):
             group = tuple(map(int, step.group))
-            amount = _RINGS[step.operation] * (len(group) - 1) * step.size_bytes
-            reduced[group] = reduced.get(group, 0.0) + weight * amount
+            passes_on = _RINGS[step.operation] * (len(group) - 1)
+            amount = passes_on * step.size_bytes
+            reduced[group] += weight * amount
             continue
-        for flow in FreeGraph((replace(step, after=()),)).iteration(workers).flows:
+        alone = replace(step, after=())
+        graph = FreeGraph((alone,))
+        for flow in graph.iteration(workers).flows:
             pair = (int(flow.src), int(flow.dst))
-            sent[pair] = sent.get(pair, 0.0) + weight * flow.size_bytes
-    return Traffic(hosts, reduced, sent)
+            sent[pair] += weight * flow.size_bytes
+    return Traffic(hosts, dict(reduced), dict(sent))

@@ -4,7 +4,9 @@ line each.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from echelon.cli import app
 from echelon.model.fabric.load import load_fabric
 from echelon.model.jobs import load_job
 from echelon_topoopt.search import run
+from tests.faults import mentions
 
 JOB = """\
 job: {name}
@@ -128,20 +131,21 @@ def test_packets_take_as_long_as_the_fluid(jobs: tuple[Path, Path], tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("arguments", "place", "facts"),
     [
-        (["one", "--hosts", "8"], "--hosts: is 8, but the jobs have 6 workers (give 6)"),
-        (["one", "one"], "JOB: two jobs have one name (give each its own)"),
-        (["one", "--rate", "fast"], "--rate: "),
-        (
-            ["one", "--panel-price", "cheap"],
-            "--panel-price: 'cheap' is not a number (write 0.8, 80% or 4/5)",
-        ),
-        (["absent"], "absent.yaml: "),
+        (["one", "--hosts", "8"], "--hosts", (8, 6)),
+        (["one", "one"], "JOB", ("name",)),
+        (["one", "--rate", "fast"], "--rate", ("'fast'",)),
+        (["one", "--panel-price", "cheap"], "--panel-price", ("'cheap'", "0.8", "80%", "4/5")),
+        (["absent"], "{tmp}/absent.yaml", (os.strerror(errno.ENOENT),)),
     ],
 )
 def test_mistakes_are_one_line(
-    jobs: tuple[Path, Path], tmp_path: Path, arguments: list[str], reason: str
+    jobs: tuple[Path, Path],
+    tmp_path: Path,
+    arguments: list[str],
+    place: str,
+    facts: tuple[object, ...],
 ) -> None:
     given = [
         str(tmp_path / f"{word}.yaml") if word in ("one", "two", "absent") else word
@@ -149,5 +153,6 @@ def test_mistakes_are_one_line(
     ]
     done = cli.invoke(app, ["topology", "optimise", *given])
     assert done.exit_code == 2
-    assert reason in done.stderr
+    assert done.stderr.startswith(f"{place.format(tmp=tmp_path)}: ")
+    assert mentions(done.stderr, *facts), done.stderr
     assert done.stderr.count("\n") == 1

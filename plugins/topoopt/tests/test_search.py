@@ -26,6 +26,7 @@ from echelon_topoopt.topology_finder import Topology, find_topology
 from echelon_topoopt.traffic import Traffic, traffic_of
 from plugins.topoopt.tests.jobs import expert, mesh
 from tests.drawing import examples
+from tests.faults import coded, mentions
 
 RATE = 10**9
 
@@ -242,11 +243,12 @@ def test_the_ideal_switch_bounds_all_networks_for_rings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "reason"),
+    ("spec", "path", "facts"),
     [
         (
             mesh(4, ranks_per_worker=2, data=8),
-            "is more than 1 (give a file with one rank for each host",
+            "mesh.ranks_per_worker",
+            (1, "one rank"),
         ),
         (
             make_job_spec(
@@ -255,14 +257,17 @@ def test_the_ideal_switch_bounds_all_networks_for_rings() -> None:
                 workers=["h1", "h2"],
                 data={"compute": "1 s", "gradient": "1 MB"},
             ),
-            "'data' has no groups of ranks (use mesh, expert, tensor, fsdp or graph)",
+            "parallelism",
+            ("'data'", "mesh", "expert", "tensor", "fsdp", "graph"),
         ),
     ],
 )
-def test_jobs_that_do_not_fit_are_refused(spec: JobSpec, reason: str) -> None:
-    with pytest.raises(DocumentError) as caught:
+def test_jobs_that_do_not_fit_are_refused(
+    spec: JobSpec, path: str, facts: tuple[object, ...]
+) -> None:
+    with pytest.raises(DocumentError, check=coded("invalid-value", path=path)) as caught:
         optimise(spec, 2, RATE)
-    assert reason in str(caught.value)
+    assert mentions(caught.value.reason, *facts), caught.value
 
 
 def test_find_topology_follows_weights() -> None:

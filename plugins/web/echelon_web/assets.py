@@ -46,8 +46,12 @@ class Asset:
 @cache
 def names() -> Mapping[str, Path]:
     """Return the files by their path below `PREFIX`."""
-    files = (path for path in sorted(_DIRECTORY.rglob("*")) if path.is_file() and path != _PAGE)
-    return {path.relative_to(_DIRECTORY).as_posix(): path for path in files}
+    by_name = {}
+    for path in sorted(_DIRECTORY.rglob("*")):
+        if path.is_file() and path != _PAGE:
+            name = path.relative_to(_DIRECTORY)
+            by_name[name.as_posix()] = path
+    return by_name
 
 
 @cache
@@ -60,16 +64,20 @@ def asset(name: str) -> Asset:
 @cache
 def page(source: Source) -> Asset:
     """Return the page itself."""
-    text = _PAGE.read_text(encoding="utf-8").replace(_SOURCE, f'data-source="{source}"', 1)
-    return _asset(text.encode(), _PAGE.suffix)
+    text = _PAGE.read_text(encoding="utf-8")
+    with_source = text.replace(_SOURCE, f'data-source="{source}"', 1)
+    return _asset(with_source.encode(), _PAGE.suffix)
 
 
 @cache
 def paths() -> frozenset[str]:
     """Return the paths of the page and its files. They say nothing of any service or run."""
-    return frozenset({"/", ICON, *(PREFIX + name for name in names())})
+    files = [PREFIX + name for name in names()]
+    return frozenset({"/", ICON, *files})
 
 
 def _asset(content: bytes, suffix: str) -> Asset:
     digest = hashlib.sha256(content).hexdigest()[:32]
-    return Asset(content, gzip.compress(content, mtime=0), _TYPES[suffix], f'"{digest}"')
+    # Without a time, the same content is always the same bytes.
+    compressed = gzip.compress(content, mtime=0)
+    return Asset(content, compressed, _TYPES[suffix], f'"{digest}"')

@@ -41,16 +41,13 @@ def view(
     from echelon_web.viewer.app import serve
     from echelon_web.viewer.results import load
 
+    def show(url: str) -> None:
+        typer.echo(f"{url}/ shows {run.measured.scenario} (Ctrl-C ends it)")
+
     try:
         with ShownProgress() as progress:
             progress.stage(f"reading {results}")
             run = load(results)
-        asyncio.run(
-            serve(
-                run,
-                port,
-                lambda url: typer.echo(f"{url}/ shows {run.measured.scenario} (Ctrl-C ends it)"),
-            )
-        )
+        asyncio.run(serve(run, port, show))
     except (DocumentError, ListenError) as error:
         fail(str(error))

@@ -55,17 +55,12 @@ def _answer(request: Request, asset: Asset) -> Response:
     headers = {**_HEADERS, "ETag": asset.etag}
     if request.headers.get("if-none-match") == asset.etag:
         return Response(status_code=304, headers=headers)
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(
-            asset.compressed,
-            media_type=asset.media_type,
-            headers={**headers, "Content-Encoding": "gzip"},
-        )
-    return Response(
-        asset.content,
-        media_type=asset.media_type,
-        headers=headers,
-    )
+    content = asset.content
+    encodings = request.headers.get("accept-encoding", "")
+    if "gzip" in encodings:
+        content = asset.compressed
+        headers["Content-Encoding"] = "gzip"
+    return Response(content, media_type=asset.media_type, headers=headers)
 
 
 class ServicePages:

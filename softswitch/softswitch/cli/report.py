@@ -55,8 +55,15 @@ def summary(
         table.add_column(heading, justify="left" if heading == "interface" else "right")
     lost = data_plane.lost
     for number, port in sorted(account.ports.items()):
-        counts = (port.packets_in, port.packets_out, port.dropped, port.queued, lost.get(number, 0))
-        table.add_row(str(number), names.get(number, "controllers"), *map(str, counts))
+        counts = (
+            port.packets_in,
+            port.packets_out,
+            port.dropped,
+            port.queued,
+            lost.get(number, 0),
+        )
+        interface = names.get(number, "controllers")
+        table.add_row(str(number), interface, *map(str, counts))
     table.add_section()
     total = (
         account.packets_in,

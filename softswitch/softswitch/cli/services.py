@@ -1,4 +1,4 @@
-"""Servers beside P4Runtime and gNMI, which plug-ins bring.
+"""Servers that plug-ins add to those of P4Runtime and gNMI.
 
 A plug-in is a module with the functions of `Service`, under an entry point::
 
@@ -48,7 +48,7 @@ class OtherServer(AbstractContextManager[object], Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server beside P4Runtime."""
+    """A server that a plug-in adds to a switch."""
 
     name: str
     """The name of its service, for people."""
@@ -61,12 +61,12 @@ class Service(Protocol):
     """The functions that a plug-in provides."""
 
     def add_arguments(self, parser: argparse._ArgumentGroup) -> None:
-        """Declare the options of `softswitch` by which the server is asked for."""
+        """Add the options that ask for the server to the command `softswitch`."""
 
     def is_asked(self, options: argparse.Namespace) -> bool:
         """Return whether the options ask for the server.
 
-        A port then has all queues of its port group.
+        If they do, each port of the switch gets all queues of its port group.
 
         Raises `ValueError` for options that cannot be used.
         """

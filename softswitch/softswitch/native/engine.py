@@ -68,7 +68,7 @@ class NativeError(Exception):
 class NativeProgram:
     """A program's compiled unit.
 
-    ``compiler_name`` names the compiler, ``later`` the one whose library will take its place.
+    ``compiler_name`` is the compiler of the library in use, ``later`` that of its replacement.
     """
 
     def __init__(self, unit: CUnit, loaded: Loaded) -> None:
@@ -85,7 +85,7 @@ class NativeProgram:
         return Engine(switch, self)
 
     def improve(self, source: CSource, compiler: Compiler) -> None:
-        """Have another compiler build the library meanwhile, and go over to it between two calls.
+        """Build the library with another compiler in a thread, then switch to it between calls.
 
         Both libraries are made of the same text, so they agree about the memory of every switch.
         """
@@ -157,10 +157,7 @@ class Engine:
         self._unit = native.unit
         self.native = native.loaded
         self.on_library: Callable[[], object] = lambda: None
-        """The callback for another library of `native`.
-
-        Threads in C use the functions of this one.
-        """
+        """Called when the library changes: threads in C hold functions of the former one."""
         # Nobody outside can make keys that collide; no result depends on it.
         hash_seed = int.from_bytes(os.urandom(8), "big")
         memory = Memory(native.loaded, switch.drop_port, hash_seed)
@@ -370,7 +367,10 @@ class Engine:
 
 
 def _nonzero(names: Sequence[_Name], counts: Iterable[int]) -> dict[_Name, int]:
-    """Return the counts that are not zero. There is one count more than names."""
+    """Return the counts that are not zero, by name.
+
+    `counts` has a spare element at the end, since an array in C cannot be empty.
+    """
     return {name: count for name, count in zip(names, counts, strict=False) if count}
 
 
@@ -413,7 +413,7 @@ def _value_sets(memory: Memory, spec: ir.ProgramIR) -> dict[str, NativeValueSet]
 
 
 def _waiting_type(engine: Engine) -> type[Queued]:
-    """Return the class of packets of an engine, which return to it if they never reach egress."""
+    """Return a class of queued packets that the engine frees if they never reach egress."""
 
     class Waiting(Queued):
         __slots__ = ()

@@ -49,7 +49,7 @@ def _meter_words(config: MeterConfig | None) -> Sequence[int]:
 
 
 def _state_member(name: str) -> Any:
-    """Return a property of an entry that lives in native memory, and is 0 while it is not there."""
+    """Return a property for a value in native memory; it is 0 while the entry is not there."""
 
     def read(entry: NativeEntry) -> int:
         return 0 if entry.state is None else int(getattr(entry.state, name))
@@ -90,7 +90,7 @@ class _Numbers:
         return self._next - 1
 
     def take_all(self, count: int) -> Iterable[int]:
-        """Return so many numbers."""
+        """Return `count` free numbers."""
         if self.free:
             return [self.take() for _ in range(count)]
         self._next += count
@@ -100,10 +100,9 @@ class _Numbers:
 class Choices:
     """The native side of an action profile.
 
-    It has the calls that entries choose from, while an entry refers to them.
-
-    The lists that Python's tables and profiles share say which they are: a member's cell holds a
-    call, and an entry refers to a list of cells.
+    It keeps the calls that entries choose from as long as an entry refers to them. Python's tables
+    and profiles share lists that describe them: a member's cell holds a call, and an entry refers
+    to a list of cells.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class Choices:
         profile.on_change = self.changed
 
     def use(self, cells: list[Any]) -> int:
-        """Return the number of a list of cells, which one more entry refers to."""
+        """Count one more entry that refers to a list of cells, and return the list's number."""
         choice = self._lists.get(id(cells))
         if choice is None:
             choice = self._lists[id(cells)] = [cells, self._list_numbers.take(), 0, []]
@@ -136,9 +135,9 @@ class Choices:
         return int(choice[1])
 
     def use_set(self, group: Group, commands: list[int]) -> tuple[int, ...]:
-        """Append the commands that make an entry's own set.
+        """Append the commands for a set that only one entry uses.
 
-        Return its number, and those of its calls.
+        Returns the numbers of the set and of its calls.
         """
         profile = self._number
         plain = self._plain
@@ -156,7 +155,7 @@ class Choices:
         return (number, *numbers)
 
     def leave(self, cells: list[Any] | tuple[int, ...]) -> None:
-        """Note that one entry less refers to a list, or that none refers to its own set."""
+        """Count one entry less that refers to a list, or free the set that only it used."""
         if isinstance(cells, tuple):
             number, *calls = cells
             self._memory.send(UNCHOOSE, self._number, number)
@@ -242,7 +241,7 @@ def put_sets(rows, handle, commands, use, chosen):
         commands += ({put},)
         handle += 1
 """
-"""The functions of one table for the words of a key, and for commands that put entries."""
+"""The source of one table's functions: `key` splits a key into words, the others add entries."""
 
 
 class _Writers(NamedTuple):
@@ -256,7 +255,7 @@ class _Writers(NamedTuple):
 class NativeIndex:
     """The entries of a table in native memory.
 
-    What puts them there is written for each table (`_WRITERS`).
+    The functions that write them there are generated for each table (`_WRITERS`).
     """
 
     def __init__(
@@ -283,7 +282,7 @@ class NativeIndex:
 
     @cached_property
     def _write(self) -> _Writers:
-        """Return the functions for this table, which most of a program's tables never need."""
+        """Return the functions of this table, made at first use: most tables never need them."""
         code = key_code(self._spec)
         table = self._table
         scope: dict[str, Any] = {
@@ -365,9 +364,9 @@ class NativeIndex:
             self.choices.leave(chosen)
 
     def add_rows(self, handle: int, rows: Sequence[Any]) -> None:
-        """Add entries without state of their own, as `Table.put_all` or `Table.put_sets` gets them.
+        """Add entries without counters or meters, in the form of `Table.put_all` or `put_sets`.
 
-        The first one has this handle.
+        `handle` is that of the first one.
         """
         commands: list[int] = []
         if self.choices is None:
@@ -391,7 +390,7 @@ class NativeIndex:
             self.choices.leave(self._chosen.pop(entry.handle))
 
     def send_default(self, call: Call | None, entry: Entry) -> None:
-        """Tell the default entry."""
+        """Set the default entry in native memory."""
         if call is None:
             self._memory.send(DEFAULT, self._number, NONE, 0)
             return
@@ -431,7 +430,7 @@ class NativeDefault(list[Any]):
 
 
 def in_words(widths: Sequence[int], values: Sequence[int]) -> list[int]:
-    """Return the words of numbers that have as many of them as ``widths`` says."""
+    """Return the words of all values; ``widths`` is the number of words of each."""
     numbers: list[int] = []
     for count, value in zip(widths, values, strict=True):
         if count == 1:
@@ -448,7 +447,7 @@ def attach(
     program: ir.ProgramIR,
     table: Table,
 ) -> NativeIndex:
-    """Let a table that has only the program's own entries live in native memory."""
+    """Move a table into native memory while it has only the program's own entries."""
     index = NativeIndex(memory, number, spec, program, table)
     if table.stateful:
         old = table.default_entry

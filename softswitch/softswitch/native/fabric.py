@@ -126,7 +126,10 @@ class EventLoop:
             "send": ffi.addressof(library, "fabric_send"),
             "waits": ffi.addressof(library, "fabric_waits"),
         }
-        return {name: int(ffi.cast("uintptr_t", pointer)) for name, pointer in pointers.items()}
+        addresses = {}
+        for name, pointer in pointers.items():
+            addresses[name] = int(ffi.cast("uintptr_t", pointer))
+        return addresses
 
     def stop(self) -> None:
         """Make the `run` in progress return after the current callback. Do nothing without one."""
@@ -485,9 +488,8 @@ class VirtualSwitch:
     @property
     def packets_queued(self) -> int:
         """Return the number of packets in queues, or on their way to a port without a link."""
-        return int(self.node.unlinked) + sum(
-            scheduler.queued_packets for scheduler in self.ports.values()
-        )
+        waiting = sum(scheduler.queued_packets for scheduler in self.ports.values())
+        return int(self.node.unlinked) + waiting
 
     def check_free(self, port: int) -> None:
         """Raise ValueError if `port` cannot be connected."""

@@ -1,8 +1,8 @@
-"""The compiler from :class:`~softswitch.ir.ProgramIR` to a C translation unit of its own.
+"""The compiler from a program (:class:`~softswitch.ir.ProgramIR`) to one C translation unit.
 
-The unit needs no headers of the system. It consists of abi.h, of what every program needs
-(runtime.c, switch.c), and of the program's own parser, actions, pipelines and deparser. Nothing of
-the program's text gets into it but names, cut to letters, digits and underscores.
+The unit includes no system headers. It consists of abi.h, of the code that all programs share
+(runtime.c, switch.c), and of the program's own parser, actions, pipelines and deparser. It takes
+only names from the program's text, reduced to letters, digits and underscores.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _TOO_OFTEN = "recirculated too often"
 
 @dataclass(frozen=True, slots=True)
 class CUnit:
-    """A program's C, and what its numbers mean."""
+    """A program's C code, and the names of the things that it numbers."""
 
     text: str
     reasons: tuple[str, ...]
@@ -185,7 +185,7 @@ class _Generator:
         ]
 
     def _shapes(self) -> list[str]:
-        """Return the code with the shapes of tables and profiles, which checks commands."""
+        """Return the code of the shapes of tables and profiles, by which commands are checked."""
         program = self.program
         lines = [
             (
@@ -381,7 +381,7 @@ class _Generator:
         out("")
 
     def _distribute(self, out: CText) -> None:
-        """Write what becomes of a packet at the end of ingress."""
+        """Write the code that drops, queues or copies a packet at the end of ingress."""
         shared = self.shared
         queue = shared.intrinsic("priority")
         if queue is not None and shared.intrinsic_width("priority") > 3:
@@ -606,7 +606,7 @@ def _constants(
     name: str,
     numbers: Iterable[int],
 ) -> str:
-    """Return the C of an array, which has a zero where it would be empty."""
+    """Return the C code of an array; an empty one gets a zero, as C needs an element."""
     listed = ", ".join(map(str, numbers)) or "0"
     return f"static const {kind} {name}[] = {{{listed}}};"
 

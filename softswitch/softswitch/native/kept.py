@@ -39,7 +39,8 @@ def load_kept(source: bytes, name: str) -> Program:
     """
     from softswitch.switch import Program, load_program
 
-    key = sha256(b"\0".join([_version(), name.encode(), source])).hexdigest()[:32]
+    identity = b"\0".join([_version(), name.encode(), source])
+    key = sha256(identity).hexdigest()[:32]
     try:
         kept = pickle.loads(read_kept(f"program-{key}") or b"")
         form, unit = kept
@@ -83,8 +84,11 @@ def unit_of(program: Program) -> CUnit:
 def _version() -> bytes:
     """Return a digest of all text that decides how a program is read and what its C is."""
     package = Path(__file__).parents[1]
-    parts = [path for folder in ("", "load", "native") for path in (package / folder).glob("*.*")]
+    paths: list[Path] = []
+    for folder in (package, package / "load", package / "native"):
+        paths += folder.glob("*.*")
     digest = sha256()
-    for path in sorted(path for path in parts if path.suffix in (".py", ".c", ".h")):
-        digest.update(path.read_bytes())
+    for path in sorted(paths):
+        if path.suffix in (".py", ".c", ".h"):
+            digest.update(path.read_bytes())
     return digest.digest()

@@ -68,9 +68,10 @@ class CLayout:
         self._types: dict[tuple[ir.Field, ...], str] = {}
         self._declared = CText(1)
         self._typedefs = CText()
-        decisive = {
-            (r.header, r.field) for name, r in program.intrinsics.items() if name in _DECISIVE
-        }
+        decisive = set()
+        for name, intrinsic in program.intrinsics.items():
+            if name in _DECISIVE:
+                decisive.add((intrinsic.header, intrinsic.field))
         for header in program.headers.values():
             if header.metadata:
                 self._metadata(header, decisive)
@@ -137,14 +138,13 @@ class CLayout:
                 split = bit // 8
                 self.varbits[header.name, field.name] = f"c->{name}"
                 continue
-            self.fields[header.name, field.name] = FieldPlace(
-                f"c->{name}.bytes", bit, field.width, field.signed
-            )
+            place = FieldPlace(f"c->{name}.bytes", bit, field.width, field.signed)
+            self.fields[header.name, field.name] = place
             bit += field.width
-        self.headers[header.name] = HeaderPlace(
-            f"c->{name}", self._types[fields], header.type.width // 8, split
-        )
-        self._declared(f"{self._types[fields]} {name};")
+        type_name = self._types[fields]
+        size_bytes = header.type.width // 8
+        self.headers[header.name] = HeaderPlace(f"c->{name}", type_name, size_bytes, split)
+        self._declared(f"{type_name} {name};")
 
     # -- reading, writing --------------------------------------------------------------------------
 

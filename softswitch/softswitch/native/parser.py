@@ -268,12 +268,14 @@ def _is_cyclic(parser: ir.Parser) -> bool:
 
     States without successors are removed until none is left.
     """
-    left = {
-        name: {t.next_state for t in state.transitions if t.next_state is not None}
-        for name, state in parser.states.items()
-    }
+    left: dict[str, set[str]] = {}
+    for name, state in parser.states.items():
+        left[name] = set()
+        for transition in state.transitions:
+            if transition.next_state is not None:
+                left[name].add(transition.next_state)
     while True:
-        done = {name for name, following in left.items() if not following & left.keys()}
+        done = {name for name, following in left.items() if left.keys().isdisjoint(following)}
         if not done:
             return bool(left)
         for name in done:

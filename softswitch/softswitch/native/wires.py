@@ -183,18 +183,26 @@ class Wires:
     def account(self) -> Account:
         """Return the whereabouts of all packets."""
         with self.guard():
-            ports = {port: _account(outlet) for port, outlet in self.outlets.items()}
+            ports = {}
+            packets_in = 0
+            packets_out = 0
+            queued = self._nowhere.queued_packets
+            for number, outlet in self.outlets.items():
+                port = _account(outlet)
+                ports[number] = port
+                packets_in += port.packets_in
+                packets_out += port.packets_out
+                queued += port.queued
             dropped = {}
             for reason, count in zip(Drop, self.core.dropped, strict=True):
                 if count:
                     dropped[reason.value] = count
-            waiting = sum(port.queued for port in ports.values())
             return Account(
-                packets_in=sum(port.packets_in for port in ports.values()),
+                packets_in=packets_in,
                 replicated=self.core.replicated,
-                packets_out=sum(port.packets_out for port in ports.values()),
+                packets_out=packets_out,
                 dropped=dict(sorted(dropped.items())),
-                queued=waiting + self._nowhere.queued_packets,
+                queued=queued,
                 ports=ports,
             )
 

@@ -69,15 +69,13 @@ class ControllerHeader:
         """
         if len(data) < self.length_bytes:
             return None
-        header = int.from_bytes(data[: self.length_bytes], "big") >> (
-            self.length_bytes * 8 - self._bits
-        )
+        padding = self.length_bytes * 8 - self._bits
+        header = int.from_bytes(data[: self.length_bytes], "big") >> padding
         message = p4r.PacketIn(payload=data[self.length_bytes :])
+        # The header's last field is its lowest bits.
         for part in reversed(self._fields):
-            message.metadata.add(
-                metadata_id=part.id,
-                value=encode(header & ((1 << part.width) - 1)),
-            )
+            mask = (1 << part.width) - 1
+            message.metadata.add(metadata_id=part.id, value=encode(header & mask))
             header >>= part.width
         message.metadata.reverse()
         return message

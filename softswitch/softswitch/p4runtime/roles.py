@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from finsy.proto import p4r, stratum
@@ -134,16 +135,16 @@ def p4info_id(entity: p4r.Entity) -> int | None:
 
 
 _IDS: dict[str, Callable[[p4r.Entity], int]] = {
-    "table_entry": lambda entity: entity.table_entry.table_id,
-    "direct_counter_entry": lambda entity: entity.direct_counter_entry.table_entry.table_id,
-    "direct_meter_entry": lambda entity: entity.direct_meter_entry.table_entry.table_id,
-    "action_profile_member": lambda entity: entity.action_profile_member.action_profile_id,
-    "action_profile_group": lambda entity: entity.action_profile_group.action_profile_id,
-    "counter_entry": lambda entity: entity.counter_entry.counter_id,
-    "meter_entry": lambda entity: entity.meter_entry.meter_id,
-    "register_entry": lambda entity: entity.register_entry.register_id,
-    "value_set_entry": lambda entity: entity.value_set_entry.value_set_id,
-    "digest_entry": lambda entity: entity.digest_entry.digest_id,
+    "table_entry": attrgetter("table_entry.table_id"),
+    "direct_counter_entry": attrgetter("direct_counter_entry.table_entry.table_id"),
+    "direct_meter_entry": attrgetter("direct_meter_entry.table_entry.table_id"),
+    "action_profile_member": attrgetter("action_profile_member.action_profile_id"),
+    "action_profile_group": attrgetter("action_profile_group.action_profile_id"),
+    "counter_entry": attrgetter("counter_entry.counter_id"),
+    "meter_entry": attrgetter("meter_entry.meter_id"),
+    "register_entry": attrgetter("register_entry.register_id"),
+    "value_set_entry": attrgetter("value_set_entry.value_set_id"),
+    "digest_entry": attrgetter("digest_entry.digest_id"),
 }
 
 

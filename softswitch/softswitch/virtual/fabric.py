@@ -172,13 +172,19 @@ class FabricOfNodes(ABC):
             for wire in (link.forward, link.backward):
                 account = WireAccount(wire.name, wire.sent_packets, wire.delivered_packets)
                 wires.append(account)
+        host_sent = 0
+        host_received = 0
+        for host in self.hosts.values():
+            host_sent += host.packets_sent
+            host_received += host.packets_received
+        injected = sum(node.packets_injected for node in self.switches.values())
         return Conservation(
             now_ns=self.loop.now_ns,
             switches=switches,
             wires=tuple(wires),
-            host_sent=sum(host.packets_sent for host in self.hosts.values()),
-            host_received=sum(host.packets_received for host in self.hosts.values()),
-            injected=sum(node.packets_injected for node in self.switches.values()),
+            host_sent=host_sent,
+            host_received=host_received,
+            injected=injected,
             events_pending=self.loop.pending,
         )
 

@@ -127,32 +127,27 @@ def test_check_tells_kinds_apart_and_goes_on_after_a_bad_file(tmp_path: Path) ->
 def test_check_does_not_guess(tmp_path: Path) -> None:
     file = tmp_path / "strange.yaml"
     file.write_text("colour: blue")
-    assert "neither job nor fabric nor scenario" in only_line(invoke("check", file))
+    assert only_line(invoke("check", file)).startswith(f"{file}: ")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "path", "name"),
     [
-        ("{scenario: x, jobs: [JOB], policies: [fair]}", "fabric: is missing"),
-        ("scenario: [", "line 2, column 1"),
+        ("{scenario: x, jobs: [JOB], policies: [fair]}", "fabric", ""),
+        ("scenario: [", "line 2, column 1", ""),
         (
             "{scenario: x, fabric: nowhere.yaml, jobs: [], policies: [fair]}",
-            "fabric: there is no file 'nowhere.yaml'",
+            "fabric",
+            "'nowhere.yaml'",
         ),
-        ("{scenario: x, fabric: FABRIC, jobs: [], policies: [fair]}", "jobs: "),
-        (
-            "{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fare]}",
-            "policies[0]: unknown policy 'fare'",
-        ),
-        ("{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fair], seed: -1}", "seed: "),
-        (
-            "{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fair], sede: 1}",
-            "sede: unknown key",
-        ),
+        ("{scenario: x, fabric: FABRIC, jobs: [], policies: [fair]}", "jobs", ""),
+        ("{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fare]}", "policies[0]", "'fare'"),
+        ("{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fair], seed: -1}", "seed", "-1"),
+        ("{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fair], sede: 1}", "sede", "'seed'"),
     ],
 )
 def test_a_bad_scenario_is_one_line_with_file_path_and_reason(
-    text: str, said: str, tmp_path: Path
+    text: str, path: str, name: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "bad.yaml"
     job = "{job: j, parallelism: data, workers: [a1, b1], data: {compute: 1 s, gradient: 1 MB}}"
@@ -161,39 +156,41 @@ def test_a_bad_scenario_is_one_line_with_file_path_and_reason(
     )
     for command in (["run", file, "--target", "fluid", "--out", tmp_path / "out"], ["check", file]):
         line = only_line(invoke(*command))
-        assert line.startswith(f"{file}: ")
-        assert said in line
+        assert line.startswith(f"{file}: {path}: ")
+        assert name in line
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "option", "names"),
     [
-        (["--target", "flud"], "--target: unknown target 'flud' (did you mean 'fluid'?)"),
-        (
-            ["--ranking-at", "host"],
-            "--ranking-at: 'host' is no place where packets are ranked (did you mean 'hosts'?)",
-        ),
-        (["--ranking-at", "hosts"], "--ranking-at: with --target fluid, switches rank packets"),
+        (["--target", "flud"], "--target", ["'flud'", "'fluid'"]),
+        (["--ranking-at", "host"], "--ranking-at", ["'host'", "'hosts'"]),
+        (["--ranking-at", "hosts"], "--ranking-at", ["--target fluid, switches "]),
         (
             ["--target", "softswitch", "--ranking-at", "hosts"],
-            "--ranking-at: with --target softswitch, switches rank",
+            "--ranking-at",
+            ["--target softswitch, switches "],
         ),
         (
             ["--target", "dscp", "--ranking-at", "switches"],
-            "--ranking-at: with --target dscp, hosts rank packets",
+            "--ranking-at",
+            ["--target dscp, hosts "],
         ),
-        (["--policy", "fare"], "--policy: "),
-        (["--policy", "echelon(order=best)"], "--policy: "),
-        (["--policy", "echelon(speed=1)"], "--policy: "),
-        (["--policy", "echelon(order"], "--policy: "),
+        (["--policy", "fare"], "--policy", ["'fare'", "'fair'"]),
+        (["--policy", "echelon(order=best)"], "--policy", ["'best'", "'setf'"]),
+        (["--policy", "echelon(speed=1)"], "--policy", ["speed", "'echelon'"]),
+        (["--policy", "echelon(order"], "--policy", ["echelon"]),
     ],
 )
-def test_a_bad_option_is_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_a_bad_option_is_one_line(
+    arguments: list[str], option: str, names: list[str], tmp_path: Path
+) -> None:
     line = only_line(
         invoke("run", FIG2, "--target", "fluid", "--out", tmp_path / "out", *arguments)
     )
-    assert line.startswith(said)
+    assert line.startswith(f"{option}: ")
+    assert [name for name in names if name not in line] == []
     assert not (tmp_path / "out").exists()
 
 
@@ -202,7 +199,7 @@ def test_where_hosts_rank_the_target_is_a_switch_of_fixed_function_and_says_what
 ) -> None:
     result = invoke("run", FIG2, "--ranking-at", "hosts", "--policy", "fifo", "--out", tmp_path)
     assert result.exit_code == 0
-    assert "target dscp: hosts rank: levels are absolute" in result.stderr
+    assert "target dscp: " in result.stderr
     assert json.loads((tmp_path / "results.json").read_text())["target"] == "dscp"
 
 
@@ -248,7 +245,7 @@ def test_a_missing_scenario_is_named(tmp_path: Path) -> None:
         ),
         (LoweringError("the switch has too few tables"), 2, "the switch has too few tables"),
         (RunError("flow f gets nowhere"), 1, "flow f gets nowhere"),
-        (KeyboardInterrupt(), 130, "run the same command again to continue"),
+        (KeyboardInterrupt(), 130, ""),
     ],
 )
 def test_what_stops_a_run_is_one_line(
@@ -296,21 +293,16 @@ def test_every_target_has_a_runner_on_the_fabrics_that_carry_it(fabric: str, tar
 
 
 @pytest.mark.parametrize(
-    ("fabric", "target", "said"),
+    ("fabric", "target", "names"),
     [
-        ("virtul", "softswitch", "--on: unknown fabric 'virtul' (did you mean 'virtual'?"),
-        ("virtual", "trident", "--target: unknown target 'trident'"),
-        (
-            "virtual",
-            "bmv2",
-            "bmv2 does not run on the virtual fabric (add --on namespaces or mininet)",
-        ),
-        ("mininet", "fluid", "fluid does not run on the mininet fabric (add --on virtual)"),
+        ("virtul", "softswitch", ["--on: ", "'virtul'", "'virtual'"]),
+        ("virtual", "trident", ["--target: ", "'trident'"]),
+        ("virtual", "bmv2", ["bmv2 ", " virtual ", "--on namespaces", "mininet"]),
+        ("mininet", "fluid", ["fluid ", " mininet ", "--on virtual"]),
     ],
 )
 def test_a_fabric_and_a_target_that_do_not_go_together(
-    fabric: str, target: str, said: str, tmp_path: Path
+    fabric: str, target: str, names: list[str], tmp_path: Path
 ) -> None:
-    assert said in only_line(
-        invoke("run", FIG2, "--on", fabric, "--target", target, "--out", tmp_path)
-    )
+    line = only_line(invoke("run", FIG2, "--on", fabric, "--target", target, "--out", tmp_path))
+    assert [name for name in names if name not in line] == []

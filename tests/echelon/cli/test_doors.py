@@ -111,8 +111,6 @@ def test_what_is_not_installed_says_where_it_comes_from(
         command, env=packaged(tmp_path, ""), capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert (
-        f"'{name}' is in the plug-in echelon-{extra} (run: pip install 'echelon-p4[{extra}]')"
-        in done.stderr
-    )
+    assert f"'{name}'" in done.stderr
+    assert f"pip install 'echelon-p4[{extra}]'" in done.stderr
     assert done.stderr.count("\n") == 1

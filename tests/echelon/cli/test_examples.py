@@ -63,11 +63,11 @@ def test_nothing_is_overwritten(command: tuple[str, ...], tmp_path: Path) -> Non
     good(*command, tmp_path)
     changed = next(tmp_path.rglob("scenario.yaml"))
     changed.write_text("mine")
-    assert "exists already" in bad(*command, tmp_path)
+    assert str(tmp_path) in bad(*command, tmp_path)
     assert changed.read_text() == "mine"
 
 
 def test_a_name_that_no_file_has() -> None:
-    assert bad("examples", "nosuch").startswith(
-        "echelon examples: no file has 'nosuch' in its path"
-    )
+    line = bad("examples", "nosuch")
+    assert line.startswith("echelon examples: ")
+    assert "'nosuch'" in line

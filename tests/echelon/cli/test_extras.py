@@ -77,7 +77,7 @@ def test_what_needs_one_says_which(command: str, extra: str, tmp_path: Path) -> 
     done = echelon(tmp_path, command)
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
-    assert line.endswith(f" is not installed (run: pip install 'echelon-p4[{extra}]')")
+    assert f"pip install 'echelon-p4[{extra}]'" in line
 
 
 def test_every_extra_exists() -> None:

@@ -63,15 +63,15 @@ def test_check_knows_configurations_and_tokens(config: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "path", "name"),
     [
-        ("s1: {", "s2: {", "switches.s2: is not a switch of fabric 'f'"),
-        ("fabric.yaml", "none.yaml", "fabric: there is no file 'none.yaml'"),
-        ("service: lab", "service: lab\npolicy: fare", "policy: unknown policy 'fare'"),
+        ("s1: {", "s2: {", "switches.s2", "'f'"),
+        ("fabric.yaml", "none.yaml", "fabric", "'none.yaml'"),
+        ("service: lab", "service: lab\npolicy: fare", "policy", "'fare'"),
     ],
 )
 def test_a_bad_configuration_is_one_line_for_every_command(
-    old: str, new: str, said: str, config: Path
+    old: str, new: str, path: str, name: str, config: Path
 ) -> None:
     config.write_text(SERVICE.replace(old, new))
     commands = [
@@ -80,7 +80,9 @@ def test_a_bad_configuration_is_one_line_for_every_command(
         ["serve", "--check", "--config", config],
     ]
     for command in [*commands, ["shell", "s1", "--config", config]]:
-        assert only_line(invoke(*command)).startswith(f"{config}: {said}")
+        line = only_line(invoke(*command))
+        assert line.startswith(f"{config}: {path}: ")
+        assert name in line
 
 
 def test_a_bad_tokens_file_does_not_show_the_token_in_it(tmp_path: Path) -> None:
@@ -92,30 +94,24 @@ def test_a_bad_tokens_file_does_not_show_the_token_in_it(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "path", "name"),
     [
-        (
-            "api: {tls: {certificate: c.pem, key: k.pem}}",
-            "api.tls.certificate: DIR/c.pem: No such file",
-        ),
-        ("tls: {ca: ca.pem}", "switches.s1.tls.ca: DIR/ca.pem: No such file"),
-        (
-            "api: {listen: '0.0.0.0:8080'}",
-            "api.listen: the API would listen on 0.0.0.0 for everybody",
-        ),
+        ("api: {tls: {certificate: c.pem, key: k.pem}}", "api.tls.certificate", "DIR/c.pem: "),
+        ("tls: {ca: ca.pem}", "switches.s1.tls.ca", "DIR/ca.pem: "),
+        ("api: {listen: '0.0.0.0:8080'}", "api.listen", " 0.0.0.0 "),
     ],
 )
 def test_serve_checks_the_files_that_a_configuration_names(
-    more: str, said: str, config: Path
+    more: str, path: str, name: str, config: Path
 ) -> None:
     assert (
         invoke("serve", "--check", "--config", config).stdout
         == f"{config}: service 'lab' is good\n"
     )
     config.write_text(f"{SERVICE}{more}\n")
-    assert only_line(invoke("serve", "--check", "--config", config)).startswith(
-        f"{config}: {said}".replace("DIR", str(config.parent))
-    )
+    line = only_line(invoke("serve", "--check", "--config", config))
+    assert line.startswith(f"{config}: {path}: ")
+    assert name.replace("DIR", str(config.parent)) in line
 
 
 def test_serve_checks_the_tokens_file(config: Path) -> None:
@@ -131,7 +127,10 @@ def test_a_store_of_ones_own_choice(config: Path) -> None:
     line = only_line(
         invoke("serve", "--check", "--config", config, "--store", "etc://me:secret@h/lab")
     )
-    assert line == "--store: there is no kind of store 'etc' (did you mean 'etcd'?)"
+    assert line.startswith("--store: ")
+    assert "'etc'" in line
+    assert "'etcd'" in line
+    assert "secret" not in line
 
 
 def test_serve_with_a_bad_file_ends_at_once(config: Path) -> None:
@@ -175,11 +174,11 @@ def test_a_token_for_a_file_is_not_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "role", "said"),
-    [("ci", "boss", "role: 'boss' is not allowed"), ("c i", "operator", "name: 'c i'")],
+    ("name", "role", "value"),
+    [("ci", "boss", "role: 'boss' "), ("c i", "operator", "name: 'c i' ")],
 )
-def test_bad_tokens_are_one_line(name: str, role: str, said: str) -> None:
-    assert said in only_line(invoke("token", name, "--role", role))
+def test_bad_tokens_are_one_line(name: str, role: str, value: str) -> None:
+    assert value in only_line(invoke("token", name, "--role", role))
 
 
 @needs("an ordinary user")
@@ -262,13 +261,13 @@ def test_check_takes_every_kind_of_file(tmp_path: Path) -> None:
         (
             "results.json",
             '{"results": {"fair": {"jobs": {"a": {"iteration_times_s": []}}}}}',
-            "results.fair.jobs.a: has no iteration",
+            ": results.fair.jobs.a: ",
         ),
-        ("results.json", '{"results": {"fair": {"jobs"', "is not JSON"),
+        ("results.json", '{"results": {"fair": {"jobs"', "JSON"),
         ("s.yaml", "{sweep: s, scenario: {}, vary: {iterations: 3}}", "vary"),
-        ("web.csv", "a,b\n1,2\n", "are not the columns of a schedule"),
+        ("web.csv", "a,b\n1,2\n", "a,b"),
         ("web.csv", "start_us,src,dst,bytes\n-1,a,b,5\n", "line 2"),
-        ("trace.txt", "2 2\n1 0 1 0 1 1:5\n", "announces 2 coflows"),
+        ("trace.txt", "2 2\n1 0 1 0 1 1:5\n", "2 coflows"),
         ("sizes.txt", "1000 0\n2000 0.5\n", "0.5"),
     ],
 )
@@ -288,4 +287,6 @@ def test_check_looks_at_parameters_of_policies(tmp_path: Path) -> None:
         fig2.replace("[fair, varys, echelon]", "['echelon(order=setf)', 'aalo(levelss=3)']")
     )
     line = only_line(invoke("check", scenario))
-    assert "policies[1].levelss: is not a parameter of policy 'aalo' (known: queues," in line
+    assert line.startswith(f"{scenario}: policies[1].levelss: ")
+    assert "'aalo'" in line
+    assert "queues" in line

@@ -379,12 +379,10 @@ def test_off_a_terminal_there_are_plain_lines(tmp_path: Path) -> None:
         assert any(part in line for line in lines), part
 
 
-@needs("a C compiler")
 def test_off_a_terminal_there_may_be_no_line(tmp_path: Path) -> None:
+    options = ("--json", "--target", "fluid", "--policy", "fair", "-o", str(tmp_path))
     done = subprocess.run(
-        command(
-            "run", str(SCENARIOS / "fig2.yaml"), "--json", "--policy", "fair", "-o", str(tmp_path)
-        ),
+        command("run", str(SCENARIOS / "fig2.yaml"), *options),
         env={**os.environ, EVERY: "inf"},
         capture_output=True,
         text=True,
@@ -431,19 +429,14 @@ def on_terminals(arguments: Sequence[str], **environment: str) -> tuple[str, str
     return out, err
 
 
-@needs("a C compiler")
 @pytest.mark.parametrize("terminal", ["xterm", "dumb"])
 def test_on_a_terminal_standard_output_is_still_the_document_alone(
     terminal: str, tmp_path: Path
 ) -> None:
-    scenario = tmp_path / "long.yaml"
-    text = (SCENARIOS / "fig2.yaml").read_text(encoding="utf-8")
-    scenario.write_text(f"{text}\niterations: 200\n", encoding="utf-8")
+    options = ("--json", "--target", "fluid", "--policy", "fair", "-o", str(tmp_path))
     out, err = on_terminals(
-        command("run", str(scenario), "--json", "--policy", "fair", "-o", str(tmp_path / "out")),
-        TERM=terminal,
-        **{EVERY: "0"},
+        command("run", str(SCENARIOS / "fig2.yaml"), *options), TERM=terminal, **{EVERY: "0"}
     )
     assert json.loads(out)["scenario"] == "fig2"
-    assert "fair: running 1 job" in err
+    assert "drawing summary, 2 of 5 files" in err
     assert ("\x1b" in err) == (terminal == "xterm")

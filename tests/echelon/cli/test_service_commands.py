@@ -125,7 +125,7 @@ def test_a_dry_run_of_every_change(service: Operated) -> None:
     assert json.loads(service.good("job", "show", "bert", "--json"))["flow_count"] == 6
     assert json.loads(service.good("policy", "show", "--json"))["name"] == "echelon"
     line = service.bad("job", "submit", replaced, "--dry-run")
-    assert "another job" in line
+    assert "'bert'" in line
 
 
 def test_a_token_that_others_can_read(service: Operated) -> None:
@@ -136,9 +136,9 @@ def test_a_token_that_others_can_read(service: Operated) -> None:
     finally:
         file.chmod(0o600)
     assert result.exit_code == 0
-    assert result.stderr.splitlines() == [
-        f"warning: {file} can be read by every user of this machine (chmod o-rwx {file})"
-    ]
+    [line] = result.stderr.splitlines()
+    assert line.startswith(f"warning: {file} ")
+    assert f"chmod o-rwx {file}" in line
 
 
 def test_several_jobs_in_one_file_and_from_standard_input(service: Operated) -> None:
@@ -156,7 +156,8 @@ def test_several_jobs_in_one_file_and_from_standard_input(service: Operated) -> 
     again = service.bad(
         "job", "submit", both, both.parent / both.name, "-f", service.file(bert="gpt")
     )
-    assert again.endswith(f"'gpt' is also in {both}, document 2 (give each job its own name)")
+    assert "'gpt'" in again
+    assert f"{both}, document 2" in again
 
 
 def test_nothing_is_sent_if_a_document_is_faulty(service: Operated) -> None:
@@ -270,7 +271,7 @@ def test_waiting_for_what_cannot_be_ends_with_status_1(service: Operated) -> Non
     result = service.run("job", "submit", service.file(), "--wait")
     assert result.exit_code == 1
     assert result.stdout == "job 'bert' is accepted\n"
-    assert re.fullmatch(r"job 'bert' is unplanned: .*path.*\n", result.stderr)
+    assert re.fullmatch(r"job 'bert' is unplanned: .+\n", result.stderr)
     _, row = columns(service.good("job", "list"))
     assert row[1] == "unplanned"
     assert "path" in row[-1]
@@ -317,7 +318,9 @@ def test_what_a_program_exports_for_its_class(service: Operated) -> None:
     submit(service)
     refused = service.run("job", "env", "bert")
     assert refused.exit_code == 1
-    assert "packet by packet" in refused.stderr
+    assert "policy echelon " in refused.stderr
+    assert "job 'bert'" in refused.stderr
+    assert "echelon policy set " in refused.stderr
     service.good("policy", "set", "crux")
     with service.client() as client:
         until(lambda: client.plan("bert").policy == "crux", "no plan of the new policy")
@@ -456,14 +459,14 @@ def test_the_policy_is_changed_and_shown(service: Operated) -> None:
     policy = PolicyResource.model_validate_json(service.good("policy", "show", "--json"))
     assert policy.name == "fair"
     assert policy.choices["echelon"]["order"][0] == "left"
-    for parameters in (
-        ["order=worst"],
-        ["odrer=setf"],
-        ["order"],
-        ["order=setf", "order=setf"],
-        ["=setf"],
+    for parameters, name in (
+        (["order=worst"], "'worst'"),
+        (["odrer=setf"], "'order'"),
+        (["order"], "'order'"),
+        (["order=setf", "order=setf"], "order"),
+        (["=setf"], "'=setf'"),
     ):
-        assert "or" in service.bad("policy", "set", "echelon", *parameters)
+        assert name in service.bad("policy", "set", "echelon", *parameters)
     assert service.good("policy", "show").splitlines()[0] == "policy  fair"
 
 
@@ -541,8 +544,8 @@ def test_a_token_that_is_none_is_not_repeated(service: Operated, tmp_path: Path)
 
 def test_nobody_answers(service: Operated) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    assert service.bad("job", "list", "--url", url, status=1).startswith(f"{url} does not answer: ")
-    assert "is not the URL of a controller" in service.bad("job", "list", "--url", "ftp://here")
+    assert service.bad("job", "list", "--url", url, status=1).startswith(f"{url} ")
+    assert "'ftp://here'" in service.bad("job", "list", "--url", "ftp://here")
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -78,7 +78,9 @@ def test_it_reads_and_cannot_write(service: Operated, tmp_path: Path) -> None:
 def test_a_switch_that_is_not_there(service: Operated) -> None:
     assert "'leaf9'" in service.bad("shell", "leaf9")
     line = service.bad("shell", "leaf9", "--config", service.lab.directory / "echelon.yaml")
-    assert line.endswith("echelon.yaml: switches: there is no 'leaf9' (did you mean 'leaf2'?)")
+    assert "echelon.yaml: switches: " in line
+    assert "'leaf9'" in line
+    assert "'leaf2'" in line
 
 
 def test_arguments_with_and_without_tls(tmp_path: Path) -> None:

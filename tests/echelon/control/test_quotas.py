@@ -42,7 +42,7 @@ def test_a_client_has_a_limit_of_jobs_and_others_do_not(world: World) -> None:
     refusal = world.error(asked[2])
     assert isinstance(refusal, RefusedError)
     assert refusal.code == "limit-reached"
-    assert "'ci'" in str(refusal)
+    assert "'ci'" in refusal.reason
     ask(world, "d", Quota("ops"))
     ask(world, "a", few, "h1", "h3")
     world.remove("b")

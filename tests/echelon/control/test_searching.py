@@ -18,6 +18,7 @@ from echelon.model.fabric.model import Fabric
 from echelon.planning.plan import FlowPlan
 from echelon.planning.policies import PlanError
 from echelon.planning.policies.base import Choice, Prediction
+from echelon.planning.policies.echelon.brief import BriefSearch
 from echelon.planning.policies.echelon.candidates import FAIR, UNSEARCHED, PlanCandidate
 from echelon.planning.policies.echelon.policy import Echelon
 from echelon.planning.policies.echelon.search import PlanSearch
@@ -37,11 +38,13 @@ class Told:
         found: PlanCandidate | None,
         slowdown: float,
         others: Sequence[PlanCandidate] = (),
+        preliminary: bool = False,
     ) -> None:
         self.group = search.group
         self._found = found
         self._slowdown = slowdown
         self._others = others
+        self._preliminary = preliminary and isinstance(search, BriefSearch)
 
     def run(self) -> Choice[PlanCandidate]:
         if self._found is None:
@@ -50,7 +53,7 @@ class Told:
             self._found, dict.fromkeys(self.group, self._slowdown), 1.1 * self._slowdown, 4
         )
         worse = (Prediction(other, best.slowdowns, 2 * best.score, 4) for other in self._others)
-        return Choice(best, (best, *worse))
+        return Choice(best, (best, *worse), self._preliminary)
 
 
 class Scripted(Echelon):
@@ -63,16 +66,21 @@ class Scripted(Echelon):
         finds: list[PlanCandidate | None],
         slowdown: float = 1.0,
         others: Sequence[PlanCandidate] = (),
+        preliminary: bool = False,
     ) -> None:
         super().__init__()
         self._finds, self._slowdown, self._others = finds, slowdown, others
+        self._preliminary = preliminary
         self.starts_s: list[Mapping[str, float]] = []
         """The phases that were known at each call."""
 
     def searches(self, *args: Any, **others: Any) -> list[Any]:
         self.starts_s.append(args[3])
         found = super().searches(*args, **others)
-        return [Told(search, self._finds[0], self._slowdown, self._others) for search in found]
+        return [
+            Told(search, self._finds[0], self._slowdown, self._others, self._preliminary)
+            for search in found
+        ]
 
     def adopt(self, group: frozenset[str], choice: Choice[PlanCandidate]) -> bool:
         self._finds[1:] and self._finds.pop(0)
@@ -89,16 +97,19 @@ def world_of(
     *finds: PlanCandidate | None,
     slowdown: float = 1.0,
     others: Sequence[PlanCandidate] = (),
+    preliminary: bool = False,
 ) -> tuple[World, list[Scripted]]:
     """Return a world at rest with two jobs that share links, and the policies that it has made; no
     search is run.
+
+    `preliminary`: brief searches call for longer ones.
     """
     made: list[Scripted] = []
 
     def make(chosen: ChosenPolicy) -> Any:
         if chosen.name != Scripted.name:
             return registered_policy(chosen)
-        made.append(Scripted(list(finds), slowdown, others))
+        made.append(Scripted(list(finds), slowdown, others, preliminary))
         return made[-1]
 
     world = World(fabric, policy=Scripted.name, make_policy=make)
@@ -283,6 +294,100 @@ def test_a_policy_that_simulates_nothing_ends_the_search(fabric: Fabric) -> None
     assert world.machine.searches.plans == {}
 
 
+# -- brief searches --------------------------------------------------------------------------------
+
+
+def test_a_longer_search_follows_a_brief_one_whose_result_is_preliminary(fabric: Fabric) -> None:
+    world, _ = world_of(fabric, FAIR, SRPT, preliminary=True)
+    search(world)
+    assert labels(world) == {"fair"}
+    assert world.machine.searching
+    search(world)
+    assert labels(world) == {"srpt"}
+    assert not world.machine.searching
+    told = [(fact.before, fact.plan) for fact in world.facts if isinstance(fact, PlanChosen)]
+    assert told[1] == ("fair", "srpt")
+
+
+def test_a_change_between_the_two_calls_for_another_brief_one(fabric: Fabric) -> None:
+    world, _ = world_of(fabric, FAIR, SRPT, FAIR, preliminary=True)
+    search(world)
+    (longer,) = world.waiting(SearchPlan)
+    world.register(ring("b", "h2", "h4", gradient="2 MB"), replace=True)
+    all_but_searches(world)
+    assert world.ended == {longer.number}
+    search(world)
+    assert labels(world) == {"srpt"}
+    assert world.machine.searching, "that was the brief one"
+    search(world)
+    assert labels(world) == {"fair"}
+    assert not world.machine.searching
+
+
+def test_a_group_that_comes_back_lacks_only_the_longer_search(fabric: Fabric) -> None:
+    world, _ = world_of(fabric, FAIR, SRPT, preliminary=True)
+    search(world)
+    world.register(ring("c", "h1", "h4"))
+    all_but_searches(world)
+    world.remove("c")
+    all_but_searches(world)
+    assert labels(world) == {"fair"}
+    search(world)
+    assert labels(world) == {"srpt"}
+    assert not world.machine.searching
+
+
+def test_after_a_restart_between_the_two_the_first_result_is_in_force(fabric: Fabric) -> None:
+    world, _ = world_of(fabric, FAIR, preliminary=True)
+    search(world)
+    preliminary = plan(world)
+    world.crash()
+    all_but_searches(world)
+    assert plan(world) == preliminary
+    search(world)
+    search(world)
+    assert labels(world) == {"fair"}
+    assert not world.machine.searching
+
+
+def test_a_longer_search_follows_a_plan_that_switches_cannot_carry(fabric: Fabric) -> None:
+    world, _ = world_of(fabric, IMPOSSIBLE, FAIR, preliminary=True)
+    at_once = plan(world)
+    search(world)
+    assert plan(world) == at_once
+    search(world)
+    assert labels(world) == {"fair"}
+    assert not world.machine.searching
+
+
+def test_a_longer_search_yields_once_to_a_brief_one_for_other_jobs(fabric: Fabric) -> None:
+    world, _ = world_of(fabric, NOTHING_BETTER, preliminary=True)
+    world.remove("b")
+    world.register(ring("a", "h1", "h2"), replace=True)
+    world.register(ring("b", "h1", "h2"))
+    all_but_searches(world)
+    search(world)
+    (longer,) = [one for one in world.waiting(SearchPlan) if one.number not in world.ended]
+    assert longer.search.group == frozenset("ab")
+
+    world.register(ring("c", "h3", "h4"))
+    world.register(ring("d", "h3", "h4"))
+    all_but_searches(world)
+    assert longer.number in world.ended
+    search(world)
+    assert frozenset("cd") in world.machine.searches.chosen
+    (longer,) = [one for one in world.waiting(SearchPlan) if one.number not in world.ended]
+    assert longer.search.group == frozenset("ab")
+
+    world.register(ring("d", "h3", "h4", gradient="2 MB"), replace=True)
+    all_but_searches(world)
+    assert longer.number not in world.ended
+    for _ in range(3):
+        assert world.machine.searching
+        search(world)
+    assert not world.machine.searching
+
+
 # -- failures --------------------------------------------------------------------------------------
 
 
@@ -311,7 +416,7 @@ def test_the_next_best_plan_that_switches_can_carry_replaces_one_that_they_canno
     assert not world.machine.searching
     [chosen] = world.machine.searches.chosen.values()
     assert chosen.choice.best.candidate == FAIR
-    assert "there-is-none" in str(chosen.problem)
+    assert f"'{IMPOSSIBLE.policy}'" in (chosen.problem or "")
     told = [type(fact) for fact in world.facts if isinstance(fact, NoPlanChosen | PlanChosen)]
     assert told == [NoPlanChosen, PlanChosen]
 

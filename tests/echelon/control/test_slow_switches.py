@@ -21,7 +21,7 @@ from echelon_lab.scenarios.results import PolicyRun
 from echelon_lab.scenarios.scale import scaled
 from echelon_lab.scenarios.scenario import Scenario
 from echelon_lab.virtual.run import run, sessions
-from echelon_tofino.target.session import BfrtSession
+from tests.faults import coded
 
 pytestmark = pytest.mark.io
 
@@ -62,16 +62,27 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         return super().time() + 3600 * self.leaps
 
 
-@pytest.fixture(params=["softswitch", "tofino"])
-def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture
+def target() -> str:
     """The target whose switches are too late."""
+    return "softswitch"
+
+
+@pytest.fixture
+def session_class() -> type[IntentSession]:
+    """The class of the target's sessions."""
+    return SwitchSession
+
+
+@pytest.fixture(autouse=True)
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every switch be too late."""
 
     def slow_server(*arguments: Any, **options: Any) -> Any:
         return start_server(*arguments, interceptors=[Late()], **options)
 
     monkeypatch.setattr(grpc, "server", slow_server)
     monkeypatch.setattr(asyncio, "new_event_loop", LeapingLoop)
-    return str(request.param)
 
 
 def outcome(scenario: Scenario, target: str) -> PolicyRun:
@@ -101,17 +112,21 @@ def test_other_sessions_give_up(fig2: Scenario, target: str) -> None:
 
     with build(fig2.fabric, Fraction(0), None) as testbed:
         session = sessions(kind, fig2.fabric, testbed.addresses)["s1"]
-        with pytest.raises(SouthboundError, match="switch s1"), asyncio.Runner() as runner:
+        slow = coded("switch-failed", "switch s1")
+        with pytest.raises(SouthboundError, check=slow), asyncio.Runner() as runner:
             runner.run(connect(session))
 
 
 def test_no_switch_waits_for_a_controller_that_has_failed(
-    fig2: Scenario, target: str, monkeypatch: pytest.MonkeyPatch
+    fig2: Scenario,
+    target: str,
+    session_class: type[IntentSession],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def unreadable(_session: object, _entries: object) -> None:
         raise SouthboundError("counters cannot be read")
 
-    monkeypatch.setattr(SwitchSession, "bytes_seen", unreadable)
-    monkeypatch.setattr(BfrtSession, "bytes_seen", unreadable)
-    with pytest.raises(RunError, match="counters cannot be read"):
+    monkeypatch.setattr(session_class, "bytes_seen", unreadable)
+    unread = coded("run-failed", "varys: counters cannot be read")
+    with pytest.raises(RunError, check=unread):
         outcome(fig2, target)

@@ -5,6 +5,8 @@ The cases check the code and the key of an error. `WORDING` alone pins the text,
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from echelon.model.jobs import load_job
 from echelon.model.jobs.spec import JobSpec
 from echelon_lab.scenarios.scenario import load_scenario
 from tests.drawing import examples
+from tests.faults import mentions
+from tests.shared import refused
 
 PIPELINE = """\
 job: p
@@ -424,9 +428,10 @@ def test_the_wording_of_each_code(folder: Path) -> None:
 def test_the_line_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("job.yaml").write_text(PIPELINE.replace("2.5 MB", "2.5 s"))
-    with pytest.raises(DocumentError) as caught:
+    with refused("unknown-unit", "pipeline.activation", DocumentError) as caught:
         load_job("job.yaml")
-    assert str(caught.value) == f"job.yaml: pipeline.activation: {WORDING['unknown-unit']}"
+    assert isinstance(caught.value, DocumentError)
+    assert f"{caught.value}" == f"job.yaml: pipeline.activation: {caught.value.reason}"
 
 
 @pytest.mark.parametrize(
@@ -448,10 +453,13 @@ def test_a_file_that_is_not_a_mapping(folder: Path, content: bytes, code: str) -
 
 def test_no_file_and_no_regular_file(folder: Path) -> None:
     (folder / "data.yaml").unlink()
-    assert "No such file or directory" in fault(folder, "data.yaml").reason
+    absent = fault(folder, "data.yaml")
+    assert absent.code == "unreadable-file"
+    assert mentions(absent.reason, os.strerror(errno.ENOENT))
     (folder / "data.yaml").mkdir()
-    assert "Is a directory" in fault(folder, "data.yaml").reason
-    assert fault(folder, "data.yaml").code == "unreadable-file"
+    irregular = fault(folder, "data.yaml")
+    assert irregular.code == "unreadable-file"
+    assert mentions(irregular.reason, os.strerror(errno.EISDIR))
 
 
 def test_a_fault_in_a_file_that_a_scenario_names_is_reported_there(folder: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from reference import job_mix
 
 from echelon.model.documents import DocumentError
+from echelon.model.errors import Code
 from echelon.model.fabric.routing import route
 from echelon.model.jobs import load_job
 from echelon.model.jobs.analysis import connections
@@ -28,6 +29,7 @@ from echelon_lab.scenarios.traffic_spec import TrafficSource
 from echelon_lab.traffic.generators import Burst, Consistent, Long
 from echelon_lab.traffic.schedule import ScheduledFlow
 from echelon_lab.traffic.sizes import load_sizes
+from tests.faults import coded
 
 ROOT = Path(__file__).parents[3]
 TOPOLOGIES = ROOT / "topologies"
@@ -419,9 +421,10 @@ PROGRAM = (
 )
 
 
-def with_program(
-    folder: Path, more: str, recognition: str = "{by: agent, idle_gap: 50 ms}"
-) -> Scenario:
+AGENT = "{by: agent, idle_gap: 50 ms}"
+
+
+def with_program(folder: Path, more: str, recognition: str = AGENT) -> Scenario:
     file = folder / "s.yaml"
     program = PROGRAM.replace("RECOGNITION", recognition)
     file.write_text(
@@ -445,33 +448,31 @@ def test_a_command_is_split_as_in_a_shell_and_the_job_emulated_by_its_descriptio
 
 
 @pytest.mark.parametrize(
-    ("more", "recognition", "said"),
+    ("more", "recognition", "code", "path", "names"),
     [
-        (
-            "commands: {q: torchrun x.py}",
-            None,
-            "commands.q: 'q' is not a job of this scenario (known: d, p)",
-        ),
-        ("commands: {p: torchrun x.py}", "{by: shim}", "commands.p: job 'p' is recognised by shim"),
-        ("commands: {p: ''}", None, "commands.p: is empty (write a command"),
-        ("commands: {p: [torchrun]}", None, "commands.p: "),
-        ('commands: {p: "torchrun \'x"}', None, "commands.p: "),
+        ("commands: {q: torchrun x.py}", AGENT, "unknown-job", "commands.q", ["'q'", "d, p"]),
+        ("commands: {p: torchrun x.py}", "{by: shim}", "conflicting-key", "commands.p", ["shim"]),
+        ("commands: {p: ''}", AGENT, "invalid-value", "commands.p", ["torchrun"]),
+        ("commands: {p: [torchrun]}", AGENT, "invalid-value", "commands.p", ["['torchrun']"]),
+        ('commands: {p: "torchrun \'x"}', AGENT, "invalid-value", "commands.p", ["torchrun 'x"]),
         (
             (
                 "commands: {p: torchrun x.py}\ndelays: [{job: p, worker: h1, iteration: 1, delay:"
                 " 1 s}]"
             ),
-            None,
-            "delays[0].job: 'p' has a command",
+            AGENT,
+            "conflicting-key",
+            "delays[0].job",
+            ["'p'"],
         ),
     ],
 )
 def test_a_command_that_no_job_can_have_is_refused(
-    tmp_path: Path, more: str, recognition: str | None, said: str
+    tmp_path: Path, more: str, recognition: str, code: Code, path: str, names: list[str]
 ) -> None:
-    with pytest.raises(DocumentError) as refused:
-        with_program(tmp_path, more, *([] if recognition is None else [recognition]))
-    assert said in "\n".join(map(str, (refused.value, *refused.value.other_faults)))
+    faulty = coded(code, *names, file=str(tmp_path / "s.yaml"), path=path)
+    with pytest.raises(DocumentError, check=faulty):
+        with_program(tmp_path, more, recognition)
 
 
 def test_a_job_of_a_file_with_other_keys(tmp_path: Path) -> None:
@@ -485,5 +486,6 @@ def test_a_job_of_a_file_with_other_keys(tmp_path: Path) -> None:
     file.write_text(
         f"scenario: s\nfabric: {FABRIC}\njobs: [{{file: none.yaml, job: e}}]\npolicies: [fair]\n"
     )
-    with pytest.raises(DocumentError, match=r"jobs\[0\].file: there is no file 'none.yaml'"):
+    absent = coded("unreadable-file", "'none.yaml'", file=str(file), path="jobs[0].file")
+    with pytest.raises(DocumentError, check=absent):
         load_scenario(file)

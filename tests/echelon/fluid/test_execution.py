@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from array import array
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from echelon.model.errors import Code
 from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.planning.execution import (
     Instruction,
     IterationFinished,
+    IterationRecord,
     JobExecution,
+    RecordedSteps,
     Span,
     StartCompute,
     StartFlow,
     tardiness_s,
 )
 from tests.drawing import examples
+from tests.faults import naming
 
 ONE = Fraction(1)
 FLOW = Flow("f", "h1", "h2", 10, ("c1",))
@@ -117,24 +122,24 @@ def test_a_host_that_sends_in_turn_starts_a_flow_when_the_one_before_has_arrived
 
 def test_what_does_not_run_cannot_finish() -> None:
     execution: JobExecution[int] = JobExecution(JOB)
-    with pytest.raises(ValueError, match="has not started"):
+    with pytest.raises(ValueError, check=naming("job job", "started")):
         execution.compute_finished("c1", 0)
     execution.start(0)
-    with pytest.raises(ValueError, match="has started already"):
+    with pytest.raises(ValueError, check=naming("job job", "started")):
         execution.start(1)
-    with pytest.raises(ValueError, match="f finished but was not running"):
+    with pytest.raises(ValueError, check=naming("job job", "f")):
         execution.flow_finished("f", 1)
     execution.compute_finished("c1", 1)
-    with pytest.raises(ValueError, match="c1 finished but was not running"):
+    with pytest.raises(ValueError, check=naming("job job", "c1")):
         execution.compute_finished("c1", 2)
-    with pytest.raises(ValueError, match="f finished but was not running"):
+    with pytest.raises(ValueError, check=naming("job job", "f")):
         execution.compute_finished("f", 2)
 
 
 @pytest.mark.parametrize(
-    ("job", "message"),
+    ("job", "code", "names"),
     [
-        (Job("j", (), (), ()), "neither compute units nor flows"),
+        (Job("j", (), (), ()), None, ["compute units", "flows"]),
         (
             Job(
                 "j",
@@ -142,13 +147,15 @@ def test_what_does_not_run_cannot_finish() -> None:
                 (),
                 (),
             ),
-            "waits for itself",
+            "cycle",
+            ["a -> b"],
         ),
-        (Job("j", (ComputeUnit("a", "h", ONE, ("b",)),), (), ()), "'b'"),
-        (Job("j", (ComputeUnit("f", "h", ONE),), (FLOW,), ()), "'f'"),
+        (Job("j", (ComputeUnit("a", "h", ONE, ("b",)),), (), ()), "unknown-name", ["'b'"]),
+        (Job("j", (ComputeUnit("f", "h", ONE),), (FLOW,), ()), "duplicate", ["'f'"]),
         (
             Job("j", (ComputeUnit("a", "h", ONE),), (), (EchelonFlow("H", ("a",), (ONE,)),)),
-            "has no flow a",
+            None,
+            ["EchelonFlow H", "flow a"],
         ),
         (
             Job(
@@ -157,13 +164,17 @@ def test_what_does_not_run_cannot_finish() -> None:
                 (FLOW,),
                 (EchelonFlow("H", ("f",), (ONE,)), EchelonFlow("I", ("f",), (ONE,))),
             ),
-            "flow f is in two EchelonFlows",
+            None,
+            ["flow f", "EchelonFlows"],
         ),
     ],
 )
-def test_jobs_that_could_never_run_are_refused(job: Job, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_jobs_that_could_never_run_are_refused(
+    job: Job, code: Code | None, names: list[str]
+) -> None:
+    with pytest.raises(ValueError, check=naming("job j", *names)) as caught:
         JobExecution(job)
+    assert getattr(caught.value, "code", None) == code
 
 
 def test_the_reference_is_the_first_flow_to_start() -> None:
@@ -179,7 +190,7 @@ def test_the_reference_is_the_first_flow_to_start() -> None:
     execution.compute_finished("slow", Fraction(5))
     execution.flow_finished("next", Fraction(6))
     record = execution.record.iterations[0]
-    with pytest.raises(ValueError, match="flow head has not finished"):
+    with pytest.raises(ValueError, check=naming("flow head", "iteration 1")):
         tardiness_s(echelonflow, record)
     execution.flow_finished("head", Fraction(8))
     assert record.references == {"H": 1}
@@ -213,3 +224,29 @@ def test_any_order_of_finishing_respects_the_graph(data: st.DataObject, size: in
         started.update(new)
         running += new
     assert instructions == [IterationFinished(1, 0, size)]
+
+
+def test_recorded_times_are_those_of_an_iteration_that_was_followed() -> None:
+    """An engine records a start and a finish for each step, -1 for what has not happened."""
+    flows = (Flow("a", "h1", "h2", 1, ("u",)), Flow("b", "h1", "h2", 1), Flow("c", "h1", "h2", 1))
+    formation = EchelonFlow("f", ("c", "b", "a"), (Fraction(0), Fraction(0), Fraction(1, 3)))
+    job = Job("j", (ComputeUnit("u", "h1", Fraction(1)),), flows, (formation,))
+    steps = RecordedSteps.from_job(job, (flows[1], job.computes[0], flows[0], flows[2]))
+    running = steps.iteration(1, 0.5, None, array("d", [1, 2, 0.5, 0.75, 1.5, -1, -1, -1]))
+    spans = {"b": Span(1.0, 2.0), "a": Span(1.5)}
+    expected = IterationRecord(1, 0.5, None, spans, {"u": Span(0.5, 0.75)}, {"f": 1.0})
+    assert running == expected
+    assert expected == running
+    assert len(running.flows) == 2
+    assert "c" not in running.flows
+    for record in (running, expected):
+        with pytest.raises(ValueError, match="c has not finished"):
+            tardiness_s(formation, record)
+
+    finished = steps.iteration(1, 0.5, 4.0, array("d", [1, 2, 0.5, 0.75, 1.5, 3, 0.75, 4]))
+    followed = IterationRecord(
+        1, 0.5, 4.0, dict(finished.flows), dict(finished.computes), {"f": 0.75}
+    )
+    assert finished == followed
+    assert tardiness_s(formation, finished) == tardiness_s(formation, followed) == 4 - 0.75
+    assert not steps.iteration(2, 4.0, None, array("d", [-1] * 8)).references

@@ -37,6 +37,7 @@ from echelon_lab.scenarios.results import alone_iterations_s
 from echelon_lab.scenarios.scenario import load_scenario
 from tests.drawing import examples
 from tests.echelon.fluid.test_alone import any_job, fabrics
+from tests.faults import coded
 
 RATE = 8_000_000
 FABRICS = [
@@ -168,11 +169,11 @@ def test_a_pipeline_whose_first_half_ends_before_its_second() -> None:
 
 def test_a_host_that_cannot_be_reached() -> None:
     fabric = build_fabric(line(2)).without([("s1", "s2")])
-    with pytest.raises(PlanError, match="job j: there is no path from 'h1' to 'h2'"):
+    with pytest.raises(PlanError, check=coded("no-route", "'h1'", "'h2'", job="j")):
         least_iterations_s([job_of(Flow("f", "h1", "h2", 1))], fabric)
-    with pytest.raises(PlanError, match="'h3' is not a host"):
+    with pytest.raises(PlanError, check=coded("unknown-node", "'h3'", job="j")):
         least_iterations_s([job_of(Flow("f", "h1", "h3", 1))], fabric)
-    with pytest.raises(PlanError, match="the link of 'h2' is drained"):
+    with pytest.raises(PlanError, check=coded("no-route", "'h2'", job="j")):
         least_iterations_s(
             [job_of(Flow("f", "h1", "h2", 1))], build_fabric(line(2)).without([("h2", "s2")])
         )

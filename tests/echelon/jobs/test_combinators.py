@@ -15,6 +15,7 @@ from echelon.model.jobs.free import ranks_of
 from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, GraphError
 from echelon.model.jobs.ranked import Mesh
 from tests.drawing import examples
+from tests.faults import coded, naming
 
 EMPTY = parallel()
 RANKS = ["a", "b", "c"]
@@ -142,7 +143,7 @@ def test_blocks_may_share_steps() -> None:
 
 
 def test_two_steps_of_one_name_are_refused() -> None:
-    with pytest.raises(GraphError, match="the name 'x' is given to two different steps"):
+    with pytest.raises(GraphError, check=coded("duplicate", "'x'")):
         series(compute("x", "a", Fraction(1)), compute("x", "a", Fraction(2)))
 
 
@@ -181,5 +182,5 @@ def test_a_mesh_of_pipelines_whose_stages_reduce_their_gradients() -> None:
 
 
 def test_a_mesh_needs_a_rank_for_every_place() -> None:
-    with pytest.raises(ValueError, match=r"5 ranks do not fill a mesh of 2 \(data\) x 3 \(stage\)"):
+    with pytest.raises(ValueError, check=naming("5 ranks", "2 (data)", "3 (stage)")):
         Mesh(["a"] * 5, {"data": 2, "stage": 3})

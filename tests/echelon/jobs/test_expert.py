@@ -1,4 +1,4 @@
-"""Expert parallelism: against the example plugin at equal load, and in closed form without."""
+"""Expert parallelism in closed form; tests/examples has it beside the example plugin."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from echelon.model.documents import DocumentError, parse_document
+from echelon.model.errors import Code
 from echelon.model.jobs import build_job
 from echelon.model.jobs.analysis import earliest_start_s
 from echelon.model.jobs.graph import Job
 from echelon.model.jobs.spec import JobSpec
-from echelon_example_plugins.mixture_of_experts import mixture_of_experts
-from tests.drawing import examples
+from tests.shared import refused
 
 
 def job_of(workers: int, **keys: object) -> Job:
@@ -40,31 +38,6 @@ def makespan_s(job: Job) -> Fraction:
     return max(start_s[unit.name] + unit.duration_s for unit in job.computes)
 
 
-@given(st.integers(2, 5), st.integers(1, 3), st.integers(1, 3))
-@settings(max_examples=examples(20), deadline=None)
-def test_at_equal_load_it_is_the_example_of_the_plugins(
-    group: int, groups: int, layers: int
-) -> None:
-    times = {"attention": "3 ms", "expert": "5 ms"}
-    gradient = {"gradient": f"{60 * groups} B"} if groups > 1 else {}
-    job = job_of(
-        group * groups, group=group, layers=layers, tokens=f"{60 * group} B", **times, **gradient
-    )
-    hosts = [f"h{i}" for i in range(group * groups)]
-    other = Job(
-        "p",
-        *mixture_of_experts(
-            hosts, group, layers, Fraction(3, 1000), Fraction(5, 1000), 60 * group, 60 * groups
-        ),
-    )
-    assert sent(job) == sent(other)
-    assert makespan_s(job) == makespan_s(other)
-    # Between the last exchange forward and the first backward nothing is computed: they are one
-    # coflow here.
-    assert len(job.echelonflows) == len(other.echelonflows) - groups
-    assert all(h.is_coflow for h in job.echelonflows)
-
-
 def test_the_busiest_expert_gets_its_load_and_sets_the_pace() -> None:
     """The first rank gets 300 of 600 bytes at loads 3:1:1:1, returns as many, and computes twice as
     long.
@@ -82,15 +55,15 @@ def test_the_busiest_expert_gets_its_load_and_sets_the_pace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "path"),
+    ("changes", "path", "code"),
     [
-        ({"group": 3}, "expert.group"),
-        ({"group": 2}, "expert.gradient"),
-        ({"load": [1, 1]}, "expert.load"),
-        ({"load": [1, 1, 1, 0]}, "expert.load[3]"),
+        ({"group": 3}, "expert.group", "wrong-length"),
+        ({"group": 2}, "expert.gradient", "missing-key"),
+        ({"load": [1, 1]}, "expert.load", "wrong-length"),
+        ({"load": [1, 1, 1, 0]}, "expert.load[3]", "too-small"),
     ],
 )
-def test_what_is_refused(changes: dict[str, object], path: str) -> None:
+def test_what_is_refused(changes: dict[str, object], path: str, code: Code) -> None:
     good: dict[str, object] = {
         "group": 4,
         "layers": 1,
@@ -98,6 +71,5 @@ def test_what_is_refused(changes: dict[str, object], path: str) -> None:
         "expert": "1 s",
         "tokens": "9 B",
     }
-    with pytest.raises(DocumentError) as caught:
+    with refused(code, path, DocumentError):
         job_of(4, **{**good, **changes})
-    assert caught.value.path == path

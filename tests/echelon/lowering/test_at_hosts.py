@@ -21,6 +21,7 @@ from echelon.planning.rankings.in_switches import RankingAction, SwitchNumbers
 from echelon.switches.lowering.identity import number_shims
 from echelon.switches.lowering.lower import Lowering, LoweringError
 from echelon.switches.targets import TARGETS
+from tests.faults import coded
 
 DSCP = TARGETS["dscp"].capabilities(TARGETS["dscp"].options())
 SOFTSWITCH = TARGETS["softswitch"].capabilities(TARGETS["softswitch"].options())
@@ -141,16 +142,17 @@ class Elsewhere:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "ability"),
     [
-        ({"default_schedule": (QueuePlan(0),) * 8}, "target dscp: no DWRR weights"),
-        ({"default_schedule": strict(2 * MIN_SHARE)}, "target dscp: no queue rates"),
-        ({"reactive": True, "default_schedule": strict()}, "target dscp: no digests"),
+        ({"default_schedule": (QueuePlan(0),) * 8}, "DWRR"),
+        ({"default_schedule": strict(2 * MIN_SHARE)}, "rates"),
+        ({"reactive": True, "default_schedule": strict()}, "digests"),
     ],
 )
-def test_what_such_switches_lack_is_refused(change: dict[str, Any], message: str) -> None:
+def test_what_such_switches_lack_is_refused(change: dict[str, Any], ability: str) -> None:
     plan, jobs = planned(order="left")
-    with pytest.raises(LoweringError, match=message):
+    lacking = coded("does-not-fit", "switch tor", "target dscp", ability, job=None)
+    with pytest.raises(LoweringError, check=lacking):
         lowered(replace(plan, **change), RACK, jobs)
 
 
@@ -160,13 +162,12 @@ def test_other_paths_and_rankings_are_refused() -> None:
     (flow, *others) = plan.flows
     other = {"spine1": "spine2", "spine2": "spine1"}
     moved = replace(flow, path=tuple(other.get(node, node) for node in flow.path))
-    with pytest.raises(
-        LoweringError,
-        match=r"forwards by address, to spine\d, and .* give the fabric 'paths: address'",
-    ):
+    names = (flow.flow, "target dscp", "spine1", "spine2", "'paths: address'")
+    with pytest.raises(LoweringError, check=coded("does-not-fit", *names, job=flow.job)):
         lowered(replace(plan, flows=(moved, *others)), fabric, jobs)
     unknown = replace(flow, ranking=Elsewhere())  # type: ignore[arg-type]
-    with pytest.raises(LoweringError, match="not by 'elsewhere'"):
+    names = (flow.flow, "target dscp", "'elsewhere'")
+    with pytest.raises(LoweringError, check=coded("does-not-fit", *names, job=flow.job)):
         lowered(replace(plan, flows=(unknown, *others)), fabric, jobs)
 
 
@@ -174,5 +175,6 @@ def test_a_due_time_that_does_not_fit_names_the_flow() -> None:
     plan, jobs = planned(order="left")
     (flow, *others) = plan.flows
     late = replace(flow, ranking=Deadline("e", Fraction(10**6), ()))
-    with pytest.raises(LoweringError, match=f"job {flow.job}, flow {flow.flow}: offset"):
+    names = (f"job {flow.job}", f"flow {flow.flow}", "1e+06 s", "31 bits")
+    with pytest.raises(LoweringError, check=coded("does-not-fit", *names, job=flow.job)):
         lowered(replace(plan, flows=(late, *others)), RACK, jobs)

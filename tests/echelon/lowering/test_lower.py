@@ -25,7 +25,6 @@ from echelon.switches.lowering.identity import Identity, SegmentIdentity, ShimId
 from echelon.switches.lowering.intent import ActionCall, Intent, Interval, TableEntry
 from echelon.switches.lowering.lower import LoweringError, lower
 from echelon.switches.targets.softswitch.capabilities import softswitch
-from echelon_tofino.target.capabilities import tofino
 from tests.faults import coded
 
 BIAS = 1 << 31
@@ -224,9 +223,8 @@ def test_a_connection_that_carries_flows_both_ways_is_not_paused(
 @pytest.mark.parametrize(
     ("ports", "protocol", "capabilities", "alone"),
     [(None, "tcp", softswitch(), True), (((1, 2),), "tcp", softswitch(), True),
-     (((1, 2), (3, 4)), "tcp", softswitch(), False), (None, "udp", softswitch(), False),
-     (None, "tcp", tofino(), False)],
-    ids=["its own", "the only one reported", "one of two", "UDP", "on a Tofino"],
+     (((1, 2), (3, 4)), "tcp", softswitch(), False), (None, "udp", softswitch(), False)],
+    ids=["its own", "the only one reported", "one of two", "UDP"],
 )  # fmt: skip
 def test_a_connection_goes_by_sequence_numbers_if_it_is_alone_between_its_hosts(
     ports: tuple[tuple[int, int], ...] | None,
@@ -261,7 +259,7 @@ def test_a_connection_goes_by_sequence_numbers_if_it_is_alone_between_its_hosts(
         assert dict(answers[0].actions[0].arguments) == {"answered": number, "closes": int(pause)}
 
 
-@pytest.mark.parametrize("capabilities", [softswitch(), tofino()], ids=["softswitch", "tofino"])
+@pytest.mark.parametrize("capabilities", [softswitch()], ids=["softswitch"])
 @pytest.mark.parametrize("by_bytes", [True, False])
 def test_iterations_by_bytes_are_for_switches_that_can(
     capabilities: Capabilities, by_bytes: bool

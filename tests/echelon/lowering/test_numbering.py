@@ -20,7 +20,7 @@ from echelon.switches.lowering.numbering import (
     Pool,
 )
 from tests.drawing import examples
-from tests.faults import coded
+from tests.faults import coded, naming
 
 SWITCHES = ("s1", "s2")
 JOBS = ("a", "b", "c", "d")
@@ -277,7 +277,7 @@ def test_a_full_switch_says_what_is_being_removed() -> None:
         flows_of(numbering, 2, "b", ["x"])
     flows_of(numbering, 2, "a", ["f0"])
     with pytest.raises(
-        ExhaustedError, match=r"more than 12 flows \(up to 11 of them are being removed from it"
+        ExhaustedError, check=coded("numbers-exhausted", "job b", "switch s1", "12 flows", "11")
     ):
         flows_of(numbering, 3, "b", ["x"])
     numbering.settle("s1", 2)
@@ -296,27 +296,29 @@ def test_numbers_at_a_switch_that_is_no_more_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    "document",
+    ("document", "names"),
     [
-        {"FLOW": {"keys": ["x"], "at": {"s1": [[0, 99, 1]]}}},
-        {"FLOW": {"keys": ["x"], "at": {"s1": [[1, 0, 1]]}}},
-        {"FLOW": {"keys": ["x", "y"], "at": {"s1": [[0, 1, 1], [1, 1, 1]]}}},
-        {"FLOW": {"keys": ["x", "x"], "at": {"s1": [[0, 0, 2]]}}},
-        {"COLOUR": {"keys": ["x"], "at": {"s1": [[0, 0, 1]]}}},
-        {"FLOW": {"keys": [None], "at": {"s1": [[0, 0, 1]]}}},
-        {"FLOW": 3},
-        {"FLOW": {"keys": ["x"], "at": {"s1": [["0", 0, 1]]}}},
-        {"FLOW": {"keys": ["x"], "at": {"s1": [[0, -1, 1]]}}},
+        ({"FLOW": {"keys": ["x"], "at": {"s1": [[0, 99, 1]]}}}, ["99", "12"]),
+        ({"FLOW": {"keys": ["x"], "at": {"s1": [[1, 0, 1]]}}}, []),
+        ({"FLOW": {"keys": ["x", "y"], "at": {"s1": [[0, 1, 1], [1, 1, 1]]}}}, ["1"]),
+        ({"FLOW": {"keys": ["x", "x"], "at": {"s1": [[0, 0, 2]]}}}, ["'x'", "s1"]),
+        ({"COLOUR": {"keys": ["x"], "at": {"s1": [[0, 0, 1]]}}}, ["'COLOUR'"]),
+        ({"FLOW": {"keys": [None], "at": {"s1": [[0, 0, 1]]}}}, ["None"]),
+        ({"FLOW": 3}, []),
+        ({"FLOW": {"keys": ["x"], "at": {"s1": [["0", 0, 1]]}}}, []),
+        ({"FLOW": {"keys": ["x"], "at": {"s1": [[0, -1, 1]]}}}, ["-1", "12"]),
     ],
 )
-def test_a_spoilt_document_is_refused_with_the_name_of_the_job(document: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"^job a: its stored numbers cannot be read: "):
+def test_a_spoilt_document_is_refused_with_the_name_of_the_job(
+    document: dict[str, object], names: list[str]
+) -> None:
+    with pytest.raises(ValueError, check=naming("job a", *names)):
         Numbering({"s1": LIMITS}).restore({"a": document})
 
 
 def test_two_jobs_cannot_be_stored_with_one_number() -> None:
     one = {"FLOW": {"keys": ["x"], "at": {"s1": [[0, 0, 1]]}}}
-    with pytest.raises(ValueError, match=r"^job b: .*number 0 is taken"):
+    with pytest.raises(ValueError, check=naming("job b", "number 0")):
         Numbering({"s1": LIMITS}).restore({"a": one, "b": one})
 
 
@@ -326,7 +328,7 @@ def test_a_pool_has_the_numbers_below_its_limit() -> None:
     pool.claim(2)
     assert pool.take() == 1
     for number in (-1, 3):
-        with pytest.raises(ValueError, match=f"number {number} is taken, or not below 3"):
+        with pytest.raises(ValueError, check=naming(f"number {number}", 3)):
             pool.claim(number)
     with pytest.raises(ExhaustedError):
         pool.take()
@@ -341,7 +343,7 @@ def test_a_pool_gives_what_was_free_for_longest() -> None:
     assert [pool.take() for _ in range(3)] == [2, 3, 1]
     with pytest.raises(ExhaustedError):
         pool.take()
-    with pytest.raises(ValueError, match="number 5 is taken"):
+    with pytest.raises(ValueError, check=naming("number 5", 6)):
         pool.claim(5)
     assert len(pool) == 5
     pool.free(4)

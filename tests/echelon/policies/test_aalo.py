@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import pytest
 
+from echelon.model.errors import Code
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import EchelonFlow, Flow, Job
 from echelon.planning.allocation import ActiveFlow, Link
@@ -16,6 +17,7 @@ from echelon.planning.policies.aalo import Aalo
 from echelon.planning.rankings.attained import Attained
 from echelon.planning.rankings.fixed import Fixed
 from tests.echelon.policies.coflow_runs import completions
+from tests.faults import coded
 
 SECOND_MS = 1000
 
@@ -149,12 +151,13 @@ def test_queues_after_the_sixth_are_one_on_a_switch(star: Callable[..., Fabric])
 
 
 def test_parameters_have_ranges() -> None:
-    for name, value in (
-        ("queues", 1),
-        ("queues", 11),
-        ("first_ms", 0),
-        ("growth", 1),
-        ("share", "equal"),
-    ):
-        with pytest.raises(PolicyChoiceError):
+    faults: tuple[tuple[str, object, Code], ...] = (
+        ("queues", 1, "too-small"),
+        ("queues", 11, "too-large"),
+        ("first_ms", 0, "too-small"),
+        ("growth", 1, "too-small"),
+        ("share", "equal", "not-allowed"),
+    )
+    for name, value, code in faults:
+        with pytest.raises(PolicyChoiceError, check=coded(code, parameter=name)):
             make_policy("aalo", **{name: value})

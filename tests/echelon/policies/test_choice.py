@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from math import inf
 from random import Random
 from statistics import fmean
+from typing import Any
 
 import networkx
 import pytest
@@ -21,7 +22,7 @@ from echelon.model.jobs.graph import ComputeUnit, Job
 from echelon.model.jobs.paradigms.data import all_reduce
 from echelon.model.jobs.pipelines import gpipe
 from echelon.planning.fluid import alone_iteration_s, simulate
-from echelon.planning.fluid.native import NativeRun
+from echelon.planning.fluid.native import NativeNetwork, NativeRun
 from echelon.planning.fluid.slowdown import mean_time_s
 from echelon.planning.plan import Plan
 from echelon.planning.policies import make_policy
@@ -29,13 +30,17 @@ from echelon.planning.policies.base import Choice
 from echelon.planning.policies.echelon.candidates import (
     BLENDS,
     FAIR,
+    FIFO,
     FORMER_NAMES,
+    MFS,
     UNSEARCHED,
     PlanCandidate,
     candidates,
 )
+from echelon.planning.policies.echelon.grain import coarse, grains, whole_rings
 from echelon.planning.policies.echelon.policy import Echelon
-from echelon.planning.policies.echelon.search import ITERATIONS, WORST, Doubt, PlanSearch
+from echelon.planning.policies.echelon.search import ROUNDS, WORST, PlanSearch
+from echelon.planning.policies.echelon.unknowns import Doubt
 from tests.drawing import examples
 
 RATE_BPS = 8_000_000
@@ -107,15 +112,18 @@ def search(
     )
 
 
-def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan) -> dict[str, float]:
-    """Return the slowdown of each job under a plan; to be observed keeps the run in Python."""
+def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan, iterations: int) -> dict[str, float]:
+    """Return the slowdown of each job under a plan, in iterations of the slowest job alone.
+
+    To be observed keeps the run in Python.
+    """
 
     class Fixed:
         def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
             return plan
 
     alone_s = {job.name: float(alone_iteration_s(job, fabric)) for job in jobs}
-    end_s = Fraction(ITERATIONS * max(alone_s.values()))
+    end_s = Fraction(iterations * max(alone_s.values()))
     run = simulate(jobs, fabric, Fixed(), None, until=end_s, observe=lambda *_: None)
     out = {}
     for name, record in run.jobs.items():
@@ -127,23 +135,58 @@ def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan) -> dict[str, float]
     return out
 
 
-@settings(max_examples=examples(12), deadline=None)
+def score(slowdowns: Mapping[str, float]) -> float:
+    return fmean(slowdowns.values()) + WORST * max(slowdowns.values())
+
+
+@settings(max_examples=examples(8), deadline=None)
 @given(st.integers(0, 10**6))
 def test_the_best_of_all_candidates_is_chosen(seed: int) -> None:
     """Each example tries some of them: to simulate all in Python takes five seconds."""
     jobs, fabric = mix(seed, 3), pairs(3)
-    tried = Random(seed).sample([one for one in candidates(False) if one != UNSEARCHED], 8)
+    tried = Random(seed).sample([one for one in candidates(False) if one != UNSEARCHED], 11)
     tried.append(UNSEARCHED)
-    scores = {}
-    for candidate in tried:
-        slowdowns = by_hand(
-            jobs, fabric, candidate.new_policy().plan(jobs, fabric, candidate.chooser())
-        )
-        scores[candidate] = fmean(slowdowns.values()) + WORST * max(slowdowns.values())
+    plans = {one: one.new_policy().plan(jobs, fabric, one.chooser()) for one in tried}
+
     choice = search(jobs, fabric, tried=tried).run()
-    assert {one.candidate: one.score for one in choice.tried} == pytest.approx(scores)
+    assert {one.candidate for one in choice.tried} == set(tried)
+    last = max(one.iterations for one in choice.tried)
+    scores = {}
+    for one in choice.tried:
+        slowdowns = by_hand(jobs, fabric, plans[one.candidate], one.iterations)
+        assert one.slowdowns == pytest.approx(slowdowns)
+        assert one.score == pytest.approx(score(slowdowns))
+        if one.iterations == last:
+            scores[one.candidate] = one.score
     # Of plans that are about as good, one is taken that slows no job down.
+    assert choice.best.iterations == last == ROUNDS[-1].iterations
     assert scores[choice.best.candidate] <= 1.0031 * min(scores.values())
+
+
+@settings(max_examples=examples(3), deadline=None)
+@given(st.integers(0, 10**6))
+def test_no_candidate_leaves_a_round_before_worse_ones(seed: int) -> None:
+    """Those that were left out after so many iterations looked worse by then, in Python."""
+    jobs, fabric = mix(seed, 3), pairs(3)
+    tried = [one for one in candidates(False) if not one.shifted]
+    plans = {one: one.new_policy().plan(jobs, fabric, one.chooser()) for one in tried}
+    lengths = {
+        one.candidate: one.iterations for one in search(jobs, fabric, tried=tried).run().tried
+    }
+    for round_, following in pairwise(ROUNDS):
+        scores = {}
+        for one in tried:
+            if lengths[one] >= round_.iterations:
+                scores[one] = score(by_hand(jobs, fabric, plans[one], round_.iterations))
+        left = [one for one in scores if lengths[one] == round_.iterations]
+        kept = [one for one in scores if one not in left]
+        assert {UNSEARCHED, FAIR, FIFO, MFS} <= set(kept)
+        # Beside the four of which it is certain, so many are kept that look best.
+        most = max(4, round(len(tried) * following.kept))
+        best = sorted(scores.values())[:most]
+        assert most <= len(kept) <= most + 4
+        for one in left:
+            assert scores[one] >= best[-1] - 1e-9
 
 
 @settings(max_examples=examples(8), deadline=None)
@@ -153,7 +196,7 @@ def test_a_limit_keeps_every_job_from_being_slower_than_under_fair_sharing(
 ) -> None:
     jobs, fabric = mix(seed, 4), pairs(4)
     best = search(jobs, fabric, limit=limit).run().best
-    fair = by_hand(jobs, fabric, make_policy("fair").plan(jobs, fabric))
+    fair = by_hand(jobs, fabric, make_policy("fair").plan(jobs, fabric), best.iterations)
     assert all(best.slowdowns[name] <= fair[name] * (1 + limit) + 1e-9 for name in fair)
 
 
@@ -168,59 +211,134 @@ def test_what_is_predicted_is_what_the_installed_plan_does(seed: int) -> None:
     plan = policy.best_plan(jobs, fabric)
     (found,) = policy.choices.values()
     assert found.choice is not None
-    assert found.choice.best.slowdowns == pytest.approx(by_hand(jobs, fabric, plan))
+    best = found.choice.best
+    assert best.slowdowns == pytest.approx(by_hand(jobs, fabric, plan, best.iterations))
 
 
-def test_a_search_depends_on_nothing_else() -> None:
+@pytest.mark.parametrize("processors", [1, 2, 4])
+def test_a_search_depends_on_nothing_else(processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither on the number of threads nor on the order in which these come to an end."""
     jobs, fabric = mix(7, 3), pairs(3)
-    again = PlanSearch(jobs, fabric, candidates(False), Doubt(), UNSEARCHED)
-    assert again.run() == PlanSearch(jobs, fabric, candidates(False), Doubt(), UNSEARCHED).run()
+    choice = PlanSearch(jobs, fabric, candidates(False), Doubt(), UNSEARCHED).run()
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    again = PlanSearch(jobs, fabric, candidates(False), Doubt(), UNSEARCHED).run()
+    assert again == choice
+
+
+@pytest.mark.parametrize("rounds", range(1, len(ROUNDS) + 1))
+def test_the_plan_in_force_and_fair_sharing_are_in_each_round(
+    rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("echelon.planning.policies.echelon.search.ROUNDS", ROUNDS[:rounds])
+    jobs, fabric = mix(7, 3), pairs(3)
+    for in_force in candidates(False):
+        choice = PlanSearch(jobs, fabric, candidates(False), Doubt(draws=2), in_force).run()
+        lengths = {one.candidate: (one.iterations, one.draws) for one in choice.tried}
+        longest = max(lengths.values())
+        assert longest[0] == ROUNDS[rounds - 1].iterations
+        assert lengths[in_force] == lengths[FAIR] == lengths[FIFO] == lengths[MFS] == longest
+        assert lengths[choice.best.candidate] == longest
+
+
+def fast_beside_slow() -> list[Job]:
+    """Return a job that does a hundred iterations in one of another, and a ring of four hosts."""
+    fast = all_reduce(["a0", "b0"], Fraction(1, 100), 4_000)
+    slow = all_reduce(["a1", "b1"], Fraction(6, 5), 200_000)
+    ring = all_reduce(["a2", "b2", "a3", "b3"], Fraction(3, 10), 100_000)
+    return [Job("fast", *fast), Job("slow", *slow), Job("ring", *ring)]
+
+
+def test_predictions_are_of_simplified_jobs() -> None:
+    """The fast job is made coarser, and a ring has rounds only in the last round."""
+    jobs, fabric = fast_beside_slow(), pairs(4)
+    alone_s = [float(alone_iteration_s(job, fabric)) for job in jobs]
+    tried = candidates(False)
+    checked = set()
+    for prediction in search(jobs, fabric, tried=tried).run().tried:
+        [round_] = [one for one in ROUNDS if one.iterations == prediction.iterations]
+        if round_ in checked:
+            continue
+        checked.add(round_)
+        sizes = grains(alone_s, round_.lives)
+        assert (sizes[0] > 1, sizes[1:]) == (True, [1, 1])
+        simple = list(jobs)
+        if not round_.has_rounds:
+            simple = list(map(whole_rings, simple))
+            assert len(simple[2].flows) < len(jobs[2].flows)
+        simple = [coarse(job, size) for job, size in zip(simple, sizes, strict=True)]
+        candidate = prediction.candidate
+        plan = candidate.new_policy().plan(simple, fabric, candidate.chooser())
+        slowdowns = by_hand(simple, fabric, plan, round_.iterations)
+        assert prediction.slowdowns == pytest.approx(slowdowns)
+    # Where all go on to the next round, nobody is left at this one.
+    last = {one for one, following in pairwise(ROUNDS) if following.kept < 1}
+    assert checked == {*last, ROUNDS[-1]}
 
 
 def test_without_the_engine_in_c_the_choice_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes are whole bytes there."""
     jobs, fabric = mix(7, 2), pairs(2)
     tried = [UNSEARCHED, PlanCandidate("delayed_first"), PlanCandidate(policy="fair")]
-    found = PlanSearch(jobs, fabric, tried, Doubt(draws=1), tried[0]).run()
-    monkeypatch.setattr("echelon.planning.policies.echelon.search.available", lambda: False)
+    choice = PlanSearch(jobs, fabric, tried, Doubt(draws=1), tried[0]).run()
+    monkeypatch.setattr("echelon.planning.policies.echelon.trials.available", lambda: False)
     again = PlanSearch(jobs, fabric, tried, Doubt(draws=1), tried[0]).run()
-    assert [one.candidate for one in again.tried] == [one.candidate for one in found.tried]
-    for one, other in zip(again.tried, found.tried, strict=True):
+    assert again.best.candidate == choice.best.candidate
+    assert [one.candidate for one in again.tried] == [one.candidate for one in choice.tried]
+    for one, other in zip(again.tried, choice.tried, strict=True):
+        assert (one.iterations, one.draws) == (other.iterations, other.draws)
         assert one.score == pytest.approx(other.score, rel=1e-5)
 
 
-@pytest.mark.parametrize("share", [4, 20, 400, 10_000])
+@pytest.mark.parametrize("share", [1, 4, 20, 400, 10_000])
 def test_a_search_takes_no_more_work_than_allowed(
     share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The work of all simulations together, with a fraction of what they would take."""
+    """The work of all simulations together, with a fraction of what they would take.
+
+    The first two candidates are simulated in any case, to tell what the others take.
+    """
     jobs, fabric = mix(7, 3), pairs(3)
-    spent: list[int] = []
+    in_force = PlanCandidate("delayed_first")
+    runs: list[NativeRun] = []
 
     class Counted(NativeRun):
-        def run(self, end_s: float | None = None) -> Iterable[None]:
-            try:
-                yield from super().run(end_s)
-            finally:
-                spent.append(self.work)
+        def __init__(self, network: NativeNetwork, *args: Any, **kwargs: Any) -> None:
+            super().__init__(network, *args, **kwargs)
+            # Runs of jobs alone come on top.
+            if kwargs["iterations"] is None:
+                runs.append(self)
 
-    def found() -> Choice[PlanCandidate]:
-        spent.clear()
-        return PlanSearch(
-            jobs, fabric, candidates(False), Doubt(), PlanCandidate("delayed_first")
-        ).run()
+    def chosen(most_work: int | None) -> Choice[PlanCandidate]:
+        runs.clear()
+        tried = candidates(False)
+        return PlanSearch(jobs, fabric, tried, Doubt(), in_force, most_work=most_work).run()
 
-    monkeypatch.setattr("echelon.planning.policies.echelon.search.NativeRun", Counted)
-    whole = found()
-    most = sum(spent) // share
-    monkeypatch.setattr("echelon.planning.policies.echelon.search.MOST_WORK", most)
-    choice = found()
-    # Runs of jobs alone come on top.
-    assert sum(spent) <= most + 3 * max(spent) + sum(work for work in spent if work < 100)
-    assert len(choice.tried) <= len(whole.tried)
+    monkeypatch.setattr("echelon.planning.policies.echelon.trials.NativeRun", Counted)
+    unlimited = chosen(None)
+    most = sum(run.work for run in runs) // share
+    with monkeypatch.context() as first:
+        first.setattr("echelon.planning.policies.echelon.search.ROUNDS", ROUNDS[:1])
+        chosen(None)
+        work_of_two = sum(run.work for run in runs[:2])
+    choice = chosen(most)
+    assert sum(run.work for run in runs) <= most + work_of_two
+    assert len(choice.tried) <= len(unlimited.tried)
+    assert choice.best.iterations <= unlimited.best.iterations
     # What is in force is compared with the best in as many draws.
     draws = {one.candidate: one.draws for one in choice.tried}
-    assert draws[PlanCandidate("delayed_first")] == choice.best.draws
+    assert draws[in_force] == choice.best.draws
+    if share == 10_000:
+        # Not even one simulation: the plan stays, with the reason.
+        assert choice.best.candidate == in_force
+        assert "too large to be simulated" in (choice.best.problem or "")
+
+
+def test_a_dear_plan_goes_on_while_there_is_work_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However dear it is beside the others: with few events, the average says little."""
+    jobs, fabric = mix(7, 3), pairs(3)
+    choice = search(jobs, fabric).run()
+    monkeypatch.setattr("echelon.planning.policies.echelon.search._DEAREST", 0)
+    assert search(jobs, fabric).run() == choice
 
 
 def test_a_restart_goes_on_with_the_chosen_plan() -> None:

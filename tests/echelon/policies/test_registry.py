@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from echelon.model.documents import Section, suggestion
+from echelon.model.documents import Section
+from echelon.model.errors import Code
 from echelon.planning.plan import PlanError
 from echelon.planning.policies import (
     PolicyChoiceError,
@@ -23,6 +24,7 @@ from echelon.planning.policies import (
 from echelon.planning.policies.fifo import Fifo
 from echelon.planning.policies.orders import ORDERS
 from tests.echelon.policies.registering import register
+from tests.faults import coded
 
 COMBINED = {"paths": ("kept", "crux"), "shifts": ("none", "cassini")}
 """The parts that Echelon takes from other policies."""
@@ -87,48 +89,45 @@ def test_parameters_are_read_from_text_and_from_numbers() -> None:
 
 @pytest.mark.usefixtures("tuned")
 @pytest.mark.parametrize(
-    ("name", "given", "parameter", "reason"),
+    ("name", "given", "parameter", "code", "names"),
     [
-        ("echelonn", {}, None, "unknown policy 'echelonn' (did you mean 'echelon'?)"),
+        ("echelonn", {}, None, "unknown-policy", ["'echelonn'", "'echelon'"]),
         (
             "zzz",
             {},
             None,
-            f"unknown policy 'zzz' ({suggestion('zzz', [*policy_names(), 'tuned'])})",
+            "unknown-policy",
+            ["'zzz'", *policy_names(), "tuned"],
         ),
-        ("fair", {"order": "setf"}, "order", "is not a parameter of policy 'fair' (known: none)"),
+        ("fair", {"order": "setf"}, "order", "unknown-parameter", ["'fair'"]),
         (
             "echelon",
             {"odrer": "setf"},
             "odrer",
-            "is not a parameter of policy 'echelon' (did you mean 'order'?)",
+            "unknown-parameter",
+            ["'echelon'", "'order'"],
         ),
         (
             "echelon",
             {"order": "edf"},
             "order",
-            "'edf' is not allowed (use 'left', 'memory', 'normalised', 'deadline' or 'setf')",
+            "not-allowed",
+            ["'edf'", "'left'", "'memory'", "'normalised'", "'deadline'", "'setf'"],
         ),
-        ("tuned", {"levels": "9"}, "levels", "'9' is too large (give 8 or less)"),
-        ("tuned", {"levels": 0}, "levels", "0 is too small (give 1 or more)"),
-        (
-            "tuned",
-            {"levels": "many"},
-            "levels",
-            "'many' is not a whole number (write for example 3)",
-        ),
+        ("tuned", {"levels": "9"}, "levels", "too-large", ["'9'", "8"]),
+        ("tuned", {"levels": 0}, "levels", "too-small", ["0", "1"]),
+        ("tuned", {"levels": "many"}, "levels", "not-a-number", ["'many'"]),
     ],
 )
 def test_what_is_refused_names_policy_parameter_and_what_is_allowed(
-    name: str, given: dict[str, object], parameter: str | None, reason: str
+    name: str, given: dict[str, object], parameter: str | None, code: Code, names: list[str]
 ) -> None:
     for refuse in (parse_parameters, lambda name, given: make_policy(name, **given)):
-        with pytest.raises(PolicyChoiceError) as caught:
+        faulty = coded(code, *names, parameter=parameter)
+        with pytest.raises(PolicyChoiceError, check=faulty) as caught:
             refuse(name, given)
-        assert (caught.value.parameter, caught.value.reason) == (parameter, reason)
-        assert str(caught.value) == (
-            f"policy {name}: {parameter}: {reason}" if parameter else reason
-        )
+        place = f"policy {name}: {parameter}: " if parameter else ""
+        assert f"{caught.value}" == f"{place}{caught.value.reason}"
 
 
 @pytest.mark.parametrize(
@@ -145,34 +144,36 @@ def test_a_policy_that_cannot_be_loaded_is_named_and_harms_no_other(
     lost = metadata.EntryPoint("lost", value, registry.GROUP)
     everything = {**registry.registered(), "lost": lost}
     monkeypatch.setattr(registry, "registered", lambda: everything)
-    with pytest.raises(
-        PolicyChoiceError, match=r"policy 'lost' of .*\(repair or remove it\)"
-    ) as caught:
+    unusable = coded("unknown-policy", "'lost'", value, parameter=None)
+    with pytest.raises(PolicyChoiceError, check=unusable) as caught:
         make_policy("lost")
-    assert caught.value.code == "unknown-policy"
     assert set(choices()) == set(everything) - {"lost"}
     assert registry.unusable() == [caught.value.reason]
 
 
 @pytest.mark.parametrize(
-    ("entries", "message"),
+    ("entries", "code", "names"),
     [
-        ([], "pip install --editable"),
-        ([("a", "other.place:A")], "pip install --editable"),
+        ([], "plan-impossible", ["pip install --editable"]),
+        ([("a", "other.place:A")], "plan-impossible", ["pip install --editable"]),
         (
             [("fifo", "echelon.planning.policies.fifo:Fifo"), ("fifo", "other:Fifo")],
-            "registered by .* and .*; remove one",
+            "duplicate",
+            ["policy fifo", "echelon.planning.policies.fifo:Fifo", "other:Fifo"],
         ),
     ],
 )
 def test_metadata_that_do_not_fit_are_one_clear_line(
-    entries: list[tuple[str, str]], message: str, monkeypatch: pytest.MonkeyPatch
+    entries: list[tuple[str, str]],
+    code: Code,
+    names: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = [metadata.EntryPoint(name, value, registry.GROUP) for name, value in entries]
     monkeypatch.setattr(registry, "entry_points", lambda group: found)
     registry.registered.cache_clear()
     try:
-        with pytest.raises(PlanError, match=message):
+        with pytest.raises(PlanError, check=coded(code, *names)):
             registry.registered()
     finally:
         registry.registered.cache_clear()

@@ -1,5 +1,6 @@
-"""Ranking by the code point that hosts mark, in switches of both architectures and in the fluid
-engine.
+"""Ranking by the code point that hosts mark, in switches and in the fluid engine.
+
+plugins/tofino_model/tests/virtual/test_dscp.py has the switches of the other architecture.
 """
 
 from __future__ import annotations
@@ -8,13 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import count
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.frames import ipv4, shim
-from reference.tna_on_v1model import compiled as compile_tna
 
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd
 from echelon.model.fabric.model import Switch as FabricSwitch
@@ -28,11 +27,9 @@ from echelon.switches.lowering.identity import ShimIdentity
 from echelon.switches.lowering.intent import Interval, Match, Prefix, TableEntry
 from echelon.switches.lowering.lower import LoweringError, lower
 from echelon.switches.targets.softswitch.capabilities import softswitch
-from echelon_tofino.target.capabilities import tofino
-from echelon_tofino_model.emulator import TofinoSwitch, load_assembly
 from softswitch import Switch, load_program
 from tests.drawing import examples
-from tests.needs import needs
+from tests.reference.frames import ipv4, shim
 
 ALONE = constants()["SHIM_FLAG_ALONE"]
 RATE_BPS = 8_000_000
@@ -71,11 +68,11 @@ def plan_of(rankings: Mapping[str, Dscp], sources: Mapping[str, str] | None = No
     )
 
 
-Switches = list[Switch | TofinoSwitch]
-"""The switches s1 and s2 with the entries for a flow of each range."""
+Write = Callable[[Any, TableEntry], None]
 
 
-def path_of(capabilities: Capabilities, make: Callable[[], Switch | TofinoSwitch]) -> Switches:
+def path_of(capabilities: Capabilities, make: Callable[[], Any], write: Write) -> list[Any]:
+    """Return the switches s1 and s2 with the entries for a flow of each range."""
     plan = plan_of({f"f{n}": Dscp(*queues) for n, queues in enumerate(RANGES)})
     identities = {("a", f"f{n}"): ShimIdentity(1, n) for n in range(len(RANGES))}
     intents = lower(plan, two_switches(), identities, capabilities)
@@ -94,21 +91,15 @@ def full_name(names: Sequence[str], name: str) -> str:
     return found
 
 
-def write(switch: Switch | TofinoSwitch, entry: TableEntry) -> None:
+def write(switch: Switch, entry: TableEntry) -> None:
     (call,) = entry.actions
-    key = [_element(match) for _, match in entry.match]
-    if isinstance(switch, TofinoSwitch):
-        tofino_table = switch.program.tables[full_name([*switch.program.tables], entry.table)]
-        tofino_table.insert(
-            key, full_name([*tofino_table.actions], call.name), dict(call.arguments)
-        )
-    else:
-        table = switch.tables[full_name([*switch.tables], entry.table)]
-        values = [value for _, value in call.arguments]
-        table.insert(tuple(key), entry.priority, full_name([*table.actions], call.name), values)
+    key = tuple(element(match) for _, match in entry.match)
+    table = switch.tables[full_name([*switch.tables], entry.table)]
+    values = [value for _, value in call.arguments]
+    table.insert(key, entry.priority, full_name([*table.actions], call.name), values)
 
 
-def _element(match: Match) -> int | tuple[int, int]:
+def element(match: Match) -> int | tuple[int, int]:
     match match:
         case Prefix(value, length):
             return value, length
@@ -117,33 +108,10 @@ def _element(match: Match) -> int | tuple[int, int]:
     return match
 
 
-def compiled_v1model(_scratch: Path) -> Switches:
+@pytest.fixture(scope="module")
+def switches() -> list[Switch]:
     loaded = load_program(program().binary.read_bytes(), "v1model")
-    return path_of(softswitch(), lambda: Switch(loaded))
-
-
-def sources_of_tna(scratch: Path) -> Switches:
-    loaded = load_program(compile_tna(scratch), "tna")
-    return path_of(tofino(), lambda: Switch(loaded))
-
-
-def compiled_tna(_scratch: Path) -> Switches:
-    text = program("tna").binary.read_text()
-    return path_of(tofino(), lambda: TofinoSwitch(load_assembly(text, "echelon.bfa")))
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        compiled_v1model,
-        compiled_tna,
-        pytest.param(sources_of_tna, marks=[pytest.mark.p4c, needs("p4c", "cpp")]),
-    ],
-    ids=lambda make: make.__name__,
-)
-def switches(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Switches:
-    made: Switches = request.param(tmp_path_factory.mktemp("dscp"))
-    return made
+    return path_of(softswitch(), lambda: Switch(loaded), write)
 
 
 @dataclass(frozen=True)
@@ -166,7 +134,7 @@ MILLISECONDS_NS = count(1_000_000_000, 1_000_000)
 @given(st.lists(packets, min_size=1, max_size=20))
 @settings(max_examples=examples(50), deadline=None)
 def test_packets_have_the_queue_of_their_class_at_every_switch(
-    switches: Switches, sent: list[Packet]
+    switches: list[Any], sent: list[Packet]
 ) -> None:
     for packet in sent:
         queue = expected_queue(packet.code_point, *RANGES[packet.flow])
@@ -182,8 +150,8 @@ def test_packets_have_the_queue_of_their_class_at_every_switch(
             assert frame[15] == queue << 5 | packet.ecn
 
 
-def test_the_rank_does_not_run_out_while_the_packet_waits(tmp_path: Path) -> None:
-    switch = compiled_v1model(tmp_path)[0]
+def test_the_rank_does_not_run_out_while_the_packet_waits(switches: list[Switch]) -> None:
+    switch = switches[0]
     for code_point in range(64):
         now_ns = next(MILLISECONDS_NS)
         (queued,) = switch.ingress(1, Packet(0, code_point, 0).frame(), now_ns)

@@ -53,6 +53,15 @@ def assert_exactly(lab: Holders, client: Client) -> None:
         assert classified(switch.entries()) == wanted, name
 
 
+def assert_no_difference(lab: Holders, client: Client) -> None:
+    """Assert that the service finds nothing on any switch but what it intends, and all of that."""
+    for name in lab.switches:
+        found = client.difference(name)
+        assert found.reachable, name
+        different = (found.inserts, found.modifies, found.deletes, found.foreign)
+        assert different == ((), (), (), 0), name
+
+
 def classified(entries: list[p4r.TableEntry]) -> Classified:
     """Return the classified flows.
 

@@ -31,6 +31,7 @@ from finsy.proto import p4r, p4r_grpc
 from echelon.controller.client import Client
 from echelon.controller.machine.jobs import RegisteredJob, parse_job
 from echelon.controller.machine.records import Changes
+from echelon.controller.resources.status import StatusResource
 from echelon.controller.service.store import Candidate, open_store
 from echelon.model.fabric.load import load_fabric
 from echelon.model.fabric.model import Fabric
@@ -90,26 +91,23 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+PRELOADED = [
+    __name__,
+    "echelon.cli",
+    "echelon.controller.service.api.app",
+    "echelon.controller.service.daemon",
+    "echelon.controller.service.store.sqlite",
+    "echelon.switches.targets",
+    "networkx",
+    "softswitch.cli.running",
+    "softswitch.cli.switch_command",
+    "softswitch.native.polling",
+    "softswitch.realtime.unix_port",
+    "tests.echelon.service.preloaded",
+]
+"""The modules of which processes are forked that start in a fraction of the time."""
 _FORKING = multiprocessing.get_context("forkserver")
-_FORKING.set_forkserver_preload(
-    [
-        __name__,
-        *(
-            f"echelon.{name}"
-            for name in ("cli", "service.daemon", "service.api.app", "service.store.sqlite")
-        ),
-        *(
-            f"softswitch.{name}"
-            for name in (
-                "cli.running",
-                "cli.switch_command",
-                "native.polling",
-                "realtime.unix_port",
-            )
-        ),
-        "networkx",
-    ]
-)
+_FORKING.set_forkserver_preload(PRELOADED)
 
 
 def _run(
@@ -231,6 +229,12 @@ class Daemon(Process):
         """Wait until the daemon listens, and return its URL."""
         return str(self.wait_event("listening")["url"])
 
+    def hang_up(self) -> None:
+        """Let the service read its changed configuration, and wait until it leads with it."""
+        led = len(self.events("leading"))
+        self.signal(signal.SIGHUP)
+        until(lambda: len(self.events("leading")) > led, "it does not lead again")
+
 
 class Switch:
     """The process of `softswitch`, without a program until a controller brings one."""
@@ -334,8 +338,65 @@ def entries_of(address: str, device_id: int) -> list[p4r.TableEntry]:
     return out
 
 
-class Lab:
-    """Switches of a fabric and the configuration of a service for them.
+class Services:
+    """The configuration of services for a fabric's switches, and the services' daemons."""
+
+    fabric: Fabric
+
+    def __init__(self, directory: Path, settings: Mapping[str, Any], retry_s: float = 0.0) -> None:
+        """Args:
+        settings: of the service's configuration.
+        retry_s: how long clients repeat a failed call.
+        """
+        self.directory = directory
+        self._settings = settings
+        self._retry_s = retry_s
+        self._daemons: list[Daemon] = []
+
+    def addresses(self) -> Mapping[str, str]:
+        """Return the address of each switch."""
+        raise NotImplementedError
+
+    def config(self, name: str = "echelon", **more: Any) -> Path:
+        """Write a configuration file; each controller has its own."""
+        switches = {name: {"address": address} for name, address in self.addresses().items()}
+        settings: dict[str, Any] = {
+            "fabric": "fabric.yaml",
+            "switches": switches,
+            "log": {"format": "json"},
+            **self._settings,
+            **more,
+        }
+        path = self.directory / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(settings))
+        return path
+
+    def started(self, daemon: Daemon) -> Daemon:
+        """Remember a daemon, so that it is killed at the end at the latest."""
+        self._daemons.append(daemon)
+        return daemon
+
+    @contextmanager
+    def client(self, daemon: Daemon) -> Iterator[Client]:
+        """Wait until the daemon leads, and yield a client of it."""
+        daemon.wait_event("leading")
+        url = daemon.wait_listening()
+        with Client(url, timeout_s=PATIENCE_S, retry_s=self._retry_s) as client:
+            yield client
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the log records of all daemons so far."""
+        lines = [line for daemon in self._daemons for line in list(daemon.lines)]
+        return [record for record in map(_record, lines) if record]
+
+    def stop(self) -> None:
+        """Kill all daemons."""
+        for daemon in self._daemons:
+            daemon.kill()
+
+
+class Lab(Services):
+    """Switches of a fabric, each a process of its own, and services for them.
 
     `start` and `stop` the switches; daemons are the caller's (`daemon`).
     """
@@ -352,7 +413,9 @@ class Lab:
         with_rates: ports send no faster than the fabric says; otherwise as fast as they can.
         settings: of the service's configuration.
         """
-        self.directory = directory
+        super().__init__(
+            directory, {"service": "lab", "api": {"listen": "127.0.0.1:0"}, **settings}
+        )
         (directory / "fabric.yaml").write_text(yaml.safe_dump(dict(fabric)))
         self.fabric: Fabric = load_fabric(directory / "fabric.yaml")
         self.switches = {
@@ -371,8 +434,6 @@ class Lab:
             )
             for name, switch in self.fabric.switches.items()
         }
-        self._settings = settings
-        self._daemons: list[Daemon] = []
         self._join()
 
     def _join(self) -> None:
@@ -384,22 +445,8 @@ class Lab:
                 there = self.switches[other].path(self.fabric.port_to[other, node])
                 self.switches[node].path(port).with_name(f"{node}-{port}.peer").symlink_to(there)
 
-    def config(self, name: str = "echelon", **more: Any) -> Path:
-        """Write a configuration file; each controller has its own."""
-        settings: dict[str, Any] = {
-            "service": "lab",
-            "fabric": "fabric.yaml",
-            "switches": {
-                name: {"address": switch.address} for name, switch in self.switches.items()
-            },
-            "api": {"listen": "127.0.0.1:0"},
-            "log": {"format": "json"},
-            **self._settings,
-            **more,
-        }
-        path = self.directory / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(settings))
-        return path
+    def addresses(self) -> Mapping[str, str]:
+        return {name: switch.address for name, switch in self.switches.items()}
 
     def start(self) -> None:
         for switch in self.switches.values():
@@ -408,8 +455,7 @@ class Lab:
             switch.wait_listening()
 
     def stop(self) -> None:
-        for daemon in self._daemons:
-            daemon.kill()
+        super().stop()
         # Shown by pytest where the test failed.
         for daemon in self._daemons[-2:]:
             print(f"--- {daemon.name}", *daemon.lines[-60:], sep="\n")
@@ -418,22 +464,11 @@ class Lab:
 
     def daemon(self, name: str = "echelon", *options: str, **more: Any) -> Daemon:
         """Start a daemon without waiting for it. It is killed at the end at the latest."""
-        return self._started(Daemon(self.config(name, **more), *options))
+        return self.started(Daemon(self.config(name, **more), *options))
 
     def limited_daemon(self, descriptors: int, **more: Any) -> Daemon:
         """Start a daemon that may open so many files at a time."""
-        return self._started(Daemon(self.config(**more), descriptors=descriptors))
-
-    def _started(self, daemon: Daemon) -> Daemon:
-        self._daemons.append(daemon)
-        return daemon
-
-    @contextmanager
-    def client(self, daemon: Daemon) -> Iterator[Client]:
-        """Wait until the daemon leads, and yield a client of it."""
-        daemon.wait_event("leading")
-        with Client(daemon.wait_listening(), timeout_s=PATIENCE_S) as client:
-            yield client
+        return self.started(Daemon(self.config(**more), descriptors=descriptors))
 
     def host(self, name: str) -> Host:
         (leaf,) = (node for node, other in self.fabric.port_to if other == name)
@@ -481,17 +516,39 @@ def until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
+def wait_links(client: Client) -> None:
+    """Wait until every link may be used."""
+    until(lambda: {link.state for link in client.links()} == {"up"}, "links stay down")
+
+
 def settle(client: Client) -> None:
-    """Wait until nothing is under way, and every switch is ready."""
-    give_up_at = time.monotonic() + SEARCHED_S
-    while not (
-        (status := client.status()).settled
-        and not status.searching
-        and set(status.switches) == {"ready"}
-    ):
-        assert time.monotonic() < give_up_at, (client.status(), client.switches())
-        time.sleep(0.02)
+    """Wait until nothing is under way, and every switch is ready; no job may be unplanned."""
+    rest(client)
     assert client.status().plan_problem is None
+
+
+def rest(client: Client, *, links: bool = False) -> StatusResource:
+    """Wait until nothing is under way, and every switch is ready; return the status.
+
+    Args:
+        links: wait besides until no link is taken for down, as that of a switch that answers too
+            late is.
+    """
+    give_up_at = time.monotonic() + SEARCHED_S
+    while True:
+        status = client.status()
+        ready = set(status.switches) == {"ready"}
+        broken = links and any(link.state == "down" for link in client.links())
+        if status.settled and not status.searching and ready and not broken:
+            return status
+        assert time.monotonic() < give_up_at, (status, client.switches())
+        # Each status takes client and service ten milliseconds of a processor.
+        time.sleep(0.05)
+
+
+def specs(client: Client) -> dict[str, Any]:
+    """Return the spec of each job that a service has."""
+    return {job.name: client.job(job.name).spec for job in client.jobs()}
 
 
 def reset(client: Client, parameters: Mapping[str, str] | None = None) -> None:

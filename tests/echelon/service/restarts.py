@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from echelon.controller.client import Client, ClientError
-from tests.echelon.service.forked import ForkedDaemon, Site
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import SEARCHED_S, ring
+from tests.echelon.service.lab import Daemon, rest, ring
+from tests.echelon.service.site import Site
 
 NAMES = ("a", "b", "c", "d")
 HOSTS = ("h1", "h2", "h3", "h4")
 AT = {"h1": "s1", "h2": "s2", "h3": "s3", "h4": "s1"}
-"""The switch of each host of `echelon.controller.service.forked.TRIANGLE`."""
+"""The switch of each host of `tests.echelon.service.site.TRIANGLE`."""
 LINKS = (("s1", "s2"), ("s2", "s3"), ("s1", "s3"))
 POLICIES: tuple[tuple[str, dict[str, str]], ...] = (
     ("echelon", {}),
@@ -59,7 +58,7 @@ class State:
 
 def state(site: Site, client: Client) -> State:
     """Return the state when nothing is under way."""
-    status = settled(client)
+    status = rest(client, links=True)
     jobs = [client.job(summary.name) for summary in client.jobs()]
     policy = client.policy()
     return State(
@@ -80,21 +79,6 @@ def state(site: Site, client: Client) -> State:
             for name, switch in site.switches.items()
         },
     )
-
-
-def settled(client: Client) -> Any:
-    """Wait until nothing is under way, every switch is ready and no link is taken for down, as that
-    of a switch that answers too late is; return the status."""
-    give_up_at = time.monotonic() + SEARCHED_S
-    while not (
-        (status := client.status()).settled
-        and not status.searching
-        and set(status.switches) == {"ready"}
-        and not any(link.state == "down" for link in client.links())
-    ):
-        assert time.monotonic() < give_up_at, (status, client.switches())
-        time.sleep(0.01)
-    return status
 
 
 class Books:
@@ -166,8 +150,8 @@ def play(site: Site, seed: int, steps: int, store: str) -> int:
 
 
 def _change(
-    site: Site, store: str, daemon: ForkedDaemon, client: Client, rng: random.Random, books: Books
-) -> ForkedDaemon:
+    site: Site, store: str, daemon: Daemon, client: Client, rng: random.Random, books: Books
+) -> Daemon:
     """Make one change, or restart the service; return the daemon that runs then."""
     match rng.choices(
         ("submit", "remove", "drain", "restore", "policy", "restart", "reload"),
@@ -197,7 +181,7 @@ def _change(
             client.set_policy(name, parameters)
             books.policy = name, parameters
         case "restart":
-            daemon.terminate()
+            assert daemon.terminate() == 0
             return site.daemon(store)
         case "reload":
             site.configure(store, audit=f"{rng.randint(30_000, 99_999_999)} ms")

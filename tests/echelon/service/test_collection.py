@@ -25,6 +25,8 @@ def _every_moment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(garbage, "_FEW_OBJECTS", 1000)
     yield
     assert gc.isenabled()
+    # The collector has lifted the exemption of what other tests left in memory (conftest.py).
+    gc.freeze()
 
 
 async def _collecting(*, quiet: bool, starting: bool = False) -> bool:

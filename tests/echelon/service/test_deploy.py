@@ -32,9 +32,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from docs.generate import metrics
 from echelon.controller.service.api.tokens import new_token
-from echelon_web import assets
 from tests.echelon.service.measured import exercised, families
-from tests.needs import needs, require, skip
+from tests.needs import needs, skip
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -364,8 +363,9 @@ def test_the_service_as_its_files_run_it(tmp_path: Path) -> None:
 
     with running(tmp_path) as service:
         assert healthy(service.url)
-        with pytest.raises(HTTPError, match="401"):
+        with pytest.raises(HTTPError) as caught:
             urlopen(f"{service.url}/metrics", timeout=PATIENCE_S)
+        assert caught.value.code == 401
         scrape = Request(
             f"{service.url}/metrics", headers={"Authorization": f"Bearer {service.token}"}
         )
@@ -435,46 +435,6 @@ def test_the_image_copies_what_is_there_and_is_not_ignored() -> None:
     assert version
     assert (int(version[1]), int(version[2])) >= (3, 11)
     assert [text for name, text in instructions() if name == "USER"] == ["10001:10001"]
-
-
-CLEAN = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-"""Only what is installed is found."""
-
-
-@pytest.mark.long
-def test_the_image_is_built_of_steps_that_work(tmp_path: Path) -> None:
-    """The first stage's commands run without a container engine, in a directory that holds what it
-    copies.
-    """
-    require("a package index")
-    source, programs = tmp_path / "src", tmp_path / "opt/echelon/bin"
-    for name, text in instructions():
-        if name == "COPY" and "--from" not in text:
-            *sources, to = text.split()
-            for one in sources:
-                if (ROOT / one).is_dir():
-                    shutil.copytree(
-                        ROOT / one, source / to, ignore=shutil.ignore_patterns("__pycache__")
-                    )
-                else:
-                    (source / to).mkdir(parents=True, exist_ok=True)
-                    shutil.copy(ROOT / one, source / to)
-    for step in [text for name, text in instructions() if name == "RUN" and "pip" in text]:
-        here = re.sub(r"(?<=\s)/(?=opt/|wheels)", f"{tmp_path}/", f" {step}").replace(
-            "python -m", f"{sys.executable} -m"
-        )
-        subprocess.run(["sh", "-ec", here], cwd=source, check=True, timeout=600, env=CLEAN)
-    for command in (["echelon", "check", DEPLOY / "echelon.yaml"], ["softswitch", "--version"]):
-        started = [programs / command[0], *command[1:]]
-        subprocess.run(started, cwd=tmp_path, check=True, timeout=PATIENCE_S, env=CLEAN)
-    page = (
-        "from echelon_web import assets; print(*assets.names(), sep='\\n'); assets.page('service')"
-    )
-    started = [programs / "python", "-c", page]
-    shown = subprocess.run(
-        started, cwd=tmp_path, check=True, timeout=PATIENCE_S, stdout=subprocess.PIPE, env=CLEAN
-    )
-    assert set(shown.stdout.decode().split()) == set(assets.names())
 
 
 def declared(folder: Path, *extras: str) -> Iterator[Requirement]:

@@ -1,8 +1,5 @@
 """kill -9 of the controller at random moments, while jobs come and go and packets pass the
-switches.
-
-What was acknowledged is there after every restart; what was not may be or not, but wholly; switches
-hold exactly what is there; forwarding never stops.
+switches: nothing acknowledged is lost (tests/killing.py), and forwarding never stops.
 """
 
 from __future__ import annotations
@@ -18,62 +15,34 @@ from typing import Any
 import pytest
 
 from tests.echelon.service.conftest import Build
-from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import PAIR, TWO_BY_TWO, Host, Lab, settle
-from tests.echelon.service.operators import LONGEST_LIFE_S, Operator
+from tests.echelon.service.lab import PAIR, RULE, TWO_BY_TWO, Host, Lab, settle
+from tests.killing import Operator, kill_often
 from tests.needs import needs
 from tests.reference.frames import ipv4, udp
 
-KILLED_EARLY = 0.25
-"""Part of the kills that come at any moment of the start."""
 PACKET_INTERVAL_S = 0.004
 
 
 @pytest.mark.parametrize(
-    ("fabric", "kills", "seed"),
-    # The 50 of `long` in two halves, for two processors.
+    ("fabric", "kills", "seed", "parameters"),
+    # The 50 of `long` in two halves, for two processors, and while plans are searched for.
     [
-        (PAIR, 1, 5),
-        pytest.param(TWO_BY_TWO, 25, 2, marks=pytest.mark.long),
-        pytest.param(TWO_BY_TWO, 25, 3, marks=[pytest.mark.long, needs("all examples")]),
+        (PAIR, 1, 5, RULE),
+        pytest.param(TWO_BY_TWO, 25, 2, {}, marks=pytest.mark.long),
+        pytest.param(TWO_BY_TWO, 25, 3, {}, marks=[pytest.mark.long, needs("all examples")]),
     ],
 )
 def test_nothing_acknowledged_is_lost(
-    build: Build, fabric: Mapping[str, Any], kills: int, seed: int
+    build: Build, fabric: Mapping[str, Any], kills: int, seed: int, parameters: Mapping[str, Any]
 ) -> None:
     rng = random.Random(seed)
-    lab = build(fabric, policy={"name": "echelon"})
+    lab = build(fabric, policy={"name": "echelon", "parameters": parameters})
     operator = Operator(rng)
     daemon = lab.daemon()
     with lab.client(daemon) as client:
         settle(client)
-    lives = 0
     with passing_packets(lab) as stream:
-        for kill in range(kills):
-            if rng.random() < KILLED_EARLY:
-                daemon.kill()
-                daemon = lab.daemon()
-                time.sleep(rng.uniform(0, 1.3))
-            else:
-                # Changes go on in this thread while another kills the controller.
-                killer = threading.Timer(rng.uniform(0, LONGEST_LIFE_S), daemon.kill)
-                operator.work_until_it_dies(daemon, killer)
-                lives += 1
-            daemon.kill()
-            daemon = lab.daemon()
-            with lab.client(daemon) as client:
-                settle(client)
-                operator.check(client, kill)
-                assert_exactly(lab, client)
-                for switch in lab.switches:
-                    found = client.difference(switch)
-                    assert found.reachable
-                    assert (found.inserts, found.modifies, found.deletes, found.foreign) == (
-                        (),
-                        (),
-                        (),
-                        0,
-                    )
+        lives = kill_often(lab, daemon, lab.daemon, operator, kills, rng)
     print(
         f"{kills} kills, {operator.acknowledged} changes acknowledged, {operator.unanswered}"
         f" unanswered; {stream.sent} packets sent, {stream.received} received"

@@ -23,6 +23,7 @@ from echelon.controller.service import metrics as module
 from echelon.controller.service.metrics import Metrics
 from echelon.controller.states import JobState
 from echelon.switches.southbound.lifecycle import State
+from tests.drawing import examples
 from tests.echelon.service.measured import TEXT, adopted, exercised, families, text
 
 
@@ -221,7 +222,7 @@ class Jobs(RuleBasedStateMachine):
 
 
 TestJobs = Jobs.TestCase
-TestJobs.settings = settings(max_examples=8, stateful_step_count=20, deadline=None)
+TestJobs.settings = settings(max_examples=examples(32), stateful_step_count=20, deadline=None)
 
 
 def test_threads_lose_no_count() -> None:

@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import time
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from echelon.cli import app
 from echelon.controller.client import Client, ClientError
 from echelon.model.fabric.load import FabricSpec, build_fabric
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import BIN, Lab, settle, until
+from tests.echelon.service.lab import Lab, settle, until
 from tests.echelon.service.moving import (
     JOBS,
     OPPOSITE,
@@ -28,6 +29,7 @@ from tests.echelon.service.moving import (
     register,
     traffic,
 )
+from tests.faults import coded
 
 OTHERS = ((1, 5), (2, 4), (3, 6))
 
@@ -107,10 +109,9 @@ def test_a_job_without_another_path_waits_for_the_new_links(build: Build) -> Non
                 ("l1", "l4"),
                 ("l3", "l6"),
             }
-            with pytest.raises(ClientError, match=r"links move already \(wait until they stand"):
-                client.move_links(fabric(*OTHERS))
-            with pytest.raises(ClientError, match="the optical switch moves the links now"):
-                client.move_links(fabric(*OPPOSITE))
+            for other in (OTHERS, OPPOSITE):
+                with pytest.raises(ClientError, check=coded("refused", status=409, path="")):
+                    client.move_links(fabric(*other))
             stand(client)
             stream.stop()
         assert {job.state for job in client.jobs()} == {"installed"}
@@ -150,31 +151,31 @@ def test_a_killed_service_goes_on_with_the_move(build: Build, seed: int) -> None
         chords, standing = standing, chords
 
 
-def test_a_person_moves_links_and_says_so(build: Build) -> None:
+def test_a_person_moves_links_and_says_so(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = build(fabric(*OPPOSITE))
     daemon = lab.daemon()
     (lab.directory / "new.yaml").write_text(yaml.safe_dump(fabric(*TURNED)))
     (lab.directory / "old.yaml").write_text(yaml.safe_dump(fabric(*OPPOSITE)))
 
+    monkeypatch.chdir(lab.directory)
+
     def echelon(*words: str, status: int = 0) -> str:
-        command = [BIN / "echelon", "link", "move", *words, "--url", daemon.wait_listening()]
-        done = subprocess.run(
-            command, cwd=lab.directory, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == status, done
-        return str(done.stdout + done.stderr)
+        command = ["link", "move", *words, "--url", daemon.wait_listening()]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == status, done.output
+        return done.stdout + done.stderr
 
     with lab.client(daemon) as client:
         register(client)
         settle(client)
         assert "flow" in echelon("new.yaml", "--dry-run")
-        assert "no links are to move now" in echelon("--moved", status=2)
+        assert "echelon link move" in echelon("--moved", status=2)
         said = echelon("new.yaml", "--wait", status=1)
-        assert "move them, then say so" in said
+        assert "echelon link move --moved" in said
         # Ports stay where they are if the file does not say otherwise.
         assert "l1 port 4 - l4 port 4" in said.partition("come")[0]
         assert "l1 port 4 - l3 port 4" in said.partition("come")[2]
-        assert any("move them" in problem for problem in client.status().problems)
+        assert any("echelon link move --moved" in problem for problem in client.status().problems)
         # Nothing was moved yet: the person thinks better of it.
         assert "links  stand" in echelon("old.yaml", "--wait")
         echelon("new.yaml", "--wait", status=1)
@@ -206,17 +207,15 @@ def test_what_is_more_than_links_is_refused(build: Build) -> None:
         before = client.links()
         for kind, name, other in (("host", "h6", "h7"), ("switch", "l6", "s6")):
             document = json.loads(json.dumps(fabric(*OPPOSITE)).replace(f'"{name}"', f'"{other}"'))
-            with pytest.raises(
-                ClientError, match=f"{kind} '{name}' is missing; only links can move"
-            ):
+            keys = {"host": "hosts", "switch": "switches"}
+            missing = coded("refused", f"'{name}'", status=422, path=f"{keys[kind]}.{name}")
+            with pytest.raises(ClientError, check=missing):
                 client.move_links(document)
-        with pytest.raises(
-            ClientError, match="'l1' cannot be linked to 'l3': it has no free port of 2 Gbit/s"
-        ):
+        no_port = coded("does-not-fit", "'l1'", "'l3'", "2 Gbit/s", status=422, path="links[12]")
+        with pytest.raises(ClientError, check=no_port):
             client.move_links(fabric(*TURNED, rate="2 Gbit/s"))
-        with pytest.raises(
-            ClientError, match="2 jobs would have no path and leave the plan: across, near"
-        ):
+        cut_off = coded("no-route", "2 jobs", ": across, near", status=422, path="")
+        with pytest.raises(ClientError, check=cut_off):
             client.move_links(fabric((2, 5), (3, 6)))
         assert client.links() == before
         assert client.move().stage == "standing"

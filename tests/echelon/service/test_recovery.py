@@ -5,7 +5,6 @@ from each other.
 from __future__ import annotations
 
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import pytest
 from finsy import P4Schema
 from finsy.proto import U128, p4r
 
-from echelon.controller.client import Client, ClientError
+from echelon.controller.client import Client
 from echelon.model.p4program import program
 from echelon.switches.southbound.election import election_id
 from tests.echelon.service.conftest import Build
@@ -30,12 +29,11 @@ from tests.echelon.service.lab import (
     TWO_BY_TWO,
     Lab,
     Switch,
-    free_port,
     ring,
     settle,
     until,
+    wait_links,
 )
-from tests.needs import require
 
 AUDIT_S = 1
 
@@ -90,7 +88,7 @@ def test_a_switch_that_is_away_is_planned_for(build: Build) -> None:
         lab.switches["leaf2"].start()
         assert client.job("a", wait_s=30).state == "installed"
         # On a busy machine it may have been away for so long that its links were down.
-        until(lambda: {link.state for link in client.links()} == {"up"}, "the links stay down")
+        wait_links(client)
         settle(client)
         assert_exactly(lab, client)
 
@@ -115,7 +113,7 @@ def test_a_spine_that_dies_is_routed_around(build: Build) -> None:
             f"switch {spine} does not answer" in problem for problem in client.status().problems
         )
         lab.switches[spine].start()
-        until(lambda: {link.state for link in client.links()} == {"up"}, "the links stay down")
+        wait_links(client)
         settle(client)
         assert [client.job(name).number for name in "ab"] == numbers
         told = [event.action for event in client.events() if event.action.startswith("links")]
@@ -187,117 +185,6 @@ def test_a_standby_on_the_same_file_takes_over(build: Build) -> None:
                     lab.switches["s1"].entries()[:1],
                 )
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-
-
-@contextmanager
-def etcd(directory: Path) -> Iterator[str]:
-    """Run etcd, and yield its client address."""
-    require("etcd")
-    client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-    with (directory / "etcd.log").open("wb") as log:
-        process = subprocess.Popen(
-            ["etcd", "--data-dir", directory / "etcd", "--listen-client-urls", client,
-             "--advertise-client-urls", client,
-             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
-             "--unsafe-no-fsync"],
-            stdout=log, stderr=log,
-        )  # fmt: skip
-    try:
-        yield client.removeprefix("http://")
-    finally:
-        process.kill()
-        process.wait(PATIENCE_S)
-
-
-def test_a_standby_elsewhere_takes_over_within_the_lease(build: Build) -> None:
-    """The leader is not killed but stopped, so that it comes back and does not know that its time
-    has passed.
-    """
-    lab = build(PAIR)
-    with etcd(lab.directory) as address:
-        common = {"store": f"etcd://{address}/lab", "lease": "2 s"}
-        first = lab.daemon("first", **common)
-        with lab.client(first) as client:
-            client.register_job(ring("a", ["h1", "h3"]))
-            settle(client)
-            old_term = client.status().term
-        second = lab.daemon("second", **common)
-        with Client(second.wait_listening(), timeout_s=PATIENCE_S) as other:
-            until(lambda: other.status().leader is not None, "the standby does not know its leader")
-            first.signal(signal.SIGSTOP)
-            began = time.monotonic()
-            # Somebody asks the stopped controller; it will find the request when it comes back.
-            late = Late(first.wait_listening())
-            second.wait_event("leading")
-            print(
-                f"took over {time.monotonic() - began:.2f} s after the leader was stopped;"
-                " lease 2 s"
-            )
-            other.register_job(ring("b", ["h2", "h4"]))
-            settle(other)
-            held = {name: sorted_bytes(switch.entries()) for name, switch in lab.switches.items()}
-            first.signal(signal.SIGCONT)
-            first.wait_event("no longer leads")
-            assert late.outcome() in (None, 503)
-            assert old_term is not None
-            with pytest.raises(grpc.RpcError) as refused:
-                write(
-                    lab.switches["leaf1"],
-                    old_term,
-                    p4r.Update.DELETE,
-                    lab.switches["leaf1"].entries()[:1],
-                )
-            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-            settle(other)
-            assert {job.name for job in other.jobs()} == {"a", "b"}
-            assert {
-                name: sorted_bytes(switch.entries()) for name, switch in lab.switches.items()
-            } == held
-            assert_exactly(lab, other)
-            assert other.switch("leaf1").sessions == 1, "the old leader did not get in between"
-
-
-class Late:
-    """A client that registers a job with a controller that does not answer at the moment."""
-
-    def __init__(self, url: str) -> None:
-        self._status: int | None = None
-        self._url = url
-        self._thread = threading.Thread(target=self._ask)
-        self._thread.start()
-
-    def _ask(self) -> None:
-        with Client(self._url, timeout_s=PATIENCE_S) as client:
-            try:
-                client.register_job(ring("late", ["h1", "h2"]))
-            except ClientError as error:
-                self._status = error.status
-            else:
-                self._status = 200
-
-    def outcome(self) -> int | None:
-        self._thread.join(PATIENCE_S)
-        return self._status
-
-
-@pytest.mark.long
-def test_kill_the_leader_and_nothing_is_lost_in_etcd(build: Build) -> None:
-    lab = build(LINE)
-    with etcd(lab.directory) as address:
-        common = {"store": f"etcd://{address}/lab", "lease": "2 s"}
-        daemons = [lab.daemon("first", **common)]
-        with lab.client(daemons[0]) as client:
-            settle(client)
-        for number in range(3):
-            daemons.append(lab.daemon(f"next{number}", **common))
-            daemons[-1].wait_listening()
-            with Client(daemons[-2].wait_listening(), timeout_s=PATIENCE_S) as client:
-                client.register_job(ring(f"j{number}", ["h1", "h2"]))
-            daemons[-2].kill()
-            with lab.client(daemons[-1]) as client:
-                settle(client)
-                assert {job.name for job in client.jobs()} == {f"j{n}" for n in range(number + 1)}
-                assert_exactly(lab, client)
 
 
 def test_a_configuration_that_cannot_be_is_one_line(tmp_path: Path) -> None:

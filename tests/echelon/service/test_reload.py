@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.controller.client import Client
+from echelon.controller.client import Client, ClientError
 from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import PATIENCE_S, Daemon, ring, settle, until
+from tests.faults import coded
 
 pytestmark = pytest.mark.xdist_group("daemon")
 
@@ -70,7 +71,8 @@ def test_a_changed_configuration_is_taken(line: Service, client: Client, change:
     settle(client)
     assert [job.state for job in client.jobs()] == ["installed"]
     assert line.lab.switches["s1"].entries() == entries
-    with pytest.raises(Exception, match="limit"):
+    full = coded("limit-reached", "limits.jobs", status=422)
+    with pytest.raises(ClientError, check=full):
         client.register_job(ring("b", ["h1", "h2"]))
 
 

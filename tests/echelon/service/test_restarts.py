@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.echelon.service.forked import TRIANGLE, site
 from tests.echelon.service.restarts import play
+from tests.echelon.service.site import TRIANGLE, site
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])

@@ -35,7 +35,8 @@ from echelon.switches.targets import TARGETS, Site
 from echelon.switches.targets.bmv2.htb import bmv2 as capabilities
 from echelon.switches.targets.bmv2.sockets import enlarge, needed_buffer
 from echelon_lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames, read_frame
-from tests.echelon.southbound.switch_process import free_port
+from tests.echelon.service.lab import free_port
+from tests.echelon.southbound.bmv2_process import bmv2_process
 
 ROOT = Path(__file__).parents[3]
 UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--mount", "--net")
@@ -116,26 +117,13 @@ def bmv2() -> Iterator[tuple[str, int]]:
         with suppress(OSError):
             Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
-    grpc, thrift = free_port(), free_port()
-    command = ["simple_switch_grpc", "--no-p4", "--device-id", "1", "--thrift-port", str(thrift)]
-    command += [part for n in PORTS for part in ("-i", f"{n}@s1-eth{n}")]
-    command += ["--", "--grpc-server-addr", f"127.0.0.1:{grpc}", "--priority-queues", "8"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ports = {n: f"s1-eth{n}" for n in PORTS}
     try:
-        deadline = time.monotonic() + PATIENCE_S
-        for port in (grpc, thrift):
-            while True:
-                with socket.socket() as s:
-                    if s.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                assert process.poll() is None, "simple_switch_grpc has ended"
-                assert time.monotonic() < deadline, "simple_switch_grpc does not answer"
-                time.sleep(0.02)
-        enlarge(process.pid, SEND_BUFFER)
-        yield f"127.0.0.1:{grpc}", thrift
+        with bmv2_process("--priority-queues", "8", interfaces=ports) as switch:
+            assert switch.process is not None
+            enlarge(switch.process.pid, SEND_BUFFER)
+            yield switch.address, switch.thrift
     finally:
-        process.terminate()
-        process.wait()
         links = "\n".join(f"link del h{n}" for n in PORTS)
         subprocess.run(["ip", "-batch", "-"], input=links, text=True, check=True)
 

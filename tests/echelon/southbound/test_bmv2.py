@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,10 +24,9 @@ from echelon.switches.southbound.session import SwitchSession
 from echelon.switches.targets.bmv2.htb import bmv2
 from echelon_lab.scenarios.scenario import load_scenario
 from tests.echelon.southbound import shaped_bmv2
-from tests.echelon.southbound.switch_process import free_port
+from tests.echelon.southbound.bmv2_process import bmv2_process
 from tests.needs import needs, require
 
-BMV2 = "simple_switch_grpc"
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 
 pytestmark = [pytest.mark.bmv2, needs("bmv2")]
@@ -39,24 +35,8 @@ pytestmark = [pytest.mark.bmv2, needs("bmv2")]
 @pytest.fixture
 def address() -> Iterator[str]:
     """Yield the address of a switch without interfaces and without a program."""
-    found = f"127.0.0.1:{free_port()}"
-    command = [BMV2, "--no-p4", "--device-id", "1", "--thrift-port", str(free_port())]
-    process = subprocess.Popen(
-        [*command, "--", "--grpc-server-addr", found],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            with socket.socket() as s:
-                if s.connect_ex(("127.0.0.1", int(found.rpartition(":")[2]))) == 0:
-                    break
-            time.sleep(0.05)
-        yield found
-    finally:
-        process.terminate()
-        process.wait()
+    with bmv2_process() as switch:
+        yield switch.address
 
 
 def leaf(policy: str) -> Intent:
@@ -184,9 +164,8 @@ def test_a_virtual_queue_marks_what_would_wait(shaped: Callable[[str], Any]) -> 
 
 def test_without_its_thrift_server_nothing_is_written(shaped: Callable[[str], Any]) -> None:
     error = shaped("depths")["error"]
-    assert error.startswith(
-        "SouthboundError: switch s1: no proper answer from a Thrift server at 127.0.0.1:"
-    )
+    assert error.startswith("SouthboundError: switch s1: ")
+    assert " Thrift server at 127.0.0.1:" in error
 
 
 def test_the_daemon_keeps_the_trees(shaped: Callable[[str], Any]) -> None:

@@ -26,6 +26,7 @@ from echelon.switches.southbound.encoding import (
     write_header,
     write_request,
 )
+from tests.faults import naming
 
 PRIMARY = 10
 
@@ -101,7 +102,7 @@ async def test_entries_beyond_the_four_mebibytes_of_other_channels_are_read(rig:
 
 async def test_a_write_under_another_election_id_is_refused_as_a_whole(rig: Any) -> None:
     async with with_channel(rig) as channel:
-        with pytest.raises(CallError, match="not that of the primary") as caught:
+        with pytest.raises(CallError, check=naming(f"election id {PRIMARY - 1}")) as caught:
             await channel.write(inserts(entries(2), PRIMARY - 1), 2)
         assert caught.value.status.code == GRPCStatusCode.PERMISSION_DENIED
         assert caught.value.updates == ()

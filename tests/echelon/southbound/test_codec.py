@@ -422,15 +422,15 @@ def by_hand(
         (by_hand("shim_flow", "NoAction", job=-1, flow=0), ["field job", "-1"]),
         (
             by_hand("shim_flow", "NoAction", jib=1, flow=0),
-            ["shim_flow", "no match field 'jib'", "job, flow"],
+            ["table shim_flow", "'jib'", "job, flow"],
         ),
-        (by_hand("shim_flow", "NoAction", job=1), ["shim_flow", "match field 'flow' is missing"]),
+        (by_hand("shim_flow", "NoAction", job=1), ["table shim_flow", "match field 'flow'"]),
         (
             by_hand("shim_flow", "NoAction", job=Interval(1, 2), flow=0),
-            ["field job", "1...2 is not a single value"],
+            ["field job", "1...2"],
         ),
         (by_hand("shim_flaw", "NoAction", job=1), ["table shim_flaw", "shim_flow"]),
-        (by_hand("shim_flow", "set_dscp", job=1, flow=0), ["no action 'set_dscp'", "set_flow"]),
+        (by_hand("shim_flow", "set_dscp", job=1, flow=0), ["action 'set_dscp'", "set_flow"]),
         (by_hand("shim_flow", "NoAction", job=1, flow=0, priority=1), ["priority 1"]),
         (
             by_hand("queue_to_dscp", "set_dscp", ("dscp", 64), queue=1),
@@ -438,20 +438,23 @@ def by_hand(
         ),
         (
             by_hand("queue_to_dscp", "set_dscp", queue=1),
-            ["set_dscp", "parameter 'dscp' is missing"],
+            ["action set_dscp", "parameter 'dscp'"],
         ),
         (
             by_hand("ipv4_lpm", "spread", ("group", 1), dst=Prefix(0x0A000001, 24)),
-            ["field dst", "behind the prefix"],
+            ["field dst", "167772161/24"],
         ),
-        (by_hand("ipv4_lpm", "spread", ("group", 1), dst=Prefix(0, 33)), ["field dst", "0..32"]),
+        (
+            by_hand("ipv4_lpm", "spread", ("group", 1), dst=Prefix(0, 33)),
+            ["field dst", "0/33", "0..32"],
+        ),
         (
             by_hand("ipv4_lpm", "spread", ("group", 1), dst=Interval(0, 1)),
-            ["field dst", "not a prefix"],
+            ["field dst", "0...1"],
         ),
         (
             by_hand("level", "NoAction", priority=1, profile=1, key=Interval(2, 1)),
-            ["field key", "empty"],
+            ["field key", "2...1"],
         ),
         (by_hand("level", "NoAction", profile=1, key=Interval(1, 2)), ["priority 0"]),
         (TableEntry("shim_flow", (("job", 1), ("flow", 2)), ()), ["0 actions"]),
@@ -459,7 +462,7 @@ def by_hand(
             TableEntry(
                 "shim_flow", (("job", 1), ("job", 2), ("flow", 2)), (ActionCall("NoAction"),)
             ),
-            ["given twice"],
+            ["match field 'job'"],
         ),
         (
             TableEntry(
@@ -467,7 +470,7 @@ def by_hand(
                 (("job", 1), ("flow", 2)),
                 (ActionCall("NoAction"), ActionCall("NoAction")),
             ),
-            ["2 actions", "exactly one"],
+            ["2 actions"],
         ),
     ],
 )
@@ -475,8 +478,9 @@ def test_what_the_program_does_not_know_is_named(entry: TableEntry, words: list[
     for _ in range(2):
         with pytest.raises(ValueError) as caught:
             CODECS[0].encode(entry)
-        assert [word for word in words if word not in str(caught.value)] == []
-        assert "\n" not in str(caught.value)
+        text = str(caught.value)
+        assert [word for word in words if word not in text] == []
+        assert "\n" not in text
 
 
 def test_entries_for_people() -> None:

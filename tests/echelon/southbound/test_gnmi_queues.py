@@ -16,6 +16,7 @@ from echelon.planning.plan import LEVELS
 from echelon.switches.lowering.intent import QueueSetting
 from echelon.switches.southbound.errors import SouthboundError
 from echelon.switches.targets.softswitch.queues import GnmiQueues
+from tests.faults import coded
 
 SETTINGS = tuple(
     QueueSetting(
@@ -75,30 +76,28 @@ async def test_one_bad_setting_leaves_all_as_they_are(
     async with connected(rig) as queues:
         before = await queues.read()
         with pytest.raises(
-            SouthboundError, match=rf"^switch s1: queue configuration refused: .*{named}"
-        ) as caught:
+            SouthboundError, check=coded("switch-failed", "switch s1: queue configuration ", named)
+        ):
             await queues.write([SETTINGS[0], replace(SETTINGS[1], **fault), SETTINGS[2]])  # type: ignore[arg-type]
-        assert "\n" not in str(caught.value)
         assert await queues.read() == before
 
 
 async def test_a_switch_without_the_service() -> None:
     queues = GnmiQueues("s1")
+    without = coded("switch-failed", "switch s1: ", " gNMI", "`target`")
     for call in (queues.open(None), queues.read(), queues.write(SETTINGS)):
-        with pytest.raises(
-            SouthboundError, match=r"^switch s1: does not serve gNMI, .*set `target` in its entry$"
-        ):
+        with pytest.raises(SouthboundError, check=without):
             await call
 
 
 async def test_a_call_that_is_never_answered_ends(gnmi_speaks: threading.Event, rig: Any) -> None:
     gnmi_speaks.clear()
     async with connected(rig, answer_s=0.05) as queues:
-        with pytest.raises(
-            SouthboundError, match=r"^switch s1: reading queues: no answer within 0.05 s; .*\)$"
-        ):
+        silent = coded("switch-failed", "switch s1: reading queues: ", " 0.05 s")
+        with pytest.raises(SouthboundError, check=silent):
             await queues.read()
-        with pytest.raises(SouthboundError, match="queue configuration: no answer"):
+        silent = coded("switch-failed", "switch s1: queue configuration: ", " 0.05 s")
+        with pytest.raises(SouthboundError, check=silent):
             await queues.write(SETTINGS)
         gnmi_speaks.set()
 
@@ -106,7 +105,8 @@ async def test_a_call_that_is_never_answered_ends(gnmi_speaks: threading.Event, 
 async def test_a_switch_that_has_gone(rig: Any) -> None:
     async with connected(rig) as queues:
         await asyncio.to_thread(rig.server.stop)
-        with pytest.raises(SouthboundError, match=r"^switch s1: reading queues refused: "):
+        gone = coded("switch-failed", "switch s1: reading queues ")
+        with pytest.raises(SouthboundError, check=gone):
             await queues.read()
 
 
@@ -127,8 +127,7 @@ async def test_a_subscription_that_is_never_answered_ends(
     gnmi_speaks.clear()
     async with connected(rig, answer_s=0.05) as queues:
         async with aclosing(queues.ports_down()) as news:
-            with pytest.raises(
-                SouthboundError, match=r"^switch s1: watching ports: no answer within 0.05 s; .*\)$"
-            ):
+            silent = coded("switch-failed", "switch s1: watching ports: ", " 0.05 s")
+            with pytest.raises(SouthboundError, check=silent):
                 await anext(news)
         gnmi_speaks.set()

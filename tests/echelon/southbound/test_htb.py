@@ -24,9 +24,11 @@ from echelon.switches.targets.bmv2.htb import QUEUES, HtbTree, Leaf, Port, setti
 from echelon.switches.targets.bmv2.queues import Bmv2Queues, ShapedPort
 from echelon.switches.targets.bmv2.shaper import HANDLE, Root, Shaper
 from echelon.switches.targets.bmv2.sockets import socket_bytes
-from tests.echelon.southbound import namespaces
-from tests.echelon.southbound.namespaces import Namespace
+from tests import namespaces
+from tests.faults import coded, naming
+from tests.namespaces import Namespace
 from tests.needs import needs, require
+from tests.shared import refused
 
 TEN = Port(10_000_000)
 
@@ -98,36 +100,30 @@ def test_the_tree_of_a_port() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "reason"),
+    ("changed", "names"),
     [
-        (STRICT[:7], "each of queues 0 to 7 needs one setting; given: 0, 1, 2, 3, 4, 5, 6$"),
-        ((*STRICT, STRICT[0]), "needs one setting"),
-        ((replace(STRICT[0], level=8), *STRICT[1:]), r"queue 0: level 8 is not in 0\.\.7"),
-        (
-            (replace(STRICT[0], weight=1024), *STRICT[1:]),
-            r"queue 0: weight 1024 is not in 1\.\.1023",
-        ),
+        (STRICT[:7], ["queues 0 to 7", "0, 1, 2, 3, 4, 5, 6"]),
+        ((*STRICT, STRICT[0]), ["queues 0 to 7", "0, 1, 2, 3, 4, 5, 6, 7, 0"]),
+        ((replace(STRICT[0], level=8), *STRICT[1:]), ["queue 0: level 8", "0..7"]),
+        ((replace(STRICT[0], weight=1024), *STRICT[1:]), ["queue 0: weight 1024", "1..1023"]),
         (
             (replace(STRICT[0], min_rate_bps=9, max_rate_bps=8), *STRICT[1:]),
-            "maximum rate 8 bit/s is below",
+            ["queue 0", "8 bit/s", "9 bit/s"],
         ),
-        (
-            (replace(STRICT[0], max_rate_bps=0), *STRICT[1:]),
-            "queue 0: maximum rate 0 bit/s is below",
-        ),
+        ((replace(STRICT[0], max_rate_bps=0), *STRICT[1:]), ["queue 0", "0 bit/s"]),
         (
             tuple(replace(s, min_rate_bps=1_250_001) for s in STRICT),
-            r"minimum rates add up to 10000008 bit/s, more than the port's 10000000",
+            ["10000008 bit/s", "10000000"],
         ),
     ],
 )
-def test_what_no_tree_can_carry(changed: tuple[QueueSetting, ...], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
+def test_what_no_tree_can_carry(changed: tuple[QueueSetting, ...], names: list[str]) -> None:
+    with pytest.raises(ValueError, check=naming(*names)):
         tree_of(changed, TEN)
 
 
 def test_a_port_that_is_too_slow() -> None:
-    with pytest.raises(ValueError, match=r"a port of 1000 bit/s is too slow: \d+ bit/s at least"):
+    with pytest.raises(ValueError, check=naming("1000 bit/s", "1664 bit/s")):
         tree_of(STRICT, Port(1000))
 
 
@@ -445,7 +441,7 @@ async def test_drift_is_found_and_repaired(wire: Namespace, damage: str) -> None
 
 
 def refusal(queues: Bmv2Queues, settings: tuple[QueueSetting, ...] = STRICT) -> str:
-    with pytest.raises(SouthboundError) as caught:
+    with refused("switch-failed", error=SouthboundError) as caught:
         asyncio.run(queues.write(settings))
     text = str(caught.value)
     assert "\n" not in text
@@ -456,12 +452,10 @@ def test_what_others_have_put_there_stays(wire: Namespace) -> None:
     wire.run("tc qdisc add dev p1 root handle 7: tbf rate 1mbit burst 2000 limit 3000")
     before = wire.run("tc qdisc show dev p1")
     assert asyncio.run(driver(wire).read()) == {}
-    assert (
-        refusal(driver(wire))
-        == "switch s1, port 1 (p1): there is a tbf queueing discipline that Echelon did not"
-        " install; "
-        "remove it: tc qdisc del dev p1 root"
-    )
+    text = refusal(driver(wire))
+    assert text.startswith("switch s1, port 1 (p1): ")
+    assert " tbf " in text
+    assert text.endswith(": tc qdisc del dev p1 root")
     assert wire.run("tc qdisc show dev p1") == before
 
 
@@ -479,22 +473,24 @@ def test_an_interface_that_is_not_there(wire: Namespace) -> None:
 def test_a_refusal_says_how_many_ports_it_is_about(wire: Namespace) -> None:
     nowhere = Bmv2Queues("s1", [ShapedPort(n, f"px{n}", TEN) for n in (1, 2, 3)], wire.path)
     text = refusal(nowhere, tuple(replace(s, port=n) for s in STRICT for n in (1, 2, 3)))
-    assert text.startswith("switch s1, port 1 (px1): there is no such interface")
-    assert text.endswith(" (and 2 more ports)")
+    assert text.startswith("switch s1, port 1 (px1): ")
+    assert wire.path in text
+    assert re.search(r"\(\D+ 2 \D+\)$", text)
 
 
 def test_a_port_without_interface(wire: Namespace) -> None:
     text = refusal(driver(wire), tuple(replace(s, port=9) for s in STRICT))
-    assert text == "switch s1: port 9 has no interface; add it to `interfaces`"
+    assert text.startswith("switch s1: port 9 ")
+    assert "`interfaces`" in text
 
 
 def test_settings_that_do_not_fit_leave_the_port_as_it_is(wire: Namespace) -> None:
     queues = driver(wire)
     asyncio.run(queues.write(BY_HAND))
     greedy = tuple(replace(s, min_rate_bps=9_000_000) for s in STRICT)
-    assert refusal(queues, greedy).startswith(
-        "switch s1, port 1 (p1): minimum rates add up to 72000000 bit/s"
-    )
+    text = refusal(queues, greedy)
+    assert text.startswith("switch s1, port 1 (p1): ")
+    assert " 72000000 bit/s" in text
     assert asyncio.run(queues.read()) == by_queue(BY_HAND)
 
 
@@ -538,8 +534,7 @@ def test_queues_that_a_socket_cannot_fill_are_refused() -> None:
     """
     assert socket_bytes(1514) == 2304
     deep = Bmv2Queues("s1", [ShapedPort(1, "p1", replace(TEN, depth_packets=10_000))])
-    with pytest.raises(
-        SouthboundError, match=r"switch s1: depth 10000: 8 queues of this depth exceed .*give \d+"
-    ):
+    too_deep = coded("switch-failed", "switch s1: depth 10000: 8 queues", "net.core.wmem_default")
+    with pytest.raises(SouthboundError, check=too_deep):
         asyncio.run(deep.open(None))
     asyncio.run(Bmv2Queues("s1", [ShapedPort(1, "p1", replace(TEN, depth_packets=1))]).open(None))

@@ -9,13 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bench.southbound.switches import running
-from bench.switch.targets import BMV2
 from echelon.model.p4program import program
 from echelon.switches.lowering.intent import ActionCall, Intent, Interval, Part, TableEntry
 from echelon.switches.southbound.channel import P4RuntimeChannel
 from echelon.switches.southbound.encoding import UpdateKind, write_header, write_request
 from echelon.switches.southbound.session import SwitchSession
+from tests.echelon.southbound.bmv2_process import bmv2_process
 from tests.echelon.southbound.conftest import bare, flow_entry
 from tests.needs import needs
 
@@ -26,8 +25,8 @@ PRIMARY = 10
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    with running(BMV2) as found:
-        yield found
+    with bmv2_process() as switch:
+        yield switch.address
 
 
 def slack(number: int, queue: int = 1) -> TableEntry:

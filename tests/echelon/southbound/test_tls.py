@@ -5,6 +5,8 @@ another's.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +21,7 @@ from echelon.switches.southbound.events import Acknowledged, SwitchChanged, Swit
 from echelon.switches.southbound.lifecycle import Timing
 from echelon.switches.southbound.tls import TlsError, TlsFiles
 from tests.echelon.southbound.switch_process import PATIENCE_S, switch_process
+from tests.shared import refused
 from tests.softswitch.p4runtime.test_tls import Authority, make_authority, openssl
 
 
@@ -53,7 +56,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def one_line(files: TlsFiles) -> str:
-    with pytest.raises(TlsError) as caught:
+    with refused("tls", error=TlsError) as caught:
         files.credentials()
     text = str(caught.value)
     assert "\n" not in text
@@ -83,11 +86,9 @@ def test_a_file_that_is_not_there_or_is_no_file(
 ) -> None:
     missing = tmp_path / "nowhere.pem"
     text = one_line(replace(certificates.ours, **{field: missing}))
-    assert (
-        text
-        == f"TLS {word} {missing}: No such file or directory; check the path and its permissions"
-    )
-    assert "Is a directory" in one_line(replace(certificates.ours, **{field: tmp_path}))
+    assert text.startswith(f"TLS {word} {missing}: {os.strerror(errno.ENOENT)}")
+    text = one_line(replace(certificates.ours, **{field: tmp_path}))
+    assert text.startswith(f"TLS {word} {tmp_path}: {os.strerror(errno.EISDIR)}")
 
 
 @pytest.mark.parametrize(
@@ -98,33 +99,31 @@ def test_files_that_hold_something_else(
 ) -> None:
     other = tmp_path / "other.pem"
     other.write_bytes(content)
-    assert (
-        one_line(replace(certificates.ours, ca=other))
-        == f"TLS authority {other}: holds no certificate in PEM form"
-    )
+    text = one_line(replace(certificates.ours, ca=other))
+    assert text.startswith(f"TLS authority {other}: ")
+    assert "PEM" in text
     for field in ("certificate", "key"):
         text = one_line(replace(certificates.ours, **{field: other}))
         assert str(other) in text
-        assert "PEM form" in text
+        assert "PEM" in text
 
 
 def test_halves_pairs_that_do_not_match_and_locked_keys(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     ours = certificates.ours
-    assert "without a key; give both or neither" in one_line(replace(ours, key=None))
-    assert "without a certificate; give both or neither" in one_line(
-        replace(ours, certificate=None)
-    )
-    strange = one_line(replace(ours, key=certificates.switch[1]))
-    assert f"does not belong to the certificate {ours.certificate}" in strange
+    assert one_line(replace(ours, key=None)).startswith(f"TLS certificate {ours.certificate} ")
+    assert one_line(replace(ours, certificate=None)).startswith(f"TLS key {ours.key} ")
+    other_key = certificates.switch[1]
+    strange = one_line(replace(ours, key=other_key))
+    assert strange.startswith(f"TLS key {other_key}: ")
+    assert f" {ours.certificate};" in strange
     locked = tmp_path / "locked.key"
     assert ours.key is not None
     openssl("ec", "-in", ours.key, "-aes256", "-passout", "pass:secret", "-out", locked)
-    assert (
-        one_line(replace(ours, key=locked))
-        == f"TLS key {locked}: is encrypted; give one without a passphrase"
-    )
+    text = one_line(replace(ours, key=locked))
+    assert text.startswith(f"TLS key {locked}: ")
+    assert "passphrase" in text
 
 
 # -- a real switch ---------------------------------------------------------------------------------
@@ -192,7 +191,8 @@ def test_all_others_are_not(certificates: Certificates, strict_switch: str) -> N
         assert isinstance(event, SwitchChanged), name
         assert event.state == "connecting", name
         assert event.problem is not None, name
-        assert event.problem.startswith(f"switch s1: no P4Runtime session at {strict_switch}"), name
+        assert event.problem.startswith("switch s1: "), name
+        assert strict_switch in event.problem, name
         assert "\n" not in event.problem, name
         print(event.problem)
     # None of them has hurt it.
@@ -218,7 +218,7 @@ async def test_a_bad_file_is_named_and_a_corrected_one_taken(
             event = await told.get()
             assert isinstance(event, SwitchChanged)
             assert event.problem is not None
-            assert event.problem.startswith(f"switch s1: TLS authority {ca}: No such file")
+            assert event.problem.startswith(f"switch s1: TLS authority {ca}: ")
             ca.write_bytes(certificates.authority.certificate)
             while not isinstance(await told.get(), Acknowledged):
                 pass

@@ -289,12 +289,13 @@ def test_what_concerns_no_update_ends_it_and_leaves_nothing_under_way(code: GRPC
             raise AssertionError("nothing to look up")
 
         before = asyncio.all_tasks()
-        with pytest.raises(CallError, match="away"):
+        with pytest.raises(CallError) as caught:
             await carry_out(
                 Writing(Difference(table).chunks(), {}, deletes=False, batch_updates=2, window=3),
                 write,
                 read,
             )
+        assert caught.value.status == UpdateStatus(code, "away")
         assert (started, ended) == (3, 2)
         assert asyncio.all_tasks() == before
 

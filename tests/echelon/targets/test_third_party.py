@@ -25,6 +25,7 @@ from echelon.switches.targets.virtual import VirtualFabricFactory, VirtualSwitch
 from echelon_lab.scenarios.scenario import load_scenario
 from echelon_lab.virtual.embedded import VirtualTestbed
 from echelon_lab.virtual.run import run
+from tests.faults import coded
 
 FIG2 = Path(__file__).parents[3] / "topologies" / "scenarios" / "fig2.yaml"
 
@@ -92,7 +93,7 @@ def test_a_scenario_runs_on_it(recorder: Recorder) -> None:
 
 
 def test_a_target_that_cannot_run_so_is_refused(recorder: Recorder) -> None:
-    with pytest.raises(RunError, match="target bare does not run in virtual time"):
+    with pytest.raises(RunError, check=coded("run-failed", "target bare")):
         run(
             load_scenario(FIG2),
             "fair",

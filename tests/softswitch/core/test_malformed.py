@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from softswitch import ProgramError, Switch, load_program
 from tests.drawing import examples
+from tests.faults import mentions, naming
 
 NAMES = ("arithmetic", "checksums", "matching", "parsing", "replication", "stateful")
 
@@ -86,77 +87,77 @@ def test_mutations(programs: Path, name: str, data: st.DataObject) -> None:
 
 
 CASES: list[tuple[str, tuple[Any, ...], Any, str, str]] = [
-    ("parsing", ("__meta__", "version", 0), 3, "version", "must be 2.x"),
+    ("parsing", ("__meta__", "version", 0), 3, "version", "2.x"),
     (
         "parsing",
         ("parsers", 0, "init_state"),
         "nowhere",
         "parser 'parser'",
-        "there is no state 'nowhere'",
+        "nowhere",
     ),
     (
         "parsing",
         ("parsers", 0, "parse_states", 0, "parser_ops", 0, "op"),
         "leap",
         "state 'start' op 0",
-        "'leap'",
+        "leap",
     ),
     (
         "parsing",
         ("parsers", 0, "parse_states", 0, "parser_ops", 0, "parameters"),
         [],
         "state 'start' op 0",
-        "1 param",
+        "extract 1 0",
     ),
     (
         "parsing",
         ("parsers", 0, "parse_states", 0, "parser_ops", 0, "parameters", 0, "value"),
         "ghost",
         "state 'start' op 0",
-        "there is no header 'ghost'",
+        "ghost",
     ),
-    ("parsing", ("header_types", 2, "fields", 0, 1), 7, "header 'start'", "whole number of bytes"),
+    ("parsing", ("header_types", 2, "fields", 0, 1), 7, "header 'start'", "23"),
     (
         "parsing",
         ("header_types", 2, "fields", 0, 1),
         "wide",
         "header type 'start_t'",
-        "must be an integer",
+        "wide",
     ),
     (
         "parsing",
         ("header_stacks", 0, "header_ids", 0),
         99,
         "header stack 'labels'",
-        "no object with id 99",
+        "99",
     ),
     (
         "parsing",
         ("deparsers", 0, "order", 0),
         "ghost",
         "deparser 'deparser'",
-        "there is no header 'ghost'",
+        "ghost",
     ),
     (
         "matching",
         ("pipelines", 0, "init_table"),
         "ghost",
         "pipeline 'ingress'",
-        "there is no table",
+        "ghost",
     ),
     (
         "matching",
         ("pipelines", 0, "tables", 0, "match_type"),
         "magic",
         "table ",
-        "match type 'magic'",
+        "magic",
     ),
     (
         "matching",
         ("pipelines", 0, "conditionals", 0, "true_next"),
         "ghost",
         "condition 'node_",
-        "'ghost'",
+        "ghost",
     ),
     (
         "matching",
@@ -170,45 +171,45 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str, str]] = [
         ("actions", 1, "primitives", 0, "op"),
         "teleport",
         "action ",
-        "'teleport' is not supported",
+        "teleport",
     ),
-    ("stateful", ("register_arrays", 0, "size"), 0, "register array 'I.memory'", "must be in 1.."),
+    ("stateful", ("register_arrays", 0, "size"), 0, "register array 'I.memory'", "1..16777216 0"),
     (
         "stateful",
         ("register_arrays", 0, "size"),
         1 << 60,
         "register array 'I.memory'",
-        "must be in 1..",
+        f"1..16777216 {1 << 60}",
     ),
     (
         "stateful",
         ("calculations", 0, "algo"),
         "md5",
         "calculation 'calc'",
-        "supported are cksum16, crc16",
+        "md5 crc16 xxh64",
     ),
-    ("stateful", ("meter_arrays", 0, "rate_count"), 3, "meter array", "two-rate meters"),
+    ("stateful", ("meter_arrays", 0, "rate_count"), 3, "meter array", "two-rate 3"),
     (
         "stateful",
         ("extern_instances",),
         [{"name": "x"}],
         "extern instance 'x'",
-        "not part of v1model",
+        "v1model",
     ),
-    ("replication", ("pipelines", 1, "name"), "sideways", "matching.json", "no pipeline 'egress'"),
+    ("replication", ("pipelines", 1, "name"), "sideways", "matching.json", "egress"),
 ]
 
 
-@pytest.mark.parametrize(("name", "path", "value", "place", "reason"), CASES)
+@pytest.mark.parametrize(("name", "path", "value", "place", "facts"), CASES)
 def test_the_place_and_the_reason_are_told(
-    programs: Path, name: str, path: tuple[Any, ...], value: Any, place: str, reason: str
+    programs: Path, name: str, path: tuple[Any, ...], value: Any, place: str, facts: str
 ) -> None:
     program = document(programs, name)
     at(program, path[:-1])[path[-1]] = value
     with pytest.raises(ProgramError) as caught:
         load_program(program, "matching.json")
     assert place in caught.value.place
-    assert reason in caught.value.reason
+    assert mentions(caught.value.reason, *facts.split()), caught.value
     assert str(caught.value) == f"{caught.value.place}: {caught.value.reason}"
 
 
@@ -216,14 +217,16 @@ def test_a_cycle_of_tables_is_refused(programs: Path) -> None:
     program = document(programs, "matching")
     ingress = program["pipelines"][0]
     ingress["conditionals"][-1]["true_next"] = ingress["init_table"]
-    with pytest.raises(ProgramError, match="pipeline 'ingress': the control flow returns to"):
+    with pytest.raises(ProgramError, check=naming(ingress["init_table"])) as caught:
         load_program(program)
+    assert caught.value.place == "pipeline 'ingress'"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '"x"', "null", "{}", b"\xff", "[" * 100_000])
 def test_other_text_than_a_program(text: str | bytes) -> None:
-    with pytest.raises(ProgramError, match=r"^other\.json"):
+    with pytest.raises(ProgramError) as caught:
         load_program(text, "other.json")
+    assert caught.value.place.startswith("other.json")
 
 
 def test_an_expression_nested_too_deeply(programs: Path) -> None:
@@ -232,8 +235,10 @@ def test_an_expression_nested_too_deeply(programs: Path) -> None:
     for _ in range(50_000):
         expression = {"type": "expression", "value": expression}
     program["pipelines"][0]["conditionals"][0]["expression"] = expression
-    with pytest.raises(ProgramError, match="nested too deeply"):
+    with pytest.raises(ProgramError) as caught:
         load_program(program)
+    assert caught.value.place == "program.json"
+    assert isinstance(caught.value.__context__, RecursionError)
 
 
 def test_a_program_loads_from_bytes_text_and_objects(programs: Path) -> None:

@@ -16,6 +16,7 @@ from softswitch import BadEntry, DuplicateEntry, NoSuchEntry, Switch, Table, Tab
 from softswitch.native.choice import Choice
 from tests.drawing import examples
 from tests.engines import ENGINES
+from tests.faults import naming
 
 MISS = 0xFFFF
 WIDTHS = {"x": 32, "y": 16, "z": 8}
@@ -155,9 +156,9 @@ def test_constant_entries_in_the_order_of_the_program(new_switch: Callable[[str]
     table = switch.tables["I.constant"]
     priorities = [entry.priority for entry in table.entries()]
     assert priorities == sorted(priorities, reverse=True)
-    with pytest.raises(BadEntry, match=r"I\.constant.*constant"):
+    with pytest.raises(BadEntry, check=naming("I.constant", "entries")):
         table.insert(((1, 1),), 1, "I.missed", ())
-    with pytest.raises(BadEntry, match="default action is constant"):
+    with pytest.raises(BadEntry, check=naming("I.constant", "default")):
         table.set_default("I.answer", (1, 1))
 
 
@@ -172,7 +173,7 @@ def test_default_actions(new_switch: Callable[[str], Switch]) -> None:
     table.reset_default()
     assert query(switch, 10, 0, 0, 0) == (1, MISS)
     assert table.default_is_initial
-    with pytest.raises(BadEntry, match="no key"):
+    with pytest.raises(BadEntry, check=naming("I.keyless", "key")):
         table.insert((), 0, "I.missed", ())
 
 
@@ -196,7 +197,7 @@ def test_modify_keeps_the_counter(new_switch: Callable[[str], Switch]) -> None:
     table.delete(handle)
     assert table.find((5,)) is None
     assert query(switch, 0, 5, 0, 0) == (1, MISS)
-    with pytest.raises(NoSuchEntry, match=r"I\.exact_one"):
+    with pytest.raises(NoSuchEntry, check=naming("I.exact_one", handle)):
         table.modify(handle, "I.counted", (1,))
 
 
@@ -220,7 +221,7 @@ def test_a_full_table_refuses(new_switch: Callable[[str], Switch]) -> None:
     table = new_switch("matching").tables["I.exact_one"]
     for i in range(64):
         table.insert((i,), 0, "I.missed", ())
-    with pytest.raises(TableFull, match=r"table 'I\.exact_one': is full \(64 entries\)"):
+    with pytest.raises(TableFull, check=naming("I.exact_one", 64)):
         table.insert((64,), 0, "I.missed", ())
     table.clear()
     assert len(table) == 0
@@ -228,47 +229,50 @@ def test_a_full_table_refuses(new_switch: Callable[[str], Switch]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "reason"),
+    ("name", "key", "facts"),
     [
-        ("exact_one", (1, 2), "1 fields, this one has 2"),
-        ("exact_one", (1 << 32,), "field 'hdr.q.x': 4294967296 does not fit 32 bits"),
-        ("exact_one", (-1,), "-1 does not fit"),
-        ("exact_one", (None,), "needs an integer"),
-        ("exact_one", ((1, 2),), "needs an integer"),
-        ("prefix", ((1, 33),), "prefix length 33"),
-        ("prefix", ((1, 8),), "behind its prefix"),
-        ("masked", ((3, 1), 0), "outside its mask"),
-        ("ranged", ((5, 4),), "range 5..4 is empty"),
-        ("ranged", ((0, 1 << 16),), "does not fit 16 bits"),
-        ("ranged", ((0, 1, 2),), "pair of integers"),
+        ("exact_one", (1, 2), (1, 2)),
+        ("exact_one", (1 << 32,), ("hdr.q.x", 1 << 32, 32)),
+        ("exact_one", (-1,), ("hdr.q.x", -1, 32)),
+        ("exact_one", (None,), ("hdr.q.x", "exact", None)),
+        ("exact_one", ((1, 2),), ("hdr.q.x", "exact", "(1, 2)")),
+        ("prefix", ((1, 33),), ("hdr.q.x", "prefix", 33, "0..32")),
+        ("prefix", ((1, 8),), ("hdr.q.x", "0x1", "prefix", 8)),
+        ("masked", ((3, 1), 0), ("hdr.q.x", "0x3", "mask", "0x1")),
+        ("ranged", ((5, 4),), ("hdr.q.y", "range", "5..4")),
+        ("ranged", ((0, 1 << 16),), ("hdr.q.y", 1 << 16, 16)),
+        ("ranged", ((0, 1, 2),), ("hdr.q.y", "range", "(0, 1, 2)")),
     ],
 )
 def test_a_key_that_does_not_fit_is_refused_by_name(
-    new_switch: Callable[[str], Switch], name: str, key: tuple[Element, ...], reason: str
+    new_switch: Callable[[str], Switch],
+    name: str,
+    key: tuple[Element, ...],
+    facts: tuple[object, ...],
 ) -> None:
     table = new_switch("matching").tables[f"I.{name}"]
-    with pytest.raises(BadEntry) as caught:
+    with pytest.raises(BadEntry, check=naming(f"table 'I.{name}'", *facts)):
         table.insert(key, 1, "I.missed", ())
-    assert f"table 'I.{name}'" in str(caught.value)
-    assert reason in str(caught.value)
     assert len(table) == 0
 
 
 @pytest.mark.parametrize(
-    ("action", "args", "reason"),
+    ("action", "args", "facts"),
     [
-        ("I.nothing", (), "has no action 'I.nothing'; it has 'I.answer', 'I.missed'"),
-        ("I.answer", (1,), "takes 2 arguments, not 1"),
-        ("I.answer", (1, 512), "argument 'port': 512 does not fit 9 bits"),
+        ("I.nothing", (), ("I.answer", "I.missed")),
+        ("I.answer", (1,), (2, 1)),
+        ("I.answer", (1, 512), ("port", 512, 9)),
     ],
 )
 def test_an_action_that_does_not_fit_is_refused_by_name(
-    new_switch: Callable[[str], Switch], action: str, args: tuple[int, ...], reason: str
+    new_switch: Callable[[str], Switch],
+    action: str,
+    args: tuple[int, ...],
+    facts: tuple[object, ...],
 ) -> None:
     table = new_switch("matching").tables["I.prefix"]
-    with pytest.raises(BadEntry) as caught:
+    with pytest.raises(BadEntry, check=naming("I.prefix", action, *facts)):
         table.insert(((0, 0),), 0, action, args)
-    assert reason in str(caught.value)
 
 
 def test_many_conditions_in_a_row(programs: Path) -> None:

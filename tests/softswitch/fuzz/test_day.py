@@ -130,7 +130,7 @@ def test_a_fault_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Carriers, "faults", lambda self: ["something"] if self.loop.now_ns > 400 * SECOND_NS else []
     )
-    with pytest.raises(SoakError, match=r"^at \d+(\.\d+)? s: something$"):
+    with pytest.raises(SoakError, match=r"\d+(\.\d+)? s: something$"):
         soak(2000, HOUR_NS, seed=1)
 
 

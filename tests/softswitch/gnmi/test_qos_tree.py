@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +16,7 @@ from softswitch.gnmi.qos import QosTree
 from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import STRICT_QUEUES, QueueConfig
 from tests.drawing import examples
+from tests.faults import mentions, naming
 from tests.softswitch.tm.native import SchedulerInC
 
 QUEUE = "/qos/interfaces/interface[interface-id={}]/output/queues/queue[name={}]"
@@ -80,8 +82,9 @@ def test_a_port_that_has_gone_is_not_there_for_paths_that_were_set_before(
     request = gnmi.SetRequest(update=[update(QUEUE.format(2, 2) + "/config/softswitch:level", 1)])
     tree.set(request, 0)
     gone = ports.pop(2)
-    with pytest.raises(RefusedError, match="no '2' there; ports: 1"):
+    with pytest.raises(RefusedError, check=naming("interface-id=2", 1)) as caught:
         tree.set(request, 0)
+    assert caught.value.status.code == Code.INVALID_ARGUMENT
     ports[2] = SchedulerInC(None)
     tree.set(request, 0)
     assert ports[2].config(2) == gone.config(2)
@@ -199,51 +202,61 @@ def test_prefix(tree: QosTree) -> None:
     assert entry.val.uint_val == 2
 
 
-REFUSED_SETS: list[tuple[str, object, str]] = [
-    (QUEUE.format(1, 0) + "/config/softswitch:level", 8, "8 is not a number in 0..7"),
-    (QUEUE.format(1, 0) + "/config/softswitch:weight", 0, "0 is not a number in 1..1023"),
-    (QUEUE.format(1, 0) + "/config/softswitch:weight", 1024, "1024 is not a number"),
-    (QUEUE.format(1, 0) + "/config/softswitch:weight", "heavy", '"heavy" is not a number'),
-    (QUEUE.format(1, 0) + "/config/softswitch:weight", True, "true is not a number"),
-    (QUEUE.format(1, 0) + "/config/softswitch:weight", 1.5, "1.5 is not a number"),
-    (QUEUE.format(1, 0) + "/config/softswitch:depth", "18446744073709551616", "is not a number in"),
+INTERFACE = "/qos/interfaces/interface"
+CONFIG = QUEUE.format(1, 0) + "/config"
+STATE = QUEUE.format(1, 0) + "/state"
+LEVEL = "/config/softswitch:level"
+REFUSED_SETS: list[tuple[str, object, str, str]] = [
+    (CONFIG + "/softswitch:level", 8, "", "8 0..7"),
+    (CONFIG + "/softswitch:weight", 0, "", "0 1..1023"),
+    (CONFIG + "/softswitch:weight", 1024, "", "1024 1..1023"),
+    (CONFIG + "/softswitch:weight", "heavy", "", '"heavy" 1..1023'),
+    (CONFIG + "/softswitch:weight", True, "", "true 1..1023"),
+    (CONFIG + "/softswitch:weight", 1.5, "", "1.5 1..1023"),
+    (CONFIG + "/softswitch:depth", str(1 << 64), "", f'"{1 << 64}" 0..{(1 << 64) - 1}'),
+    (CONFIG + "/softswitch:colour", 1, "", "'softswitch:colour' name softswitch:level"),
+    (CONFIG + "/level", 1, "", "'level' name softswitch:level"),
     (
-        QUEUE.format(1, 0) + "/config/softswitch:colour",
-        1,
-        "there is no 'softswitch:colour'; there are: name, softswitch:level",
-    ),
-    (QUEUE.format(1, 0) + "/config/level", 1, "there is no 'level'"),
-    (
-        QUEUE.format(1, 0) + "/config",
+        CONFIG,
         {"softswitch:min-rate": 5, "softswitch:max-rate": 4},
-        "below min_rate_bps",
+        "",
+        "max_rate_bps 4 min_rate_bps 5",
     ),
-    (QUEUE.format(1, 0) + "/config", {"name": "1"}, "is not the name in the path"),
-    (QUEUE.format(1, 0) + "/config", 5, "5 is not a JSON object"),
-    (QUEUE.format(1, 0) + "/state/transmit-pkts", 1, "read-only"),
-    (QUEUE.format(1, 0) + "/state", {"transmit-pkts": 1}, "read-only"),
-    (QUEUE.format(1, 8) + "/config/softswitch:level", 1, "no '8' there; queues: 0, 1"),
-    (QUEUE.format(9, 0) + "/config/softswitch:level", 1, "no '9' there; ports: 1, 2"),
-    (QUEUE.format("01", 0) + "/config/softswitch:level", 1, "no '01' there"),
-    (QUEUE.format("*", 0) + "/config/softswitch:level", 1, "needs the key of every list"),
+    (CONFIG, {"name": "1"}, CONFIG + "/name", '"1"'),
+    (CONFIG, 5, "", "5 JSON"),
+    (STATE + "/transmit-pkts", 1, "", "read-only"),
+    (STATE, {"transmit-pkts": 1}, STATE + "/transmit-pkts", "read-only"),
+    (QUEUE.format(1, 8) + LEVEL, 1, QUEUE.format(1, 8), "'8' queues 0 1"),
+    (QUEUE.format(9, 0) + LEVEL, 1, INTERFACE + "[interface-id=9]", "'9' ports 1 2"),
+    (QUEUE.format("01", 0) + LEVEL, 1, INTERFACE + "[interface-id=01]", "'01' ports 1 2"),
+    (QUEUE.format("*", 0) + LEVEL, 1, "", "key '*'"),
+    (INTERFACE + "/output/queues/queue[name=1]" + LEVEL, 1, "", "key '*'"),
+    (INTERFACE + "[name=1]/output", {}, INTERFACE + "[name=1]", "key 'interface' interface-id"),
+    ("/qos/interfaces", {"interface": {}}, INTERFACE, "{} JSON"),
+    ("/qos/interfaces", {"interface": [{"output": {}}]}, INTERFACE, "'interface-id'"),
     (
-        "/qos/interfaces/interface/output/queues/queue[name=1]/config/softswitch:level",
-        1,
-        "needs the key of every list",
+        "/qos/interfaces",
+        {"interface": [{"interface-id": "7"}]},
+        INTERFACE + "[interface-id=7]",
+        "'7' ports 1 2",
     ),
-    ("/qos/interfaces/interface[name=1]/output", {}, "the key of 'interface' is interface-id"),
-    ("/qos/interfaces", {"interface": {}}, "is not a JSON list"),
-    ("/qos/interfaces", {"interface": [{"output": {}}]}, "has no 'interface-id'"),
-    ("/qos/interfaces", {"interface": [{"interface-id": "7"}]}, "ports: 1, 2"),
-    (PORT_RATE.format(3), 1, "ports: 1, 2"),
-    (PORT_RATE.format(1) + "/deeper", 1, "is a leaf"),
-    ("/nowhere", 1, "there is no 'nowhere'; there are: qos, interfaces"),
+    (PORT_RATE.format(3), 1, "/interfaces/interface[name=3]", "'3' ports 1 2"),
+    (PORT_RATE.format(1) + "/deeper", 1, "", PORT_RATE.format(1)),
+    ("/nowhere", 1, "", "'nowhere' qos interfaces"),
 ]
+"""The path of an update, its value, the path that the answer names (empty: the same), and what else
+the answer names.
+"""
 
 
-@pytest.mark.parametrize(("where", "value", "reason"), REFUSED_SETS)
+@pytest.mark.parametrize(("where", "value", "place", "facts"), REFUSED_SETS)
 def test_refused_set_names_the_reason_and_changes_nothing(
-    tree: QosTree, ports: dict[int, SchedulerInC], where: str, value: object, reason: str
+    tree: QosTree,
+    ports: dict[int, SchedulerInC],
+    where: str,
+    value: object,
+    place: str,
+    facts: str,
 ) -> None:
     request = gnmi.SetRequest(
         update=[
@@ -255,7 +268,10 @@ def test_refused_set_names_the_reason_and_changes_nothing(
     with pytest.raises(RefusedError) as caught:
         tree.set(request, 0)
     assert caught.value.status.code == Code.INVALID_ARGUMENT
-    assert reason in caught.value.status.message
+    message = caught.value.status.message
+    named, reason = re.split(r":? ", message, maxsplit=1)
+    assert named == (place or where)
+    assert mentions(reason, *facts.split()), message
     assert all(
         port.config(queue) == STRICT_QUEUES[queue] for port in ports.values() for queue in range(8)
     )
@@ -280,7 +296,7 @@ def test_refused_values(tree: QosTree, value: gnmi.TypedValue) -> None:
     with pytest.raises(RefusedError) as caught:
         tree.set(gnmi.SetRequest(update=[gnmi.Update(path=where, val=value)]), 0)
     assert caught.value.status.code == Code.INVALID_ARGUMENT
-    assert "softswitch:weight" in caught.value.status.message
+    assert mentions(caught.value.status.message, "softswitch:weight")
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from finsy.proto import p4r
 
-from bench.p4runtime_load import load_p4info, updates
 from ctoolchain import compilers
 from softswitch import Switch
 from softswitch.native.choice import Choice
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.wire import WireRequest
 from tests.needs import needs
+from tests.reference.table_updates import load_p4info, updates
 
 PROGRAMS = Path(__file__).parents[3] / "bench" / "programs"
 ELECTION_ID = p4r.Uint128(low=1)

@@ -58,9 +58,11 @@ class Everything:
         return config
 
     def entity(self, text: str) -> p4r.Entity:
-        return text_format.Parse(
-            re.sub(r"\$(\w+)", lambda found: str(self.ids[found[1]]), text), p4r.Entity()
-        )
+        return text_format.Parse(self.with_ids(text), p4r.Entity())
+
+    def with_ids(self, text: str) -> str:
+        """Return a text with the id of each entity in place of its `$alias`."""
+        return re.sub(r"\$(\w+)", lambda found: str(self.ids[found[1]]), text)
 
     def update(self, kind: str, text: str) -> p4r.Update:
         return p4r.Update(type=p4r.Update.Type.Value(kind), entity=self.entity(text))

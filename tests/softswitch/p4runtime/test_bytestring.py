@@ -15,6 +15,7 @@ from softswitch.p4runtime.bytestring import (
     encode,
     encode_signed,
 )
+from tests.faults import naming
 
 
 def shortest(value: int, signed: bool) -> bytes:
@@ -55,13 +56,13 @@ def test_valid_signed_examples(width: int, text: str, value: int) -> None:
     ("width", "text"), [(8, "0163"), (16, "013064"), (8, ""), (7, "80"), (1, "02")]
 )
 def test_invalid_examples(width: int, text: str) -> None:
-    with pytest.raises(OutOfRangeError, match="bit<"):
+    with pytest.raises(OutOfRangeError, check=naming(f"bit<{width}>")):
         decode(bytes.fromhex(text), width)
 
 
 @pytest.mark.parametrize(("width", "text"), [(8, "0080"), (8, "ff7f"), (8, ""), (12, "0fff")])
 def test_invalid_signed_examples(width: int, text: str) -> None:
-    with pytest.raises(OutOfRangeError, match="int<"):
+    with pytest.raises(OutOfRangeError, check=naming(f"int<{width}>")):
         decode_signed(bytes.fromhex(text), width)
 
 

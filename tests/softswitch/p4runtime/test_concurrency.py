@@ -10,11 +10,11 @@ from typing import Any
 
 from finsy.proto import U128, p4r
 
-from bench.p4runtime_load import updates
 from softswitch.p4runtime.device import Device
 from softswitch.realtime.lock import HandoverLock
 from softswitch.rpc.status import Code
 from softswitch.stateful import Register
+from tests.reference.table_updates import updates
 
 TIMEOUT_S = 60
 

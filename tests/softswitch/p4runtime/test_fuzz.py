@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from finsy.proto import gnmi, p4r
-from soak.messages import SEEDS, mutated
 
 from softswitch.gnmi.qos import QosTree
 from softswitch.rpc.status import BatchFailedError, Code, RefusedError
+from tests.p4runtime_fuzz import Messages, mutated
 from tests.softswitch.tm.native import SchedulerInC
 
 ROUNDS = 2000
@@ -31,10 +31,11 @@ def outcome(call: Callable[..., object], *args: object) -> list[Code]:
 
 def test_mutated_writes_and_reads(controller: Any) -> None:
     random_ = random.Random(1)
-    seeds = [controller.program.entity(text) for text in SEEDS]
+    messages = Messages(controller.program, random_)
+    seeds = messages.seeds
     seen: set[Code] = set()
     for number in range(ROUNDS):
-        entities = [mutated(random_.choice(seeds), random_) for _ in range(random_.randint(1, 3))]
+        entities = [messages.mutated_entity() for _ in range(random_.randint(1, 3))]
         updates = [
             p4r.Update(type=random_.choice([1, 1, 2, 3]), entity=entity) for entity in entities
         ]
@@ -67,17 +68,15 @@ def test_mutated_writes_and_reads(controller: Any) -> None:
 
 def test_a_rolled_back_batch_leaves_no_trace(controller: Any) -> None:
     random_ = random.Random(2)
-    seeds = [controller.program.entity(text) for text in SEEDS]
+    messages = Messages(controller.program, random_)
     rolled_back = 0
     for _ in range(300):
         updates = [
-            p4r.Update(
-                type=random_.choice([1, 2, 3]), entity=mutated(random_.choice(seeds), random_)
-            )
+            p4r.Update(type=random_.choice([1, 2, 3]), entity=messages.mutated_entity())
             for _ in range(6)
         ]
         updates += [
-            p4r.Update(type=random_.choice([1, 1, 2, 3]), entity=random_.choice(seeds))
+            p4r.Update(type=random_.choice([1, 1, 2, 3]), entity=random_.choice(messages.seeds))
             for _ in range(4)
         ]
         random_.shuffle(updates)
@@ -92,26 +91,10 @@ def test_a_rolled_back_batch_leaves_no_trace(controller: Any) -> None:
 def test_mutated_stream_messages(controller: Any, connect: Callable[..., Any]) -> None:
     random_ = random.Random(3)
     controller.device.on_packet_out = lambda data: None
-    seeds = [
-        p4r.StreamMessageRequest(
-            packet=p4r.PacketOut(
-                payload=b"abc",
-                metadata=[
-                    p4r.PacketMetadata(metadata_id=1, value=b"\1"),
-                    p4r.PacketMetadata(metadata_id=2, value=b"\1"),
-                ],
-            )
-        ),
-        p4r.StreamMessageRequest(
-            digest_ack=p4r.DigestListAck(digest_id=controller.program.ids["station_t"], list_id=1)
-        ),
-        p4r.StreamMessageRequest(other={"type_url": "x", "value": b"y"}),
-        p4r.StreamMessageRequest(
-            arbitration=p4r.MasterArbitrationUpdate(
-                device_id=1, election_id=p4r.Uint128(low=3), role=p4r.Role(name="r")
-            )
-        ),
-    ]
+    claim = p4r.MasterArbitrationUpdate(
+        device_id=1, election_id=p4r.Uint128(low=3), role=p4r.Role(name="r")
+    )
+    seeds = Messages(controller.program, random_).on_stream(claim)
     for _ in range(ROUNDS):
         seed = random_.choice(seeds[:3] if random_.random() < 0.9 else seeds)
         if controller.ended:
@@ -130,55 +113,23 @@ def test_mutated_stream_messages(controller: Any, connect: Callable[..., Any]) -
 @pytest.mark.parametrize("part", ["p4info", "program"])
 def test_mutated_pipelines(controller: Any, part: str) -> None:
     random_ = random.Random(4)
+    messages = Messages(controller.program, random_)
     refused = 0
     for _ in range(60 if part == "p4info" else 25):
-        config = controller.program.config()
-        if part == "p4info":
-            config.p4info.CopyFrom(mutated(config.p4info, random_))
-        else:
-            data = bytearray(config.p4_device_config)
-            for _ in range(3):
-                at = random_.randrange(len(data))
-                data[at : at + random_.randint(0, 3)] = random_.choice(
-                    [b"", b"9", b'"', b"[", b"null", b"-"]
-                )
-            config.p4_device_config = bytes(data)
+        config = messages.mutated_p4info() if part == "p4info" else messages.mutated_program()
         refused += outcome(controller.set_pipeline, "VERIFY", config) == [Code.INVALID_ARGUMENT]
     assert refused > 0
     assert controller.write(controller.program.exact(1))[0].code == Code.OK
 
 
-def test_mutated_gnmi_sets() -> None:
+def test_mutated_gnmi_sets(program: Any) -> None:
     random_ = random.Random(5)
+    messages = Messages(program, random_)
     tree = QosTree({1: SchedulerInC(10**9), 2: SchedulerInC(None)})
-    parts = ("qos", "interfaces", "interface", "output", "queues", "queue", "config")
-    names = [*parts, "state", "softswitch:level", "name", "*", ""]
     seen: set[Code] = set()
     for _ in range(ROUNDS):
-        path = gnmi.Path(elem=[gnmi.PathElem(name=name) for name in parts])
-        path.elem[2].key["interface-id"] = random_.choice(["1", "2", "2", "9", "x", "-1", "*", "١"])
-        path.elem[5].key["name"] = random_.choice(["0", "7", "8", ""])
-        if random_.random() < 0.3:
-            path.elem[random_.randrange(7)].name = random_.choice(names)
-        if random_.random() < 0.5:
-            path.elem.add(
-                name=random_.choice(
-                    ["softswitch:level", "softswitch:weight", "softswitch:depth", "name", "x"]
-                )
-            )
-        value = random_.choice(
-            [
-                gnmi.TypedValue(uint_val=random_.choice([0, 1, 5, 2000, 2**64 - 1])),
-                gnmi.TypedValue(int_val=-3),
-                gnmi.TypedValue(
-                    json_ietf_val=random_.choice(
-                        [b"{}", b"[]", b"3", b'"3"', b"nan", b'{"name": 3}', b"\0"]
-                    )
-                ),
-                gnmi.TypedValue(json_val=b'{"softswitch:weight": 4, "softswitch:level": 2}'),
-            ]
-        )
-        update = gnmi.Update(path=path, val=value)
+        path = messages.gnmi_path()
+        update = gnmi.Update(path=path, val=messages.gnmi_value())
         operation = random_.choice(["update", "replace", "delete"])
         request = gnmi.SetRequest(**{operation: [path if operation == "delete" else update]})  # type: ignore[arg-type]
         seen.update(outcome(tree.set, request, 0))

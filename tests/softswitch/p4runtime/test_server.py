@@ -23,6 +23,7 @@ from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.rpc.status import Code
 from softswitch.tm import QueueConfig
+from tests.faults import mentions, naming
 from tests.softswitch.tm.native import SchedulerInC
 
 HERE = Path(__file__).parent
@@ -92,7 +93,7 @@ def test_arbitration_and_failover(server: Server, program: Any) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             fourth.claim(1, device_id=3)
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-        assert caught.value.details() == "this server has no device 3; devices: 1"
+        assert mentions(caught.value.details() or "", "device 3", "devices: 1")
         second.responses.cancel()
 
 
@@ -125,7 +126,7 @@ def test_failed_batch_carries_one_error_per_update(channel: grpc.Channel, progra
         Code.NOT_FOUND,
     ]
     assert errors[0] == p4r.Error()
-    assert "IngressImpl.exact_table" in errors[1].message
+    assert mentions(errors[1].message, "IngressImpl.exact_table")
 
 
 def test_statuses_of_whole_requests(channel: grpc.Channel, program: Any) -> None:
@@ -201,7 +202,7 @@ def test_packet_in_and_out(channel: grpc.Channel, device: Device, program: Any) 
     stream.send(packet=p4r.PacketOut(payload=b"payload", metadata=metadata[:1]))
     error = next(stream.responses).error
     assert error.canonical_code == Code.INVALID_ARGUMENT
-    assert error.message == "metadata field 2 ('unused') is missing"
+    assert mentions(error.message, "field 2", "'unused'")
     assert error.packet_out.packet_out.payload == b"payload"
     assert received == [(0x102 << 7 | 5).to_bytes(2, "big") + b"payload"]
     device.packet_in(received[0])
@@ -214,26 +215,37 @@ def test_packet_in_and_out(channel: grpc.Channel, device: Device, program: Any) 
 
 
 @pytest.mark.parametrize(
-    ("metadata", "reason"),
+    ("metadata", "code", "facts"),
     [
-        ([(1, b"\x01"), (2, b"\x01"), (3, b"\x01")], "packet-out has no metadata field 3"),
-        ([(1, b"\x01"), (1, b"\x01")], "metadata field 1 is given twice"),
+        (
+            [(1, b"\x01"), (2, b"\x01"), (3, b"\x01")],
+            Code.INVALID_ARGUMENT,
+            ("packet-out", "field 3"),
+        ),
+        ([(1, b"\x01"), (1, b"\x01")], Code.INVALID_ARGUMENT, ("field 1",)),
         (
             [(1, b"\x02\x00"), (2, b"\x01")],
-            "metadata field 1 ('egress_port'): 0x0200 does not fit bit<9>",
+            Code.INVALID_ARGUMENT,
+            ("field 1", "'egress_port'", "0x0200", "bit<9>"),
         ),
-        ([(1, b""), (2, b"\x01")], "metadata field 1 ('egress_port'): the byte string is empty"),
-        ([(1, b"\x01"), (2, b"\x01")], "this switch has no path for packet-outs"),
+        (
+            [(1, b""), (2, b"\x01")],
+            Code.INVALID_ARGUMENT,
+            ("field 1", "'egress_port'", "bit<9>"),
+        ),
+        ([(1, b"\x01"), (2, b"\x01")], Code.UNIMPLEMENTED, ("packet-outs",)),
     ],
 )
 def test_refused_packet_outs(
-    controller: Any, metadata: list[tuple[int, bytes]], reason: str
+    controller: Any, metadata: list[tuple[int, bytes]], code: Code, facts: tuple[str, ...]
 ) -> None:
     packet = p4r.PacketOut(
         metadata=[p4r.PacketMetadata(metadata_id=number, value=value) for number, value in metadata]
     )
     controller.stream.receive(p4r.StreamMessageRequest(packet=packet))
-    assert reason in controller.inbox[-1].error.message
+    error = controller.inbox[-1].error
+    assert error.canonical_code == code
+    assert mentions(error.message, *facts), error
 
 
 def test_devices_share_a_port(program: Any) -> None:
@@ -260,16 +272,16 @@ def test_devices_share_a_port(program: Any) -> None:
                     gnmi.GetRequest(prefix={"target": target}), timeout=20
                 )
             assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, check=naming("devices")):
         Server([])
-    with pytest.raises(ValueError, match="same device id"):
+    with pytest.raises(ValueError, check=naming("devices")):
         Server([Device(device_id=3), Device(device_id=3)])
-    with pytest.raises(ValueError, match="device_id: -1"):
+    with pytest.raises(ValueError, check=naming("device_id: -1")):
         Device(device_id=-1)
 
 
 def test_address_in_use(server: Server, device: Device) -> None:
-    with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{server.port}"):
+    with pytest.raises(OSError, check=naming(f"127.0.0.1:{server.port}")):
         Server(device, server.address)
 
 
@@ -451,7 +463,7 @@ async def test_finsy_configures_queues() -> None:
             with pytest.raises(GNMIClientError) as caught:
                 await client.set(update=[(fy.GNMIPath(queue.format(1, 3, "weight")), 0)])
             assert int(caught.value.code) == Code.INVALID_ARGUMENT
-            assert "0 is not a number in 1..1023" in caught.value.message
+            assert mentions(caught.value.message, queue.format(1, 3, "weight"), 0, "1..1023")
 
             once = client.subscribe()
             once.once(fy.GNMIPath(queue.format(2, 3, "weight")))
@@ -575,7 +587,6 @@ def test_what_cannot_be_decoded_is_refused_and_forgotten(
         with pytest.raises(grpc.RpcError) as caught:
             list(call(iter([NO_MESSAGE]), timeout=20))
         assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert "cannot be decoded" in caught.value.details()
     # The last ones may not yet be done with.
     assert calls_remembered() < before + 10
 

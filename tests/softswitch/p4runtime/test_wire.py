@@ -14,7 +14,6 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.p4runtime_load import updates
 from ctoolchain import compilers
 from softswitch.native.choice import Choice
 from softswitch.p4runtime.device import Device
@@ -29,6 +28,7 @@ from softswitch.p4runtime.p4info import (
 from softswitch.p4runtime.wire import WireRequest, WireUpdates, learn
 from softswitch.rpc.status import Code
 from tests.engines import ENGINES
+from tests.reference.table_updates import updates
 
 TABLES = [
     "exact_table",

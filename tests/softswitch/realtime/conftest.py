@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -20,15 +16,18 @@ from finsy.proto import U128, p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 from hypothesis import HealthCheck, settings
 
+from tests import namespaces
+from tests.namespaces import Namespace
 from tests.needs import require
 from tests.softswitch.virtual.conftest import Sent, Waiting
+from tests.softswitch_process import COMMAND as COMMAND
+from tests.softswitch_process import Running, running
 
 settings.register_profile(
     "realtime", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("realtime")
 
-COMMAND = Path(sys.executable).with_name("softswitch")
 PATIENCE_S = 60
 
 
@@ -79,21 +78,6 @@ def make_order() -> Callable[..., bytes]:
 # -- the command -----------------------------------------------------------------------------------
 
 
-class Running:
-    """A `softswitch` that has said that it is ready."""
-
-    def __init__(self, process: subprocess.Popen[str], ready: str) -> None:
-        self.process = process
-        self.ready = ready
-        self.address = ready.partition(" at ")[2].partition(",")[0]
-
-    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """End it; returns its exit status and what it wrote to stderr."""
-        self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, errors
-
-
 Start = Callable[..., Running]
 
 
@@ -103,27 +87,12 @@ def start() -> Iterator[Start]:
 
     What still runs at the end is killed.
     """
-    started: list[subprocess.Popen[str]] = []
+    with ExitStack() as stack:
 
-    def start_(
-        *arguments: str | Path, prefix: Sequence[str] = (), address: str = "127.0.0.1:0"
-    ) -> Running:
-        command = [*prefix, COMMAND, *arguments, "--grpc-server-addr", address]
-        process = subprocess.Popen(
-            list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        assert process.stdout is not None
-        ready = process.stdout.readline()
-        if not ready:
-            pytest.fail(f"softswitch ended: {process.communicate(timeout=PATIENCE_S)[1]}")
-        return Running(process, ready.strip())
+        def start_(*arguments: str | Path, **options: Any) -> Running:
+            return stack.enter_context(running(*arguments, **options))
 
-    yield start_
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+        yield start_
 
 
 class Peer:
@@ -162,80 +131,12 @@ def new_peer(tmp_path: Path) -> Iterator[Callable[[str], Peer]]:
 # -- network namespaces ----------------------------------------------------------------------------
 
 
-class Namespace:
-    """A network namespace of its own, which ends with the process that holds it."""
-
-    def __init__(self) -> None:
-        self._holder = subprocess.Popen(
-            ["unshare", "--net", sys.executable, "-c", "print(flush=True); input()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._holder.stdout is not None
-        self._holder.stdout.readline()
-        self.prefix = ("nsenter", f"--net={self.path}")
-        ipv6 = (  # it would send frames nobody asked for
-            "/proc/sys/net/ipv6/conf/default/disable_ipv6"
-        )
-        self.run(f"ip link set lo up; [ ! -e {ipv6} ] || echo 1 > {ipv6}")
-
-    @property
-    def path(self) -> str:
-        return f"/proc/{self._holder.pid}/ns/net"
-
-    def run(self, commands: str) -> None:
-        """Run shell commands in it."""
-        subprocess.run([*self.prefix, "sh", "-ec", commands], check=True)
-
-    def veth(self, *names: str) -> None:
-        """Make a pair NAME, NAME_h of interfaces for each name, both up, without addresses of their
-        own.
-        """
-        for name in names:
-            self.run(
-                f"ip link add {name} type veth peer name {name}_h; ip link set {name} up; ip link"
-                f" set {name}_h up"
-            )
-
-    def socket(self, interface: str) -> socket.socket:
-        """Return a raw socket on an interface of the namespace."""
-
-        def open_() -> socket.socket:
-            opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-            opened.bind((interface, 3))
-            opened.settimeout(PATIENCE_S)
-            return opened
-
-        opened: socket.socket = self.inside(open_)
-        return opened
-
-    def inside(self, function: Callable[[], Any]) -> Any:
-        """Call a function in the namespace: sockets that it opens stay there."""
-        libc = ctypes.CDLL(None, use_errno=True)
-        here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-        there = os.open(self.path, os.O_RDONLY)
-        try:
-            assert libc.setns(there, 0) == 0
-            return function()
-        finally:
-            assert libc.setns(here, 0) == 0
-            os.close(here)
-            os.close(there)
-
-    def close(self) -> None:
-        self._holder.communicate("\n", timeout=PATIENCE_S)
-
-
 @pytest.fixture
 def namespace() -> Iterator[Namespace]:
     """Yield a namespace. Skips where namespaces or interfaces cannot be made."""
     require("veth interfaces")
-    made = Namespace()
-    try:
+    with namespaces.namespace() as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from softswitch.realtime import Drop, Obstacle
 from softswitch.tm import QueueConfig
 from tests.drawing import examples
 from tests.engines import LANGUAGES
+from tests.faults import naming
 from tests.reference.realtime_core import Core
 from tests.reference.traffic_manager import PortScheduler
 from tests.reference.virtual_time import EventLoop, VirtualFabric
@@ -378,5 +379,5 @@ def test_what_waits_leaves_by_the_program_that_queued_it(
 
 def test_a_port_number_is_taken_once(new_orders: type[Orders]) -> None:
     core = new_core(new_orders(), [None])
-    with pytest.raises(ValueError, match="port 0 is given twice"):
+    with pytest.raises(ValueError, check=naming("port", 0)):
         core.add(0, PortScheduler(None))

@@ -11,12 +11,14 @@ import pytest
 from softswitch import load_program
 from softswitch.cli import main
 from softswitch.stf import StfError, parse, run
+from tests.faults import mentions
 from tests.needs import needs
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE.parent / "programs"
 COUNTED = "add exact_one x:0 counted(value:1) = e\npacket 0 00 00000000 0000 00 0000\nexpect 1\n"
 QUERY = "packet 0 0a 00000000 0000 00 0000\n"
+ANSWER = "0A00000000000000FFFF"
 
 
 def program(name: str) -> str:
@@ -52,38 +54,34 @@ def test_each_expectation_counts(name: str) -> None:
 
 @needs("a C compiler")
 @pytest.mark.parametrize(
-    ("text", "line", "reason"),
+    ("text", "line", "facts"),
     [
-        (QUERY + "expect 1 0a 00000000 0000 00 0001", 2, "differ from byte 8 on"),
-        (QUERY + "expect 1 0a 00000000 0000 00$", 2, "expected 16 hexadecimal digits, got 20"),
-        (
-            QUERY + "expect 1 0a 00000000 0000 00 0000 00",
-            2,
-            "expected at least 22 hexadecimal digits, got 20",
-        ),
-        (QUERY + "expect 1\nexpect 1", 3, "port 1: expected a packet, none left"),
-        (QUERY + "expect 1\nexpect 2", 3, "port 2: expected a packet, none left"),
-        (
-            QUERY.replace("packet 0", "packet 1"),
-            1,
-            "port 1: a packet left that nothing expects: 0A0000",
-        ),
-        (QUERY + QUERY + "expect 1", 2, "port 1: a packet left that nothing expects"),
-        (QUERY + "expect 1\nno_packet", 3, "port 1: expected no packet, 0A0000"),
+        (QUERY + "expect 1 0a 00000000 0000 00 0001", 2, ("port 1", "byte 8", ANSWER)),
+        (QUERY + "expect 1 0a 00000000 0000 00$", 2, ("port 1", 16, 20, ANSWER)),
+        (QUERY + "expect 1 0a 00000000 0000 00 0000 00", 2, ("port 1", 22, 20, ANSWER)),
+        (QUERY + "expect 1\nexpect 1", 3, ("port 1", "none")),
+        (QUERY + "expect 1\nexpect 2", 3, ("port 2", "none")),
+        (QUERY.replace("packet 0", "packet 1"), 1, ("port 1", "nothing", ANSWER)),
+        (QUERY + QUERY + "expect 1", 2, ("port 1", "nothing", ANSWER)),
+        (QUERY + "expect 1\nno_packet", 3, ("port 1", "no packet", ANSWER)),
         (
             COUNTED + "check_counter exact_hits(e) packets > 1",
             4,
-            "counter exact_hits(e): expected packets > 1, has 1",
+            ("counter exact_hits(e)", "packets > 1", "has 1"),
         ),
         (
             COUNTED + "check_counter exact_hits(e)",
             4,
-            "expected nothing counted, has 1 packets, 10 bytes",
+            ("counter exact_hits(e)", "nothing", "1 packets", "10 bytes"),
         ),
     ],
 )
 def test_wrong_expectation_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, line: int, reason: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    line: int,
+    facts: tuple[object, ...],
 ) -> None:
     test = tmp_path / "t.stf"
     test.write_text(text)
@@ -92,91 +90,91 @@ def test_wrong_expectation_fails(
     assert captured.err == ""
     (only,) = captured.out.splitlines()
     assert only.startswith(f"{test}:{line}: ")
-    assert reason in only
+    assert mentions(only, *facts), only
 
 
 @needs("a C compiler")
 @pytest.mark.parametrize(
-    ("statement", "reason"),
+    ("statement", "facts"),
     [
-        ("send 0 00", "unknown statement 'send'"),
-        ("packet", "packet: needs a port number"),
-        ("packet x 00", "packet: needs a port number, not 'x'"),
-        ("packet 0", "packet: has no bytes"),
-        ("packet 0 0*", "'*' is not a hexadecimal digit"),
-        ("packet 0 000", "3 hexadecimal digits are not a whole number of bytes"),
-        ("packet 512 00", "port 512 is not in 0..511"),
-        ("expect 0 00$00", "'$' is neither a hexadecimal digit nor '*'"),
-        ("expect 0 $", "'$' needs digits"),
-        ("no_packet", "there is no packet before it"),
-        ("no_packet 1", "'1' is too much"),
-        ("remove first", "single entries cannot be removed"),
-        ("add", "expected a table, but the line ends"),
-        ("add exact_one", "expected an action, but the line ends"),
-        ("add exact_one x:1 counted", "expected '(', but the line ends"),
-        ("add exact_one x:1 counted(value:1", "expected ')', but the line ends"),
-        ("add exact_one x:1 counted(value)", "expected ':', found ')'"),
-        ("add exact_one x:0xg counted(value:1)", "cannot read '0xg counted(value:1)'"),
-        ("add exact_one x:1 counted(value:1, value:2)", "parameter 'value' is given twice"),
-        ("add exact_one x:1 counted(value:1) extra", "'extra' is too much"),
-        ("add nowhere x:1 counted(value:1)", "there is no table 'nowhere'; there are: "),
-        ("add exact x:1 counted(value:1)", "there is no table 'exact'"),
-        ("add exact_one x:1 answer(value:1)", "table 'I.exact_one': there is no action 'answer'"),
-        ("add exact_one x:1 counted()", "parameter 'value' is missing"),
-        ("add exact_one x:1 counted(value:1, port:2)", "has no parameter 'port'; it has: value"),
-        ("add exact_one x:1 counted(value:0x10000)", "65536 does not fit 16 bits"),
-        ("add exact_one w:1 counted(value:1)", "has no field 'w'; its fields: hdr.q.x"),
-        ("add exact_one x:1 q.x:2 counted(value:1)", "field 'hdr.q.x' is given twice"),
-        ("add exact_two x:1 missed()", "field 'hdr.q.y' is exact and must be given"),
-        ("add exact_one x:0x* counted(value:1)", "'*' does not go with a match of kind exact"),
-        ("add exact_one x:1/8 counted(value:1)", "'/' does not go with a match of kind exact"),
-        ("add prefix x:0x**000000 missed()", "'*' may only stand at the end"),
-        ("add prefix x:0x0a000000/33 missed()", "prefix length 33 is not in 0..32"),
-        ("add prefix x:0x0a00****/8 missed()", "'*' and '/' do not go together"),
-        ("add masked x:1 z:1 missed()", "an entry needs a priority"),
-        ("add constant 1 y:1 missed()", "its entries are constant"),
-        ("setdefault constant answer(value:1, port:1)", "the default action is constant"),
-        ("check_counter none(1)", "there is no counter 'none'"),
-        ("check_counter exact_hits(1)", "table 'I.exact_one': there is no entry 1"),
-        ("check_counter exact_hits(e)", "there is no entry 'e'"),
+        ("send 0 00", "'send' add packet"),
+        ("packet", "packet port"),
+        ("packet x 00", "packet port 'x'"),
+        ("packet 0", "packet bytes"),
+        ("packet 0 0*", "packet '*'"),
+        ("packet 0 000", "packet 3 bytes"),
+        ("packet 512 00", "packet port 512 0..511"),
+        ("expect 0 00$00", "expect '$' '*'"),
+        ("expect 0 $", "expect '$' digits"),
+        ("no_packet", "no_packet packet"),
+        ("no_packet 1", "'1'"),
+        ("remove first", "'all' 'first'"),
+        ("add", "table line"),
+        ("add exact_one", "action line"),
+        ("add exact_one x:1 counted", "'(' line"),
+        ("add exact_one x:1 counted(value:1", "')' line"),
+        ("add exact_one x:1 counted(value)", "':' ')'"),
+        ("add exact_one x:0xg counted(value:1)", "'0xg counted(value:1)'"),
+        ("add exact_one x:1 counted(value:1, value:2)", "'counted' 'value'"),
+        ("add exact_one x:1 counted(value:1) extra", "'extra'"),
+        ("add nowhere x:1 counted(value:1)", "table 'nowhere' I.exact_one"),
+        ("add exact x:1 counted(value:1)", "table 'exact' I.exact_one"),
+        ("add exact_one x:1 answer(value:1)", "'I.exact_one' action 'answer' I.counted"),
+        ("add exact_one x:1 counted()", "'I.counted' 'value'"),
+        ("add exact_one x:1 counted(value:1, port:2)", "'I.counted' 'port' value"),
+        ("add exact_one x:1 counted(value:0x10000)", "'I.exact_one' 'I.counted' 'value' 65536 16"),
+        ("add exact_one w:1 counted(value:1)", "'I.exact_one' 'w' hdr.q.x"),
+        ("add exact_one x:1 q.x:2 counted(value:1)", "'I.exact_one' 'hdr.q.x'"),
+        ("add exact_two x:1 missed()", "'I.exact_two' 'hdr.q.y' exact"),
+        ("add exact_one x:0x* counted(value:1)", "'I.exact_one' 'x' '*' exact"),
+        ("add exact_one x:1/8 counted(value:1)", "'I.exact_one' 'x' '/' exact"),
+        ("add prefix x:0x**000000 missed()", "'I.prefix' 'x' '*' prefix 32"),
+        ("add prefix x:0x0a000000/33 missed()", "'I.prefix' 'hdr.q.x' 33 0..32"),
+        ("add prefix x:0x0a00****/8 missed()", "'x' '*' '/'"),
+        ("add masked x:1 z:1 missed()", "'I.masked' priority"),
+        ("add constant 1 y:1 missed()", "'I.constant' entries"),
+        ("setdefault constant answer(value:1, port:1)", "'I.constant' default"),
+        ("check_counter none(1)", "counter 'none' I.exact_hits"),
+        ("check_counter exact_hits(1)", "'I.exact_one' entry 1"),
+        ("check_counter exact_hits(e)", "'I.exact_hits' entry 'e'"),
         (
             "check_counter exact_hits(e) octets == 1",
-            "expected 'packets' or 'bytes', found 'octets'",
+            "'packets' 'bytes' 'octets'",
         ),
-        ("check_counter exact_hits(e) packets = 1", "expected one of == != <= < >= >, found '='"),
-        ("register_read none 1", "there is no register 'none'"),
-        ("register_read none", "expected a number, but the line ends"),
-        ("meter_set_rates none 0 0x1:1 1:1", "expected a decimal rate"),
-        ("mirroring_get 3", "there is no mirroring session 3"),
-        ("mirroring_add 3", "expected a number, but the line ends"),
-        ("mirroring_add 3 4 5", "'5' is too much"),
-        ("mc_node_associate 1 0", "there is no node 0"),
-        ("counter_read exact_hits e", "counter 'I.exact_hits': there is no entry 'e'"),
-        ("counter_write exact_hits 0", "expected a number, but the line ends"),
-        ("meter_get_rates none e", "there is no meter 'none'"),
-        ("time", "expected a time, but the line ends"),
-        ("time 0x10", "expected a decimal time"),
-        ("time 0.0001", "not a whole number of nanoseconds"),
-        ("expect_digest", "expected a digest, but the line ends"),
-        ("expect_digest none", "expected a value, but the line ends"),
-        ("expect_digest none 1", "there is no digest 'none'; there are: none"),
-        ("check_register none(1) == 1", "there is no register 'none'"),
-        ("check_register none(1)", "expected one of == != <= < >= >, found 'end of line'"),
-        ("member_add none 1 missed()", "there is no action profile 'none'"),
-        ("group_add none 1 2 2", "group 1: member 2 is given twice"),
-        ("group_add none 1 2", "there is no action profile 'none'"),
+        ("check_counter exact_hits(e) packets = 1", "== != <= < >= > '='"),
+        ("register_read none 1", "register 'none'"),
+        ("register_read none", "number line"),
+        ("meter_set_rates none 0 0x1:1 1:1", "decimal rate '0x1'"),
+        ("mirroring_get 3", "mirroring session 3"),
+        ("mirroring_add 3", "number line"),
+        ("mirroring_add 3 4 5", "'5'"),
+        ("mc_node_associate 1 0", "node 0"),
+        ("counter_read exact_hits e", "'I.exact_hits' entry 'e'"),
+        ("counter_write exact_hits 0", "number line"),
+        ("meter_get_rates none e", "meter 'none'"),
+        ("time", "time line"),
+        ("time 0x10", "decimal time '0x10'"),
+        ("time 0.0001", "time nanoseconds"),
+        ("expect_digest", "digest line"),
+        ("expect_digest none", "value line"),
+        ("expect_digest none 1", "digest 'none'"),
+        ("check_register none(1) == 1", "register 'none'"),
+        ("check_register none(1)", "== != <= < >= > 'end of line'"),
+        ("member_add none 1 missed()", "profile 'none'"),
+        ("group_add none 1 2 2", "group 1 member 2 '2:2'"),
+        ("group_add none 1 2", "profile 'none'"),
         (
             "add exact_one x:1 member 1",
-            "table 'I.exact_one': has no action profile, so an entry needs an action",
+            "'I.exact_one' profile action",
         ),
-        ("add exact_one x:1 member", "expected '(', but the line ends"),
-        ("pvs_add none 1", "there is no value set 'none'"),
-        ("pvs_add none", "expected a value, but the line ends"),
-        ("pvs_clear none", "there is no value set 'none'"),
+        ("add exact_one x:1 member", "'(' line"),
+        ("pvs_add none 1", "value set 'none'"),
+        ("pvs_add none", "value line"),
+        ("pvs_clear none", "value set 'none'"),
     ],
 )
 def test_bad_line_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], statement: str, reason: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], statement: str, facts: str
 ) -> None:
     test = tmp_path / "t.stf"
     test.write_text(f"# a comment\n\n{statement}  # and another\n")
@@ -185,41 +183,49 @@ def test_bad_line_is_one_line(
     assert captured.out == ""
     (only,) = captured.err.splitlines()
     assert only.startswith(f"{test}:3: ")
-    assert reason in only
+    assert mentions(only.removeprefix(f"{test}:3: "), *facts.split()), only
 
 
 @pytest.mark.parametrize(
-    ("test", "reason"),
+    ("test", "line", "place", "facts"),
     [
-        ("time 10\npacket 0 00\ntime 9", "t.stf:3: time: 9 is before the last packet, at 10"),
-        ("expect_digest event_t 1", "t.stf:1: digest 'event_t': has 3 fields, but 1 are given"),
-        ("add group index:1 value:1 to(port:1)", "t.stf:1: table 'I.group': has no field 'value'"),
-        ("add group index:1 to(port:1)", "t.stf:1: table 'I.group': has an action profile"),
-        ("add group index:1 group 3", "t.stf:1: action profile 'I.spread': there is no group 3"),
+        ("time 10\npacket 0 00\ntime 9", 3, "time", (9, 10)),
+        ("expect_digest event_t 1", 1, "digest 'event_t'", (3, 1)),
         (
-            "member_add spread 1 metered()",
-            "t.stf:1: action profile 'I.spread': there is no action 'metered'",
+            "add group index:1 value:1 to(port:1)",
+            1,
+            "table 'I.group'",
+            ("'value'", "hdr.work.index"),
         ),
-        ("member_add spread 1 to()", "t.stf:1: action 'I.to': parameter 'port' is missing"),
+        ("add group index:1 to(port:1)", 1, "table 'I.group'", ("profile", "member", "group")),
+        ("add group index:1 group 3", 1, "action profile 'I.spread'", ("group 3",)),
+        ("member_add spread 1 metered()", 1, "action profile 'I.spread'", ("'metered'", "I.to")),
+        ("member_add spread 1 to()", 1, "action 'I.to'", ("'port'",)),
         (
             "member_add shared 1 to(port:1)\ngroup_add shared 1 1",
-            "t.stf:2: action profile 'I.shared': has no selector",
+            2,
+            "action profile 'I.shared'",
+            ("selector",),
         ),
-        (
-            "meter_set_rates byte_meter e 1:1 1:1",
-            "t.stf:1: meter 'I.byte_meter': needs a number, not the entry 'e'",
-        ),
-        ("meter_set_rates byte_meter 0 2:1 1:1", "t.stf:1: meter: the peak rate 1000000 is below"),
-        ("meter_get_rates entry_meter 0", "t.stf:1: table 'I.policed': there is no entry 0"),
-        ("check_register memory(10) == 0", "t.stf:1: register 'I.memory': index 10 is not in 0..9"),
-        ("check_counter seen(e)", "t.stf:1: counter 'I.seen': needs a number, not the entry 'e'"),
+        ("meter_set_rates byte_meter e 1:1 1:1", 1, "meter 'I.byte_meter'", ("number", "'e'")),
+        ("meter_set_rates byte_meter 0 2:1 1:1", 1, "meter", (1_000_000, 2_000_000)),
+        ("meter_get_rates entry_meter 0", 1, "table 'I.policed'", ("entry 0",)),
+        ("check_register memory(10) == 0", 1, "register 'I.memory'", (10, "0..9")),
+        ("check_counter seen(e)", 1, "counter 'I.seen'", ("number", "'e'")),
     ],
 )
-def test_what_does_not_fit_the_program_is_one_line(test: str, reason: str) -> None:
+def test_what_does_not_fit_the_program_is_one_line(
+    test: str, line: int, place: str, facts: tuple[object, ...]
+) -> None:
     path = PROGRAMS / ("replication.json" if "event_t" in test else "stateful.json")
     with pytest.raises(StfError) as caught:
         run(load_program(path.read_bytes(), path.name), parse(test, "t.stf"), "t.stf")
-    assert str(caught.value).startswith(reason)
+    error = caught.value
+    assert (error.file, error.line) == ("t.stf", line)
+    assert str(error) == f"t.stf:{line}: {error.reason}"
+    named, _, reason = error.reason.partition(": ")
+    assert named == place
+    assert mentions(reason, *facts), error
 
 
 DIGEST = "packet 1 06 00 0000 0000 00 00 00000000 00\nexpect 1\n"
@@ -233,22 +239,26 @@ DIGEST = "packet 1 06 00 0000 0000 00 00 00000000 00\nexpect 1\n"
         (DIGEST + "expect_digest event_t 0x*6 0x** 0x***d", []),
         (
             DIGEST + "expect_digest event_t 6 2 0xfffd",
-            ["t.stf:3: digest event_t: field 1 is 0x1, which is not what is expected"],
+            [(3, "event_t", "field 1", "0x1")],
         ),
         (
             DIGEST + "expect_digest event_t 6 1 0xfffd\nexpect_digest event_t 6 1 0xfffd",
-            ["t.stf:4: digest event_t: expected a digest, none came"],
+            [(4, "event_t", "none")],
         ),
         (
             DIGEST * 2 + "expect_digest event_t 6 1 0xfffd",
-            ["t.stf:3: digest event_t: one came that nothing expects: 0x6 0x1 0xfffd"],
+            [(3, "event_t", "nothing", "0x6 0x1 0xfffd")],
         ),
     ],
 )
-def test_digests_are_compared_where_a_test_expects_any(test: str, failures: list[str]) -> None:
+def test_digests_are_compared_where_a_test_expects_any(
+    test: str, failures: list[tuple[object, ...]]
+) -> None:
     path = PROGRAMS / "replication.json"
     result = run(load_program(path.read_bytes(), path.name), parse(test, "t.stf"), "t.stf")
-    assert [str(failure) for failure in result.failures] == failures
+    assert [failure.line for failure in result.failures] == [line for line, *_ in failures]
+    for failure, (_, *facts) in zip(result.failures, failures, strict=True):
+        assert mentions(str(failure), *facts), failure
 
 
 @pytest.mark.parametrize(
@@ -297,17 +307,16 @@ def test_a_register_that_differs(tmp_path: Path, capsys: pytest.CaptureFixture[s
         " 0x10\n"
     )
     assert main(["stf", program("stateful"), str(test)]) == 1
-    assert capsys.readouterr().out == f"{test}:3: register memory(3): expected < 0x10, has 0x10\n"
+    (failure,) = capsys.readouterr().out.splitlines()
+    assert mentions(failure, f"{test}:3: register memory(3)", "< 0x10", "has 0x10")
 
 
 def test_ambiguous_name_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     test = tmp_path / "t.stf"
     test.write_text("register_reset memory\nregister_reset mory\n")
     assert main(["stf", program("stateful"), str(test)]) == 2
-    assert (
-        f"{test}:2: register 'mory' may be any of I.memory, I.signed_memory"
-        in capsys.readouterr().err
-    )
+    facts = (f"{test}:2: register 'mory'", "I.memory, I.signed_memory")
+    assert mentions(capsys.readouterr().err, *facts)
 
 
 def test_aliases_of_the_p4info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,7 +328,7 @@ def test_aliases_of_the_p4info(tmp_path: Path, capsys: pytest.CaptureFixture[str
         'actions { preamble { id: 2 name: "I.missed" alias: "short_missed" } }\n'
     )
     assert main(["stf", program("matching"), str(test)]) == 2
-    assert "there is no table 'short'" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, f"{test}:1", "table 'short'")
     assert main(["stf", program("matching"), str(test), "--p4info", str(p4info)]) == 0
 
 

@@ -98,8 +98,15 @@ def test_no_interval_carries_more_than_the_maximum_rate(
             carried += length
 
 
-@pytest.mark.parametrize("share", [0.02, 0.2, 0.37, 0.9])
-@pytest.mark.parametrize("others", [[1500], [64], MIXED])
+@pytest.mark.parametrize(
+    ("share", "others"),
+    [
+        *((share, others) for share in (0.2, 0.37, 0.9) for others in ([1500], [64], MIXED)),
+        *((0.02, others) for others in ([1500], MIXED)),
+        # It takes as long as all others.
+        pytest.param(0.02, [64], marks=pytest.mark.wide),
+    ],
+)
 def test_a_minimum_rate_is_kept_under_a_saturated_higher_level(
     share: float, others: list[int], saturate: Any
 ) -> None:

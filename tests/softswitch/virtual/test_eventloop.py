@@ -133,7 +133,8 @@ def test_running_inside_a_callback_is_refused_and_an_error_leaves_the_loop_usabl
     seen: list[int] = []
     loop.call_at(1, loop.run)
     loop.call_at(2, partial(seen.append, 2))
-    with pytest.raises(RuntimeError, match="already running"):
+    with pytest.raises(RuntimeError):
         loop.run()
+    assert loop.now_ns == 1
     assert loop.run() == 1
     assert seen == [2]

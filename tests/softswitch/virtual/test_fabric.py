@@ -13,6 +13,7 @@ from softswitch.tm import QueueConfig
 from softswitch.virtual import ConservationError, VirtualDrop
 from softswitch.virtual.fabric import HostNode, SwitchNode
 from tests.drawing import examples
+from tests.faults import naming
 from tests.reference.virtual_time import EventLoop, VirtualFabric
 
 GBPS = 10**9
@@ -370,18 +371,15 @@ def test_a_lost_packet_is_found(stand_in: Any) -> None:
     star.fabric.run(until_ns=15_000)
     star.fabric.check()
     books(star.switch).packets_out += 1
-    with pytest.raises(
-        ConservationError, match=r"at 15000 ns: switch s: -1 packets missing .*0 queued"
-    ):
+    facts = ("15000 ns", "switch s", -1, "0 queued")
+    with pytest.raises(ConservationError, check=naming(*facts)):
         star.fabric.check()
 
 
 def test_a_packet_received_from_nowhere_is_found(stand_in: Any) -> None:
     star = Star(stand_in(by_first_bytes))
     star.hosts[0].receive(0, b"")
-    with pytest.raises(
-        ConservationError, match="fabric: 0 packets came or were made, 1 ended or wait, 0 in flight"
-    ):
+    with pytest.raises(ConservationError, check=naming("fabric", "0 packets", 1, "0 in flight")):
         star.fabric.check()
 
 
@@ -389,8 +387,6 @@ def test_a_packet_lost_on_a_wire_is_found(stand_in: Any) -> None:
     star = Star(stand_in(by_first_bytes))
     books(star.fabric.links[0].backward).sent_packets += 1
     books(star.switch).packets_in += 1
-    with pytest.raises(
-        ConservationError,
-        match=r"switch s: 1 packets missing.*; wire h0:0 -> s:0: 1 sent, 0 delivered",
-    ):
+    facts = ("switch s", "1 packets", "wire h0:0 -> s:0", "1 sent", "0 delivered")
+    with pytest.raises(ConservationError, check=naming(*facts)):
         star.fabric.run()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softswitch.virtual.fabric import HostNode
+from tests.faults import naming
 from tests.reference.virtual_time import EventLoop, VirtualFabric
 
 Arrivals = list[tuple[int, bytes]]
@@ -119,15 +120,15 @@ def test_a_host_without_a_link_counts_its_drops() -> None:
 def test_a_fabric_that_cannot_be_built_is_refused_and_unchanged() -> None:
     fabric = pair(10**9, 0)[0]
     fabric.add_host("c", lambda now_ns, data: None)
-    with pytest.raises(ValueError, match="a: there already is a node"):
+    with pytest.raises(ValueError, check=naming("a:")):
         fabric.add_host("a", lambda now_ns, data: None)
-    for ends, reason in [
-        ((("a", 0), ("c", 0)), "a: port 0 is already connected"),
-        ((("c", 1), ("a", 0)), "c: port 1 does not exist"),
-        ((("c", 0), ("c", 0)), "c: port 0 cannot be connected to itself"),
-        ((("d", 0), ("c", 0)), "d: there is no node of that name"),
+    for ends, place in [
+        ((("a", 0), ("c", 0)), "a: port 0"),
+        ((("c", 1), ("a", 0)), "c: port 1"),
+        ((("c", 0), ("c", 0)), "c: port 0"),
+        ((("d", 0), ("c", 0)), "d:"),
     ]:
-        with pytest.raises(ValueError, match=reason):
+        with pytest.raises(ValueError, check=naming(place)):
             fabric.connect(*ends, rate_bps=1, delay_ns=0)
     with pytest.raises(ValueError, match="rate_bps"):
         fabric.connect(("c", 0), (fabric.add_host("e", lambda now_ns, data: None), 0), 0, 0)

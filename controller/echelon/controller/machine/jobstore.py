@@ -76,7 +76,10 @@ class JobStore:
         They are not saved: whoever leads sees it anew.
         """
         self.fabric = fabric
-        """The fabric without drained links, and those that are down or go if there are others."""
+        """The fabric for plans: without drained links.
+
+        Links that are down or about to move are left out, too, unless jobs have no other path.
+        """
         self.generation = 0
         self.file_fabric = fabric
         """The fabric as its file has it."""

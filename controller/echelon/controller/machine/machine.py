@@ -1,8 +1,8 @@
-"""The controller: jobs in, plans made, switches kept at them.
+"""The controller as a state machine: it accepts jobs, makes plans, and keeps switches at them.
 
-A change goes this way: checked, saved (the client is answered here), planned, its numbers saved,
-intents installed, acknowledged by the switches, numbers of what has gone freed. Whatever breaks off
-on the way is taken up again from what was saved and from what the switches hold.
+A change is checked, saved (now the client gets its answer) and planned. Then the numbers of the
+plan are saved, its intents are installed and acknowledged, and the numbers of removed jobs are
+freed. After a failure, all of this goes on from what was saved and from what the switches hold.
 
 `Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The
 modules beside this one are its parts:

@@ -113,10 +113,7 @@ class Moves:
         self._awaited: Sequence[str] = ()
         """The switches that do not hold the plan yet that the links wait for."""
         self._saves: Wiring | None = None
-        """The links that this has asked to be saved.
-
-        A client who says that the links stand has asked for something else.
-        """
+        """The links that this object asked to save, not those that a client confirmed by hand."""
         self._by_hand = by_hand
         self._last: Wiring | None = None
         """The move that is under way, or that was last."""

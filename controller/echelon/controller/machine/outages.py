@@ -118,9 +118,9 @@ class Outages:
         return self._watches[switch, None].is_down
 
     def _causes(self) -> list[Subject]:
-        """Return what is down: ports, then switches.
+        """Return the ports that are down, then the switches that are down.
 
-        Of a link with several reasons, that of a switch is the one that people see.
+        A link with several causes shows the last one, so that a switch hides its ports.
         """
         down = [subject for subject, watch in self._watches.items() if watch.is_down]
         ports = [(switch, port) for switch, port in down if port is not None]

@@ -150,6 +150,17 @@ class DueSearch:
 
     search: Search
     basis: Basis
+    is_brief: bool
+    """Whether it is the first search on this basis, which should end soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LastSearch:
+    """The last search of a group that has ended."""
+
+    basis: Basis
+    preliminary: bool
+    """Whether a longer search has to follow."""
 
 
 class PlanningError(CodedError):
@@ -228,8 +239,8 @@ class Planner:
     """The names of the jobs in the last plan before a restart, until the first plan after it."""
     _carried: Document = field(default_factory=dict)
     """The policy of the last plan and what it carries to the next, as it is saved."""
-    _searched: dict[Group, Basis] = field(default_factory=dict)
-    """The basis of the last search of each group."""
+    _searched: dict[Group, _LastSearch] = field(default_factory=dict)
+    """The last search of each group."""
     _searchable: frozenset[str] = frozenset()
     """The jobs of the plan for which searches were listed last."""
 
@@ -308,6 +319,7 @@ class Planner:
     ) -> tuple[Sequence[DueSearch], Mapping[Group, str]]:
         """Return the searches that the last plan lacks, and what each group of jobs is planned by.
 
+        Brief ones come first: every group has a good plan before one has the best.
         `missed` names jobs whose groups are searched again; `starts_s` says in how many seconds
         jobs begin an iteration. Raises whatever a policy raises.
         """
@@ -319,16 +331,24 @@ class Planner:
         bases = {group: Basis.of_group(group, jobs, fabric) for group in policy.choices}
         self._forget_groups(bases, jobs)
 
+        brief = set()
         to_repeat = set(missed)
-        for group, basis in self._searched.items():
-            if group in bases and not basis.same(bases[group]):
+        for group, basis in bases.items():
+            searched = self._searched.get(group)
+            if searched is None:
+                brief.add(group)
+            elif not searched.basis.same(basis):
+                brief.add(group)
                 to_repeat |= group
-        searches = policy.searches(last.jobs, fabric, to_repeat, starts_s)
-        due = [
-            DueSearch(search, bases[search.group])
-            for search in searches
-            if search.group & to_repeat or search.group not in self._searched
-        ]
+            elif searched.preliminary:
+                to_repeat |= group
+
+        due = []
+        for search in policy.searches(last.jobs, fabric, to_repeat, starts_s, brief):
+            group = search.group
+            if group in brief or group & to_repeat:
+                due.append(DueSearch(search, bases[group], group in brief))
+        due.sort(key=_is_long)
         plans = {group: choice.candidate.label for group, choice in policy.choices.items()}
         return due, plans
 
@@ -345,7 +365,7 @@ class Planner:
         ]
         remembered = {*bases, *past[-PAST_GROUPS:]}
         self._searched = {
-            group: basis for group, basis in self._searched.items() if group in remembered
+            group: searched for group, searched in self._searched.items() if group in remembered
         }
 
     def is_current(
@@ -365,7 +385,8 @@ class Planner:
         None: there is no result, nor will there be. Raises `PlanningError` if the policy does not
         take it.
         """
-        self._searched[due.search.group] = due.basis
+        preliminary = choice is not None and choice.preliminary
+        self._searched[due.search.group] = _LastSearch(due.basis, preliminary)
         if choice is None or not isinstance(self._asked, Searching):
             return False
         try:
@@ -725,6 +746,10 @@ class _Lowered:
     plan: Plan
     steps: tuple[Intents, ...]
     last_plan: LastPlan
+
+
+def _is_long(due: DueSearch) -> bool:
+    return not due.is_brief
 
 
 def _parts_to_try(

@@ -20,6 +20,7 @@ from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.lines import SwitchLine
 from echelon.controller.machine.planning import (
     PAST_GROUPS,
+    Basis,
     DueSearch,
     Instead,
     Planned,
@@ -195,7 +196,8 @@ class Searches:
     `after_s`: how long after a plan the policy is asked what it lacks. `judges`: whether plans are
     searched for again where predictions are wrong.
 
-    One search is under way at a time. Whenever a plan comes into force, the policy is asked what it
+    One search is under way at a time: after a change a brief one for each group, then the longer
+    ones that their results call for. Whenever a plan comes into force, the policy is asked what it
     lacks: a search that is about other jobs or links is ended then, and the next one begins.
     """
 
@@ -215,6 +217,8 @@ class Searches:
         self._failures = 0
         self._number = 0
         self._under_way: DueSearch | None = None
+        self._yielded: Basis | None = None
+        """The basis of the last search that was ended so that a brief one need not wait."""
         self._result: events.SearchFound | events.SearchFailed | None = None
         """The result of the search under way, until the planner can take it."""
         self._missed: set[str] = set()
@@ -271,10 +275,13 @@ class Searches:
 
         if self._under_way is not None:
             basis = self._under_way.basis
-            # A search takes seconds to minutes: it is not begun again while it is still wanted.
             if any(due.basis.same(basis) for due in event.due):
-                return out
-            out += [effects.EndSearch(), facts.SearchEnded(_names(self._under_way))]
+                if not self._yields(event.due[0]):
+                    return out
+                self._yielded = basis
+                out.append(effects.EndSearch())
+            else:
+                out += [effects.EndSearch(), facts.SearchEnded(_names(self._under_way))]
             self._under_way = None
             self._result = None
         if event.due:
@@ -282,6 +289,18 @@ class Searches:
             self._number += 1
             out.append(effects.SearchPlan(self._number, self._under_way.search))
         return out
+
+    def _yields(self, first: DueSearch) -> bool:
+        """Return whether the search under way, which is still wanted, is ended for this one.
+
+        A search takes up to a minute, and is begun again after that. So it is ended for a brief one
+        only, before it has a result, and only once: changes may come faster than searches end.
+        """
+        under_way = self._under_way
+        if under_way is None or under_way.is_brief or self._result is not None:
+            return False
+        has_yielded = self._yielded is not None and self._yielded.same(under_way.basis)
+        return first.is_brief and not has_yielded
 
     def _remember_groups(self, groups: Iterable[Group]) -> None:
         """Remember what was chosen for these groups, and for the last others whose jobs are there.
@@ -361,6 +380,8 @@ class Searches:
         if differs:
             self._watches[group] = _Watch()
             return [], effects.Improve(planner, group, last, fabric)
+        if result.choice.preliminary:
+            return self.improved(group), None
         patience = 2 * self._watches.get(group, _Watch()).patience
         self._watches[group] = _Watch(min(patience, MOST_PATIENCE))
         return self.improved(group), None

@@ -102,8 +102,7 @@ class Leader(MachineLoop):
         self._saving: set[asyncio.Task[None]] = set()
         """Tasks that save.
 
-        Unlike others they do not end with `run`, because a change that reaches the disk is
-        acknowledged.
+        Only they may outlive `run`: a change that reaches the disk has to be acknowledged.
         """
         loop = asyncio.get_running_loop()
         self._failure: asyncio.Future[None] = loop.create_future()
@@ -404,9 +403,9 @@ class Leader(MachineLoop):
         subject: str,
         origin: Origin | None = None,
     ) -> None:
-        """Record what no saved change tells of, and save the record at once.
+        """Record an action that changes no accepted state, and save the record at once.
 
-        None: the controller does it by itself.
+        `origin` is the client; None: the controller acts by itself.
         """
         self.trail.note(action, subject, origin)
         self._start(self._save_records(), self._saving)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import IO, TypeVar
 
 LOWEST = 19
 """The niceness of work that gives way to everything else."""
@@ -53,12 +53,6 @@ class WorkProcess:
         if self._ended:
             self.close()
         try:
-            pickled = pickle.dumps(work)
-        except Exception as error:
-            reason = f"cannot be handed over: {type(error).__name__}: {error}"
-            raise WorkLostError(reason, retry=False) from None
-
-        try:
             if self._process is None:
                 self._process = _start(self._nice)
             process = self._process
@@ -67,14 +61,30 @@ class WorkProcess:
                 process.kill()
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(pickled)
-            process.stdin.flush()
+            self._hand_over(work, process.stdin)
             result: T = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             self.close()
             reason = f"the process for it has ended ({type(error).__name__})"
             raise WorkLostError(reason, retry=True) from None
         return result
+
+    def _hand_over(self, work: object, process_input: IO[bytes]) -> None:
+        """Pickle work into the process.
+
+        Each write of some 64 KB lets the event loop run. To pickle everything at once would hold it
+        up the longer, the larger the work is.
+        """
+        try:
+            pickle.dump(work, process_input)
+            process_input.flush()
+        except OSError:
+            raise
+        except Exception as error:
+            # The process has half of it, and waits for the rest.
+            self.close()
+            reason = f"cannot be handed over: {type(error).__name__}: {error}"
+            raise WorkLostError(reason, retry=False) from None
 
     def end(self) -> None:
         """Stop the work under way, if there is some."""

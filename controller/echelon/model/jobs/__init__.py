@@ -7,20 +7,43 @@ one class.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from echelon.model.jobs.graph import Job
+from echelon.model.jobs.graph import IterationGraph, Job
 
 if TYPE_CHECKING:
     from echelon.model.jobs.spec import JobSpec
 
-__all__ = ["build_job", "load_job"]
+__all__ = ["build_job", "build_jobs", "load_job"]
 
 
 def build_job(spec: JobSpec) -> Job:
     """Return the job that a checked specification describes."""
-    graph = spec.paradigm.iteration(spec.workers)
+    return _job(spec, spec.paradigm.iteration(spec.workers))
+
+
+def build_jobs(specs: Iterable[JobSpec]) -> tuple[Job, ...]:
+    """Return the jobs that these specifications describe.
+
+    A graph is built once for all jobs that differ by nothing but their hosts.
+    """
+    graphs: dict[tuple[str, int, str], tuple[Sequence[str], IterationGraph]] = {}
+    jobs = []
+    for spec in specs:
+        # Some sections hold mappings, which have no hash, but all say what is in them.
+        key = spec.parallelism, len(spec.workers), repr(spec.paradigm)
+        if key not in graphs:
+            graphs[key] = spec.workers, spec.paradigm.iteration(spec.workers)
+        workers, graph = graphs[key]
+        if workers != spec.workers:
+            graph = graph.on_hosts(dict(zip(workers, spec.workers, strict=True)))
+        jobs.append(_job(spec, graph))
+    return tuple(jobs)
+
+
+def _job(spec: JobSpec, graph: IterationGraph) -> Job:
     in_turn = spec.paradigm.sends_in_turn
     return Job(
         spec.job,

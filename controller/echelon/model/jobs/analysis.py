@@ -21,6 +21,7 @@ __all__ = [
     "connections",
     "earliest_start_s",
     "ideal_finish_s",
+    "once",
     "ordered",
     "topological_order",
     "with_offsets",
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 
-def _once(analyse: Callable[[Job], T]) -> Callable[[Job], T]:
+def once(analyse: Callable[[Job], T]) -> Callable[[Job], T]:
     """Return the analysis with a result that is kept with the job.
 
     Planning asks for it again and again.
@@ -44,7 +45,7 @@ def _once(analyse: Callable[[Job], T]) -> Callable[[Job], T]:
     return kept
 
 
-@_once
+@once
 def topological_order(job: Job) -> tuple[str, ...]:
     """Return the names of all compute units and flows, each after everything that it waits for.
 
@@ -114,7 +115,7 @@ def earliest_start_s(job: Job, transfer_s: Callable[[Flow], Fraction]) -> dict[s
     return start
 
 
-@_once
+@once
 def connections(job: Job) -> Mapping[Ends, tuple[Flow, ...]]:
     """Return the flows of an iteration by connection (`Flow.ends`), in the order of sending.
 
@@ -211,6 +212,8 @@ def with_profile_error(job: Job, error: Fraction) -> Job:
     differences of compute times. Flows and transfers inside a host stay as they are: bytes are
     counted, not profiled.
     """
+    if not error:
+        return job
     factor = 1 + error
     computes = []
     for unit in job.computes:

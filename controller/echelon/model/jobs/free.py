@@ -392,10 +392,10 @@ def _without_time(
 
 def _replaced(after: tuple[str, ...], replaced: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Return what to wait for, with other nodes in place of those that take no time."""
-    lengths = [len(replaced[name]) if name in replaced else 1 for name in after]
-    spend(sum(lengths))
-    if not any(name in replaced for name in after):
+    if replaced.keys().isdisjoint(after):
+        spend(len(after))
         return after
+    spend(sum(len(replaced[name]) if name in replaced else 1 for name in after))
     names: dict[str, None] = {}
     for name in after:
         names.update(dict.fromkeys(replaced.get(name, (name,))))

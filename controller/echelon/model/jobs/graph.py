@@ -11,11 +11,12 @@ iteration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -105,6 +106,8 @@ class Flow:
     """The hosts of a flow over a tree of switches, `src` first and `dst` last. Where these are the
     same, all hosts send and receive, and switches add up what they send; otherwise `src` sends to
     all others. Each link of the tree carries `size_bytes`, once."""
+    rounds: int = 1
+    """The number of flows, one after the other, that it stands for where a job is simplified."""
 
     @property
     def ends(self) -> Ends:
@@ -190,6 +193,40 @@ class IterationGraph(NamedTuple):
     computes: tuple[ComputeUnit, ...]
     flows: tuple[Flow, ...]
     echelonflows: tuple[EchelonFlow, ...]
+
+    def on_hosts(self, hosts: Mapping[str, str]) -> IterationGraph:
+        """Return the same graph on other hosts, by the name of those that they replace."""
+
+        @cache  # many flows go the same way
+        def among(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(hosts.get(name, name) for name in names)
+
+        computes = []
+        for unit in self.computes:
+            worker = hosts.get(unit.worker, unit.worker)
+            # A constructor takes a third of the time of `replace`, and graphs are large.
+            computes.append(
+                ComputeUnit(
+                    unit.name, worker, unit.duration_s, unit.after, unit.kind, unit.micro_batch
+                )
+            )
+        flows = []
+        for flow in self.flows:
+            src = hosts.get(flow.src, flow.src)
+            dst = hosts.get(flow.dst, flow.dst)
+            flows.append(
+                Flow(
+                    flow.name,
+                    src,
+                    dst,
+                    flow.size_bytes,
+                    flow.after,
+                    flow.micro_batch,
+                    among(flow.among),
+                    flow.rounds,
+                )
+            )
+        return IterationGraph(tuple(computes), tuple(flows), self.echelonflows)
 
 
 @dataclass(frozen=True)

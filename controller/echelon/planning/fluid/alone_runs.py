@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Hashable, Sequence
 from itertools import compress
 from operator import is_not, itemgetter
 from typing import Any, Self
@@ -12,9 +10,9 @@ from typing import Any, Self
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import altered
-from echelon.planning.allocation import Link
 from echelon.planning.execution import AloneRecord
 from echelon.planning.fluid.alone import run_on
+from echelon.planning.fluid.shape import Rates, Shape, shape_of
 from echelon.planning.paths import FlowPaths, Paths, links_of
 
 
@@ -26,12 +24,12 @@ class AloneRuns:
     """
 
     def __init__(self) -> None:
-        self._records: dict[_Shape, tuple[_Shape, AloneRecord]] = {}
+        self._records: dict[Shape, tuple[Shape, AloneRecord]] = {}
         """The first shape of all that are equal, and its record. Jobs hold that one, because
         comparing others to it takes long."""
         self._jobs: dict[str, Job] = {}
         self._fabric: Fabric | None = None
-        self._entries: dict[str, tuple[_Shape, AloneRecord]] = {}
+        self._entries: dict[str, tuple[Shape, AloneRecord]] = {}
         """The members of `_records` by job."""
 
     def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, AloneRecord]:
@@ -46,7 +44,7 @@ class AloneRuns:
         if fabric is self._fabric:
             last = self._jobs
         entries = dict(self._entries)
-        new: dict[_Shape, tuple[_Shape, AloneRecord]] = {}
+        new: dict[Shape, tuple[Shape, AloneRecord]] = {}
         # A plan may have thousands of jobs of which few are new: those loop in Python, not all.
         is_new = map(is_not, jobs, map(last.get, by_name))
         for job in compress(jobs, is_new):
@@ -84,14 +82,16 @@ def remembered_run(job: Job, fabric: Fabric) -> AloneRecord:
 
 _RECENT = 64
 """The most simulations that are kept for whoever asks next."""
-_RECENT_STEPS = 50_000
-"""The most steps that their jobs have together: shapes and records are as large as jobs."""
-_recent: dict[_Shape, AloneRecord] = {}
+_RECENT_STEPS = 300_000
+"""The most steps that their jobs have together: shapes and records are as large as jobs. A step
+takes some 250 bytes. The eight jobs of a mix on 32 hosts have 80,000, and a search asks for each
+of its candidates."""
+_recent: dict[Shape, AloneRecord] = {}
 """Several threads use it, each by single operations."""
 
 
 def _record(
-    shape: _Shape,
+    shape: Shape,
     job: Job,
     fabric: Fabric,
     paths: Paths,
@@ -112,46 +112,12 @@ def _forget_old() -> None:
             _recent.pop(recent, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """Everything on which an iteration alone depends."""
-
-    size: tuple[object, ...]
-    """The numbers of bytes, flows and compute units, the duration of the first unit and the links
-    of the first flow. They serve as the hash, since they tell most jobs apart, and hashing
-    everything takes long."""
-    computes: tuple[tuple[object, ...], ...]
-    flows: tuple[tuple[object, ...], ...]
-    echelonflows: tuple[tuple[object, ...], ...]
-    links: tuple[tuple[tuple[int, Fraction], ...], ...]
-    """The number and the bytes per second of each link of a flow's path."""
-
-    def __hash__(self) -> int:
-        return hash(self.size)
-
-
 def _shape(
     job: Job,
     fabric: Fabric,
     paths: Paths,
-) -> _Shape:
-    numbers: dict[Link, int] = {}
-    links_by_path = {}
-    for path in dict.fromkeys(paths.values()):
-        links = []
-        for link in links_of(path):
-            number = numbers.setdefault(link, len(numbers))
-            links.append((number, fabric.capacity_Bps[link]))
-        links_by_path[path] = tuple(links)
-
-    size: list[object] = [sum(flow.size_bytes for flow in job.flows)]
-    size += [len(job.flows), len(job.computes)]
-    if job.computes:
-        size.append(job.computes[0].duration_s)
-    if job.flows:
-        size.append(links_by_path[paths[job.flows[0].name]])
-    computes = [(unit.name, unit.duration_s, unit.after) for unit in job.computes]
-    flows = [(flow.name, flow.size_bytes, flow.after) for flow in job.flows]
-    formations = [(h.name, h.flows, h.offsets_s) for h in job.echelonflows]
-    flow_links = map(links_by_path.__getitem__, paths.values())
-    return _Shape(tuple(size), tuple(computes), tuple(flows), tuple(formations), tuple(flow_links))
+) -> Shape:
+    rates: dict[Hashable, Rates] = {}
+    for path in set(paths.values()):
+        rates[path] = [(link, fabric.capacity_Bps[link]) for link in links_of(path)]
+    return shape_of(job, tuple(paths.values()), rates)

@@ -23,7 +23,7 @@ Other jobs, queues, windows and headers only take time. The bound need not be at
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise, product
 from math import lcm
@@ -32,6 +32,7 @@ from typing import NamedTuple
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs import analysis
 from echelon.model.jobs.graph import Ends, Flow, Job
+from echelon.planning.fluid.shape import Rates, Shape, shape_of
 from echelon.planning.plan import PlanError
 
 _MOST_BITS = 256
@@ -65,15 +66,37 @@ def least_iterations_s(jobs: Iterable[Job], fabric: Fabric) -> dict[str, Fractio
     Raises `PlanError` if a worker cannot be reached, and `GraphError` for a job that cannot run.
     """
     cuts = _Cuts(fabric)
-    return {job.name: _least_s(job, cuts) for job in jobs}
+    by_shape: dict[Shape, Fraction] = {}
+    by_job = {}
+    for job in jobs:
+        crossed = _crossed(job, cuts)
+        shape = _shape(job, crossed)
+        if shape not in by_shape:
+            by_shape[shape] = _least_s(job, crossed)
+        by_job[job.name] = by_shape[shape]
+    return by_job
 
 
-def _least_s(job: Job, cuts: _Cuts) -> Fraction:
-    order = analysis.topological_order(job)
+def _crossed(job: Job, cuts: _Cuts) -> dict[Ends, _Crossing]:
+    """Return what each connection of a job crosses. Raises `PlanError`."""
     crossed = {}
     for flow in job.flows:
-        if flow.size_bytes and flow.ends not in crossed:
-            crossed[flow.ends] = cuts.crossing(flow.ends, job.name)
+        ends = flow.ends
+        if flow.size_bytes and ends not in crossed:
+            crossed[ends] = cuts.crossing(ends, job.name)
+    return crossed
+
+
+def _shape(job: Job, crossed: Mapping[Ends, _Crossing]) -> Shape:
+    ways = [flow.ends for flow in job.flows]
+    rates: dict[Hashable, Rates] = dict.fromkeys(ways, ())
+    for ends, (fastest, by_cut) in crossed.items():
+        rates[ends] = (("fastest", fastest), *by_cut.items())
+    return shape_of(job, ways, rates)
+
+
+def _least_s(job: Job, crossed: Mapping[Ends, _Crossing]) -> Fraction:
+    order = analysis.topological_order(job)
     per_s = _ticks_per_second(job, crossed)
 
     steps = {}
@@ -81,8 +104,12 @@ def _least_s(job: Job, cuts: _Cuts) -> Fraction:
     for unit in job.computes:
         steps[unit.name] = _Step(int(unit.duration_s * per_s), ())
         predecessors[unit.name] = unit.after
+    equal: dict[tuple[Ends, int], _Step] = {}
     for flow in job.flows:
-        steps[flow.name] = _flow_step(flow, crossed, per_s)
+        key = flow.ends, flow.size_bytes
+        if key not in equal:
+            equal[key] = _flow_step(flow, crossed, per_s)
+        steps[flow.name] = equal[key]
         predecessors[flow.name] = flow.after
     successors: dict[str, list[str]] = {name: [] for name in order}
     for name, before in predecessors.items():
@@ -190,10 +217,16 @@ def _heads(
 ) -> dict[str, int]:
     """Return the earliest start of each step, if all its predecessors must have finished."""
     out: dict[str, int] = {}
+    # After an all-to-all, each rank waits for the same many flows.
+    heads: dict[tuple[str, ...], int] = {}
     for name in order:
+        before = tuple(predecessors[name])
+        if before in heads:
+            out[name] = heads[before]
+            continue
         head = 0
         tasks: dict[_Cut, list[tuple[int, int]]] = {}
-        for other in predecessors[name]:
+        for other in before:
             if other not in out:  # in an earlier part
                 continue
             start = out[other]
@@ -204,7 +237,7 @@ def _heads(
         for shared in tasks.values():
             if len(shared) > 1:
                 head = max(head, _end(shared))
-        out[name] = head
+        out[name] = heads[before] = head
     return out
 
 
@@ -268,10 +301,13 @@ class _Cuts:
             self._add(a, b)
             self._add(b, a)
         # A host with several switches can leave by any of them, so none is a cut with its hosts.
-        for homes in self._home.values():
+        for host, homes in self._home.items():
             if len(homes) > 1:
                 for switch in homes:
                     self._leaving.pop(switch, None)
+            else:
+                # The link and the host are the same cut.
+                self._single.discard(frozenset((host, *homes)))
 
     def _add(self, node: str, neighbour: str) -> None:
         if node in self._home:

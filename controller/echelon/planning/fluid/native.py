@@ -12,14 +12,21 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ctoolchain import CSource, Loaded, ToolchainError, load_or_not
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs import analysis
 from echelon.model.jobs.graph import Flow, Job
 from echelon.planning.engine import wanted_engine
-from echelon.planning.execution import IterationRecord, JobRecord, Span, Step, steps_of
+from echelon.planning.execution import (
+    IterationRecord,
+    JobRecord,
+    RecordedSteps,
+    Span,
+    Step,
+    steps_of,
+)
 from echelon.planning.fluid.network import FluidError
 from echelon.planning.fluid.plan_execution import Windows
 from echelon.planning.fluid.result import ENDLESS_BYTES, RoutedFlow
@@ -143,12 +150,15 @@ class _RankingTable:
     """The rankings of a plan as the engine takes them; flows of a job share theirs."""
 
     def __init__(self, group_number: Callable[[Hashable], int]) -> None:
-        self.rankings: list[dict[str, Any]] = []
+        self.rankings = bytearray()
+        """An array of the engine's structure `Ranking`: objects would take five times the room."""
+        self.count = 0
         self.numbers: list[float] = []
         """The thresholds or steps of all rankings."""
         self.orders: list[int] = []
         self._group_number = group_number
         self._numbered: dict[tuple[str, int], int] = {}
+        self._ffi, _ = _loaded()
 
     def number(self, job: str, ranking: Ranking) -> int:
         """Return the number of a ranking of a job's flows."""
@@ -160,28 +170,28 @@ class _RankingTable:
         return number
 
     def _add(self, job: str, ranking: Ranking) -> int:
-        assert isinstance(ranking, InEngine)
-        native = ranking.in_engine()
+        # Whoever runs a plan has asked whether it is `executable`.
+        native = cast("InEngine", ranking).in_engine()
         if native.group is None:
             group = -1
         else:
             group = self._group_number((job, native.kind.state, native.group))
 
-        self.rankings.append(
-            {
-                "kind": native.kind,
-                "lowest": native.lowest,
-                "highest": native.highest,
-                "group": group,
-                "first": len(self.numbers),
-                "count": len(native.numbers),
-                "first_order": len(self.orders),
-                **native.times,
-            }
-        )
+        fields = {
+            "kind": native.kind,
+            "lowest": native.lowest,
+            "highest": native.highest,
+            "group": group,
+            "first": len(self.numbers),
+            "count": len(native.numbers),
+            "first_order": len(self.orders),
+            **native.times,
+        }
+        self.rankings += self._ffi.buffer(self._ffi.new("Ranking *", fields))
         self.numbers.extend(native.numbers)
         self.orders.extend(native.orders)
-        return len(self.rankings) - 1
+        self.count += 1
+        return self.count - 1
 
 
 class _QueueTable:
@@ -208,6 +218,25 @@ class _QueueTable:
         self.weight += table.weight
         self.most += table.most
         self.least += table.least
+
+
+def _loaded() -> tuple[Any, Any]:
+    """Return cffi's interface and the engine. Raises `FluidError` without an engine."""
+    loaded = _library()
+    if loaded is None:
+        raise FluidError(
+            "the fluid engine in C is not available: install a C compiler, or unset ECHELON_ENGINE"
+        )
+    ffi, library, _ = loaded
+    return ffi, library
+
+
+class NativePlan:
+    """A plan as the engine takes it, for any number of runs on one network."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        ffi, _ = _loaded()
+        self.structure, self._kept = _structure(ffi, "Planned *", fields)
 
 
 class NativeNetwork:
@@ -245,6 +274,7 @@ class NativeNetwork:
             **self._delay_fields(delays or {}, tables.hosts),
             **self._background_fields(),
         }
+        self._recorded: dict[int, RecordedSteps] = {}
         self._groups: dict[Hashable, int] = {}
         self._paths: dict[tuple[str, ...], _NumberedPath] = {}
 
@@ -297,6 +327,12 @@ class NativeNetwork:
             "background_most": limits_Bps,
         }
 
+    def recorded_steps(self, job: int) -> RecordedSteps:
+        """Return where the steps of the job of that number are in the records of its iterations."""
+        if job not in self._recorded:
+            self._recorded[job] = RecordedSteps.from_job(self.jobs[job], self.steps[job])
+        return self._recorded[job]
+
     def _group_number(self, key: Hashable) -> int:
         """Return the number of what keeps the state of a ranking."""
         return self._groups.setdefault(key, len(self._groups))
@@ -305,27 +341,33 @@ class NativeNetwork:
         """Return the structure `Given` with these fields of a run, and what must live as long."""
         return _structure(ffi, "Given *", {**self._inputs, "groups": len(self._groups), **run})
 
-    def plan_fields(self, plan: Plan) -> dict[str, Any]:
-        """Return the fields of `Planned` for a plan."""
+    def planned(self, plan: Plan) -> NativePlan:
+        """Return a plan as the engine takes it. Raises `FluidError` without an engine."""
+        return NativePlan(self._plan_fields(plan))
+
+    def _plan_fields(self, plan: Plan) -> dict[str, Any]:
         table = _RankingTable(self._group_number)
         best_effort = Fixed(plan.best_effort_queue)
-        flow_plans = {(flow.job, flow.flow): flow for flow in plan.flows}
-        paths: dict[tuple[int, ...], int] = {}
-        windows = {}
+        paths: dict[tuple[int, ...], int] = {(): 0}
+        windows: dict[tuple[int, ...], int] = {(): 1}
+        numbers: dict[tuple[str, ...], int] = {}
+        """The number of each path by its nodes."""
         ranking_numbers = _integers()
         path_numbers = _integers()
         for job, steps in zip(self.jobs, self.steps, strict=True):
+            flow_plans = {flow.flow: flow for flow in plan.by_job.get(job.name, ())}
+            unranked = table.number(job.name, best_effort)
             for step in steps:
-                flow = flow_plans.get((job.name, step.name))
-                ranking: Ranking = best_effort
-                links: tuple[int, ...] = ()
-                initial = 1
-                if flow is not None:
-                    ranking = flow.ranking
-                    links, initial = self._path(flow.path)
-                ranking_numbers.append(table.number(job.name, ranking))
-                path_numbers.append(paths.setdefault(links, len(paths)))
-                windows[links] = initial
+                flow = flow_plans.get(step.name)
+                if flow is None:
+                    ranking_numbers.append(unranked)
+                    path_numbers.append(0)
+                    continue
+                if flow.path not in numbers:
+                    links, windows[links] = self._path(flow.path)
+                    numbers[flow.path] = paths.setdefault(links, len(paths))
+                ranking_numbers.append(table.number(job.name, flow.ranking))
+                path_numbers.append(numbers[flow.path])
         for _, route in self.background:
             links = tuple(self.links[link] for link in route)
             ranking_numbers.append(table.number("", best_effort))
@@ -335,7 +377,7 @@ class NativeNetwork:
         for links in paths:
             initial_windows.append(windows.get(links, self.windows.full))
         return {
-            "rankings": len(table.rankings),
+            "rankings": table.count,
             "paths": len(paths),
             "numbers_count": len(table.numbers),
             "orders_count": len(table.orders),
@@ -381,7 +423,7 @@ class NativeRun:
     def __init__(
         self,
         network: NativeNetwork,
-        plan: Plan,
+        plan: Plan | NativePlan,
         starts_s: Sequence[float],
         *,
         iterations: int | None = None,
@@ -390,17 +432,12 @@ class NativeRun:
         size_scale: Sequence[float] | None = None,
         keeps_spans: bool = True,
     ) -> None:
-        loaded = _library()
-        if loaded is None:
-            raise FluidError(
-                "the fluid engine in C is not available: install a C compiler, or unset"
-                " ECHELON_ENGINE"
-            )
-        self._ffi, self._library, _ = loaded
+        self._ffi, self._library = _loaded()
         self._network = network
         unscaled = [1.0] * len(network.jobs)
         # Plan first: it numbers the groups, of which the inputs hold the count.
-        plan_fields = network.plan_fields(plan)
+        if isinstance(plan, Plan):
+            plan = network.planned(plan)
         run_fields = {
             "start_s": _reals(starts_s),
             "compute_scale": _reals(compute_scale or unscaled),
@@ -415,9 +452,8 @@ class NativeRun:
         if engine == self._ffi.NULL:
             raise FluidError("the fluid engine is out of memory: simulate fewer flows")
         self._engine = self._ffi.gc(engine, self._library.fluid_free)
-        # The engine copies the plan, so its arrays may go when the call has returned.
-        structure, _kept = _structure(self._ffi, "Planned *", plan_fields)
-        self._check(self._library.fluid_plan(self._engine, structure))
+        # The engine copies the plan.
+        self._check(self._library.fluid_plan(self._engine, plan.structure))
 
     def run(self, end_s: float | None = None) -> Iterable[None]:
         """Run to the end, or to a time in seconds, and pause now and then.
@@ -478,23 +514,21 @@ class NativeRun:
 
     def record(self, job: int) -> JobRecord[Any]:
         """Return the record of a job."""
-        source = self._network.jobs[job]
-        steps = self._network.steps[job]
-        record: JobRecord[Any] = JobRecord(source.name)
+        record: JobRecord[Any] = JobRecord(self._network.jobs[job].name)
         ends = self.ends_s(job)
-        for number, (start_s, finish_s) in enumerate(ends, start=1):
-            record.iterations.append(IterationRecord(number, start_s, finish_s))
-        if not ends or not self._keeps_spans:
+        if not self._keeps_spans:
+            for number, (start_s, finish_s) in enumerate(ends, start=1):
+                record.iterations.append(IterationRecord(number, start_s, finish_s))
             return record
 
-        count = 2 * len(steps)
+        steps = self._network.recorded_steps(job)
+        count = 2 * len(self._network.steps[job])
         spans = self._library.fluid_spans(self._engine, job)
-        values = self._ffi.unpack(spans, count * len(ends))
-        first = 0
-        for iteration in record.iterations:
-            _add_spans(iteration, steps, values[first : first + count])
-            _add_references(iteration, source)
-            first += count
+        for number, (start_s, finish_s) in enumerate(ends, start=1):
+            first = spans + (number - 1) * count
+            times = _reals()
+            times.frombytes(self._ffi.buffer(first, count * times.itemsize))
+            record.iterations.append(steps.iteration(number, start_s, finish_s, times))
         return record
 
     def background(self) -> dict[str, Span[Any]]:
@@ -517,29 +551,6 @@ def _time_s(value: float) -> float | None:
     if value < 0:
         return None
     return value
-
-
-def _add_spans(
-    iteration: IterationRecord[Any],
-    steps: Sequence[Step],
-    values: Sequence[float],
-) -> None:
-    """Record the steps that have started, of which `values` has starts and finishes in turn."""
-    for place, step in enumerate(steps):
-        start_s = values[2 * place]
-        if start_s < 0:
-            continue
-        spans = iteration.flows if isinstance(step, Flow) else iteration.computes
-        spans[step.name] = Span(start_s, _time_s(values[2 * place + 1]))
-
-
-def _add_references(iteration: IterationRecord[Any], job: Job) -> None:
-    """Record the reference time of each EchelonFlow: when the first of its flows started."""
-    flows = iteration.flows
-    for echelonflow in job.echelonflows:
-        starts_s = [flows[name].start for name in echelonflow.flows if name in flows]
-        if starts_s:
-            iteration.references[echelonflow.name] = min(starts_s)
 
 
 def _steps(job: Job) -> list[Step]:
@@ -572,8 +583,8 @@ def _structure(
             c_type = "int[]" if value.typecode == "i" else "double[]"
             value = ffi.from_buffer(c_type, value)
             kept.append(value)
-        elif isinstance(value, list):
-            value = ffi.new("Ranking[]", value)
+        elif isinstance(value, bytearray):
+            value = ffi.from_buffer("Ranking[]", value)
             kept.append(value)
         setattr(structure, name, value)
     return structure, kept

@@ -26,6 +26,7 @@ class FluidPort:
     """A directed link and the flows under way over it."""
 
     __slots__ = (
+        "acknowledgements_Bps",
         "always_narrow",
         "capacity_Bps",
         "fastest_Bps",
@@ -50,6 +51,8 @@ class FluidPort:
         """
         self.reverse: FluidPort | None = None
         """The port of the opposite direction, if acknowledgements take part of its link."""
+        self.acknowledgements_Bps: float = 0
+        """The most that acknowledgements of the flows of the opposite direction take."""
         self.has_queues = False
         """Whether flows are ranked at the port."""
         self.narrow = False
@@ -70,8 +73,11 @@ class FluidPort:
         self._set_narrow()
 
     def _set_narrow(self) -> None:
-        most_Bps = self.capacity_Bps * (1 + TOLERANCE)  # noqa: N806
-        self.narrow = self.always_narrow or self.fastest_Bps > most_Bps
+        # Acknowledgements may take a part of a port, but join no flows: whether a port is narrow
+        # depends on its own flows.
+        left_Bps = self.capacity_Bps - self.acknowledgements_Bps  # noqa: N806
+        shared = len(self.flows) > 1 and self.fastest_Bps > left_Bps * (1 + TOLERANCE)
+        self.narrow = self.always_narrow or shared
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -106,6 +112,8 @@ class Neighbourhood:
     flows: list[FlowUnderWay]
     ports: list[FluidPort]
     """The ports with queues at which some of them may delay each other."""
+    moved: bool
+    """Whether a flow has started or finished since the rates of before were set."""
     ended: bool = False
 
 
@@ -222,18 +230,18 @@ class FluidNetwork:
         self._expired = []
         if self._undivided:
             if self.flows:
-                yield self._begin([*self.flows.values()], [], now_s)
+                yield self._begin([*self.flows.values()], [], moved, now_s)
             return
         if not moved:
             for neighbourhood in expired:
-                yield self._begin(neighbourhood.flows, neighbourhood.ports, now_s)
+                yield self._begin(neighbourhood.flows, neighbourhood.ports, moved, now_s)
             return
         self._searches += 1
         outdated = [neighbourhood.flows for neighbourhood in expired]
         for flow in chain(touched, *outdated):
             if flow.seen != self._searches and not flow.removed:
                 flows, ports = self._around(flow)
-                yield self._begin(flows, ports, now_s)
+                yield self._begin(flows, ports, moved, now_s)
 
     def _around(self, first: FlowUnderWay) -> tuple[list[FlowUnderWay], list[FluidPort]]:
         """Return the flows around a flow, in order of their start, and the ports with queues."""
@@ -246,11 +254,7 @@ class FluidNetwork:
                 if port.seen == search:
                     continue
                 port.seen = search
-                reverse = port.reverse
-                # Acknowledgements of the flows of the other direction take part of this port.
-                if reverse is not None and reverse.flows:
-                    _take(reverse.flows, search, flows)
-                elif not port.narrow:
+                if not port.narrow:
                     continue
                 if port.has_queues:
                     ports.append(port)
@@ -265,9 +269,10 @@ class FluidNetwork:
         self,
         flows: list[FlowUnderWay],
         ports: list[FluidPort],
+        moved: bool,
         now_s: float,
     ) -> Neighbourhood:
-        neighbourhood = Neighbourhood(flows, ports)
+        neighbourhood = Neighbourhood(flows, ports, moved)
         for flow in flows:
             if flow.neighbourhood is not None:
                 flow.neighbourhood.ended = True

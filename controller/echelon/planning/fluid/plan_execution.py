@@ -98,6 +98,8 @@ class _FlowState:
     """The sent bytes from which on the window is larger; None: it stays as it is."""
     sharer: Sharer | None = None
     """None: its queues or its window have changed."""
+    held_up: bool = False
+    """Whether it waits in a queue with others."""
 
 
 class PlanExecution:
@@ -134,6 +136,8 @@ class PlanExecution:
         if self._acknowledging:
             for (node, following), port in ports.items():
                 port.reverse = ports[following, node]
+                reverse_Bps = port.reverse.capacity_Bps  # noqa: N806
+                port.acknowledgements_Bps = self._acknowledging * reverse_Bps
                 self._ports[port].shared.reverse = self._ports[port.reverse].shared
 
     def neighbourhood(self, flow: ActiveFlow) -> Hashable:
@@ -184,7 +188,6 @@ class PlanExecution:
                 changes_s.append(port_state.until_s)
             counting += port_state.counting
 
-        sharers = []
         opening = []
         for number, flow in enumerate(flows):
             state = self._states[flow]
@@ -192,15 +195,15 @@ class PlanExecution:
                 self._open(flow, state)
                 if state.open_bytes is not None:
                     opening.append(number)
-            sharers.append(state.sharer or self._sharer(flow, state))
-        rates_Bps, held_up = shared_rates(sharers, self._acknowledging)  # noqa: N806
+        rates_Bps = self._rates_Bps(neighbourhood)  # noqa: N806
 
         changes_s += self._rated_changes_s(now_s, neighbourhood, rates_Bps)
         for number in opening:
+            flow = flows[number]
+            state = self._states[flow]
             # A window matters only where others wait in the same queue.
-            if held_up[number] and rates_Bps[number]:
-                flow = flows[number]
-                open_bytes = self._states[flow].open_bytes
+            if state.held_up and rates_Bps[number]:
+                open_bytes = state.open_bytes
                 assert open_bytes is not None
                 left_bytes = open_bytes - (flow.size_bytes - flow.remaining_bytes)
                 changes_s.append(now_s + left_bytes / rates_Bps[number])
@@ -211,6 +214,45 @@ class PlanExecution:
                 if together_Bps and rank.until_bytes is not None:
                     changes_s.append(now_s + rank.until_bytes / together_Bps)
         return Allocation(rates_Bps, min(changes_s, default=None))
+
+    def _rates_Bps(self, neighbourhood: Neighbourhood) -> list[float]:  # noqa: N802
+        """Return the rates of flows: those of before, if all that they depend on is as before."""
+        states = [self._states[flow] for flow in neighbourhood.flows]
+        if not neighbourhood.moved and all(state.sharer for state in states):
+            return [flow.rate_Bps for flow in neighbourhood.flows]
+        sharers = []
+        for flow, state in zip(neighbourhood.flows, states, strict=True):
+            sharers.append(state.sharer or self._sharer(flow, state))
+        rates_Bps, held_up = shared_rates(  # noqa: N806
+            sharers,
+            self._acknowledging,
+            self._acknowledgements_Bps(neighbourhood),
+            [flow.rate_Bps for flow in neighbourhood.flows],
+        )
+        for state, is_held_up in zip(states, held_up, strict=True):
+            state.held_up = is_held_up
+        return rates_Bps
+
+    def _acknowledgements_Bps(self, neighbourhood: Neighbourhood) -> dict[SharedPort, float]:  # noqa: N802
+        """Return what acknowledgements take of the ports of a neighbourhood.
+
+        Flows have the rates that they have now. When those of flows outside change, the flows here
+        keep theirs until something happens to themselves.
+        """
+        taken_Bps: dict[SharedPort, float] = {}  # noqa: N806
+        if not self._acknowledging:
+            return taken_Bps
+        for flow in neighbourhood.flows:
+            for port in flow.ports:
+                shared = self._ports[port].shared
+                if port.reverse is None or shared in taken_Bps:
+                    continue
+                rates_Bps = 0.0  # noqa: N806
+                for other in port.reverse.flows:
+                    if other.max_rate_Bps is None:
+                        rates_Bps += other.rate_Bps  # noqa: N806
+                taken_Bps[shared] = rates_Bps * self._acknowledging
+        return taken_Bps
 
     def _rated_changes_s(
         self,

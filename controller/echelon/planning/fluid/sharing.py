@@ -25,11 +25,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
+from types import MappingProxyType
 
 from echelon.planning.plan import PortSchedule, QueuePlan
 
 TOLERANCE = 1e-9
 """The relative error of a rate. A link of which no more than this part is left is full."""
+ACKNOWLEDGED = 1e-3
+"""The part of a link by which what acknowledgements take of it may differ from what is reckoned."""
 _ONE_FIFO = (QueuePlan(level=0),)
 
 
@@ -95,27 +98,27 @@ class Sharer:
 
 
 def shared_rates(
-    sharers: Sequence[Sharer], acknowledging: float = 0
+    sharers: Sequence[Sharer],
+    acknowledging: float = 0,
+    taken_Bps: Mapping[SharedPort, float] = MappingProxyType({}),  # noqa: N803
+    former_Bps: Sequence[float] | None = None,  # noqa: N803
 ) -> tuple[list[float], list[bool]]:
     """Return the rate of each flow, and whether it waits in a queue with others.
 
     Every flow ends with a full link or a full queue on its path, or at its own rate.
     `acknowledging` is the bytes of acknowledgements for each byte of a flow. They return on the
-    same path, before all flows.
+    same path, before all flows. `taken_Bps` is what acknowledgements take of ports at the rates of
+    before, which are `former_Bps` for the flows here; None: all are new.
     """
-    taken: dict[SharedPort, float] = {}
+    taken = dict(taken_Bps)
     rates, narrow = _share(sharers, taken)
     if acknowledging:
-        for sharer, rate in zip(sharers, rates, strict=True):
-            if sharer.sent_Bps is not None:
-                continue
-            for queue in sharer.queues:
-                reverse = queue.port.reverse
-                if reverse is not None:
-                    taken[reverse] = taken.get(reverse, 0) + rate * acknowledging
+        former = former_Bps or [0] * len(sharers)
+        changes = [rate - before for rate, before in zip(rates, former, strict=True)]
         # Their rates change those of the data, which changes theirs a little; one step is close
         # enough.
-        rates, narrow = _share(sharers, taken)
+        if _acknowledge(sharers, changes, acknowledging, taken):
+            rates, narrow = _share(sharers, taken)
 
     crowd = Counter([queue for sharer in sharers for queue in sharer.queues])
 
@@ -123,6 +126,33 @@ def shared_rates(
         return any(crowd[queue] > 1 and queue.port in narrow for queue in sharer.queues)
 
     return rates, [waits(sharer) for sharer in sharers]
+
+
+def _acknowledge(
+    sharers: Sequence[Sharer],
+    changes_Bps: Sequence[float],  # noqa: N803
+    acknowledging: float,
+    taken: dict[SharedPort, float],
+) -> bool:
+    """Add to `taken` what acknowledgements take more since rates changed.
+
+    Return whether it is more than `ACKNOWLEDGED` for some port.
+    """
+    more: dict[SharedPort, float] = {}
+    for sharer in sharers:
+        more.update(dict.fromkeys([queue.port for queue in sharer.queues], 0.0))
+    for sharer, change_Bps in zip(sharers, changes_Bps, strict=True):  # noqa: N806
+        if sharer.sent_Bps is not None:
+            continue
+        for queue in sharer.queues:
+            reverse = queue.port.reverse
+            if reverse in more:
+                more[reverse] += change_Bps * acknowledging
+    for port, taken_Bps in more.items():  # noqa: N806
+        taken[port] = taken.get(port, 0) + taken_Bps
+    return any(
+        abs(taken_Bps) > ACKNOWLEDGED * port.capacity_Bps for port, taken_Bps in more.items()
+    )
 
 
 class _Link:

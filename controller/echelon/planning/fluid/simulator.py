@@ -21,7 +21,7 @@ to react.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import attrgetter
@@ -46,6 +46,7 @@ from echelon.planning.execution import (
     Span,
     StartCompute,
     StartFlow,
+    is_executable,
 )
 from echelon.planning.fluid import native
 from echelon.planning.fluid.network import (
@@ -90,6 +91,19 @@ class SearchingPlanSource(PlanSource, Protocol):
     def best_plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan: ...
 
 
+class Stopping(Protocol):
+    """Decides whether a run has lasted long enough (`echelon.planning.fluid.interval`)."""
+
+    pause_s: float
+    """Seconds of the run after which it is asked."""
+
+    def is_due(self, iterations: int) -> bool:
+        """Return whether to ask when every job has finished so many iterations."""
+
+    def reached(self, spans_by_job: Mapping[str, Sequence[tuple[float, float | None]]]) -> bool:
+        """Return whether to end a run with these starts and finishes of iterations now."""
+
+
 def simulate(
     jobs: Sequence[Job],
     fabric: Fabric,
@@ -104,6 +118,7 @@ def simulate(
     on_iteration: OnIteration | None = None,
     ideal: bool = False,
     windows: Windows | None = None,
+    stopping: Stopping | None = None,
 ) -> FluidResult:
     """Run `jobs` in closed loop on `fabric` as the plan that `policy` makes says.
 
@@ -118,6 +133,7 @@ def simulate(
       durations and sizes, but the same flows in the same EchelonFlows. What they compute and send
       is as in `jobs`.
     - `delays`: by (job, worker, iteration), seconds by which the worker's first unit takes longer.
+    - `stopping` is asked now and then whether the run may end before `iterations`.
     - `observe` is called with the time, all active flows (perhaps none) and their rates whenever
       rates are set; `on_iteration` with job and iteration when one is finished.
 
@@ -140,7 +156,9 @@ def simulate(
     routed = _routed(background, fabric)
     delays = delays or {}
     windows = windows or Windows()
-    setup = _Setup(jobs, fabric, plan, iterations, until, routed, delays, windows, on_iteration)
+    setup = _Setup(
+        jobs, fabric, plan, iterations, until, routed, delays, windows, on_iteration, stopping
+    )
     allocator = None
     if isinstance(policy, Allocator) and (ideal or plan.reactive or plan.allocated):
         allocator = policy
@@ -163,6 +181,7 @@ class _Setup:
     delays: Delays
     windows: Windows
     on_iteration: OnIteration | None
+    stopping: Stopping | None
 
     @property
     def end_s(self) -> float | None:
@@ -218,7 +237,7 @@ def _in_c(setup: _Setup) -> FluidResult:
     """Return what `simulate` returns, computed by the engine in C."""
     jobs = setup.jobs
     for job in jobs:
-        JobExecution[float](job)  # says what is wrong with a job
+        is_executable(job)  # says what is wrong with a job
     delays = {key: float(delay_s) for key, delay_s in setup.delays.items()}
     network = native.NativeNetwork(jobs, setup.fabric, setup.windows, setup.background, delays)
     starts_s = [float(job.start_s) for job in setup.plan.delayed(jobs)]
@@ -231,7 +250,7 @@ def _in_c(setup: _Setup) -> FluidResult:
     )
 
     reported = [0] * len(jobs)
-    for _ in run.run(setup.end_s):
+    for _ in _parts(run, setup):
         if setup.on_iteration is None:
             continue
         for number, job in enumerate(jobs):
@@ -242,6 +261,26 @@ def _in_c(setup: _Setup) -> FluidResult:
     records = {job.name: run.record(number) for number, job in enumerate(jobs)}
     background = run.background()
     return FluidResult(setup.plan, records, background, run.now_s, run.allocations, run.work)
+
+
+def _parts(run: native.NativeRun, setup: _Setup) -> Iterator[None]:
+    """Run to the end, and pause now and then."""
+    stopping = setup.stopping
+    if stopping is None or setup.iterations is None:
+        yield from run.run(setup.end_s)
+        return
+    jobs = setup.jobs
+    time_s = 0.0
+    while True:
+        time_s += stopping.pause_s
+        yield from run.run(time_s)
+        finished = min((run.finished(number) for number in range(len(jobs))), default=0)
+        if finished >= setup.iterations:
+            return
+        if stopping.is_due(finished):
+            spans_by_job = {job.name: run.ends_s(number) for number, job in enumerate(jobs)}
+            if stopping.reached(spans_by_job):
+                return
 
 
 def _routed(background: Sequence[BackgroundFlow], fabric: Fabric) -> list[RoutedFlow]:
@@ -340,6 +379,8 @@ class _Run:
         self._completion = Completion(names, setup.iterations, until)
         self._observe = observe
         self._on_iteration = setup.on_iteration
+        self._stopping = setup.stopping
+        self._is_stopped = False
         self._network = FluidNetwork(ports, rates.neighbourhood, rates.undivided)
         self._latest_s = 0.0
         """The latest time that counts as `now_s`."""
@@ -390,7 +431,7 @@ class _Run:
         """Handle event after event, until every job is satisfied or the time is up."""
         while True:
             self._catch_up()
-            if self._completion.reached:
+            if self._completion.reached or self._is_stopped:
                 return
             if self._network.changed:
                 self._allocate()
@@ -471,6 +512,17 @@ class _Run:
                 self._completion.finish(job, instruction.iteration)
                 if self._on_iteration is not None:
                     self._on_iteration(job, instruction.iteration)
+                if self._stopping is not None:
+                    self._ask(self._stopping)
+
+    def _ask(self, stopping: Stopping) -> None:
+        if not stopping.is_due(self._completion.common_iterations):
+            return
+        spans_by_job = {}
+        for name, job_execution in self.executions.items():
+            iterations = job_execution.record.iterations
+            spans_by_job[name] = [(iteration.start, iteration.finish) for iteration in iterations]
+        self._is_stopped = stopping.reached(spans_by_job)
 
     def _start_flow(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -106,6 +106,8 @@ class Prediction(Generic[C]):
     """The number of draws of what is not known in which it was simulated."""
     problem: str | None = None
     """The reason why it cannot be planned or simulated."""
+    iterations: int = 0
+    """The length of the simulation, in iterations of the slowest job alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ class Choice(Generic[C]):
     best: Prediction[C]
     tried: tuple[Prediction[C], ...]
     """All predictions, the best first."""
+    preliminary: bool = False
+    """Whether a longer search may find something better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +172,13 @@ class Searching(Protocol):
         fabric: Fabric,
         renewed: Iterable[str] = (),
         starts_s: Mapping[str, float] | None = None,
+        brief: Collection[Group] = (),
     ) -> Sequence[Search]:
         """Return the searches that the last plan lacks, also for groups with a job of `renewed`.
 
         `starts_s` says in how many seconds jobs will begin an iteration, where that is known.
+        Searches for groups of `brief` should end after about a second; if their result is
+        preliminary, they are asked for again, with their groups in `renewed` only.
         """
 
     def adopt(self, group: Group, choice: Any) -> bool:

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Annotated
 
 from pydantic import Field
 
 from echelon.model.documents import Section
-from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.model import Fabric, Path
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import Kept
@@ -114,15 +115,24 @@ def _ranked(
     thresholds_s = (*thresholds, allowance_s)
 
     lowest, *_, highest = JOB_QUEUES
+
+    @cache  # many flows have the same size and path
+    def lasts_s(size_bytes: int, path: Path) -> Fraction:
+        line_Bps = min(capacities[link] for link in links_of(path))  # noqa: N806
+        return Fraction(size_bytes) / line_Bps + begin_s
+
+    @cache  # flows that are due together share their ranking: what reads the plan reads fewer
+    def ranking(numerator: int, denominator: int) -> Deadline:
+        offset_s = Fraction(numerator, denominator)
+        return Deadline(first.name, offset_s, thresholds_s, lowest, highest)
+
     rankings = {}
     for flow in job.flows:
         if flow.name in claimed:
             finish_s = alone.flows[flow.name].finish
             assert finish_s is not None
-            links = links_of(paths[flow.name])
-            line_Bps = min(capacities[link] for link in links)  # noqa: N806
             # A flow that starts later than this has used up some of its allowance.
-            latest_start_s = finish_s - flow.size_bytes / line_Bps - begin_s
+            latest_start_s = finish_s - lasts_s(flow.size_bytes, paths[flow.name])
             offset_s = max(Fraction(0), latest_start_s)
-            rankings[flow.name] = Deadline(first.name, offset_s, thresholds_s, lowest, highest)
+            rankings[flow.name] = ranking(*offset_s.as_integer_ratio())
     return ranked_flows(job.name, paths, rankings)

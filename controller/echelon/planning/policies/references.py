@@ -19,11 +19,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from functools import cache
+from typing import NamedTuple, Self
 
+from echelon.model.fabric.routing import Path
 from echelon.model.jobs import analysis
 from echelon.model.jobs.graph import Job
-from echelon.model.kept import Kept
+from echelon.model.kept import Kept, altered
 from echelon.planning.allocation import ActiveFlow, Capacities, Number
 from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.paths import Paths, links_of
@@ -44,6 +46,18 @@ class Due(NamedTuple):
 
 Dues = Mapping[str, Due]
 """Ideal finish times by flow of one job; flows that are in no EchelonFlow are absent."""
+
+
+def due_together(due: Dues) -> list[tuple[Due, list[str]]]:
+    """Return each `Due` object with the flows that have it.
+
+    The flows of a collective share theirs, so that exact times are reckoned once for all of them.
+    """
+    together: dict[int, tuple[Due, list[str]]] = {}
+    for name, flow_due in due.items():
+        _, names = together.setdefault(id(flow_due), (flow_due, []))
+        names.append(name)
+    return list(together.values())
 
 
 class References:
@@ -72,6 +86,10 @@ class References:
         self._begun = {}
         self._due = self._dues.update(jobs)
         return self._due
+
+    def renewed(self) -> Self:
+        """Return references of another run, which share what they keep of jobs with these."""
+        return altered(self, _begun={})
 
     def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Number]:
         """Return the deadlines of these flows of EchelonFlows in this run, without slack.
@@ -110,26 +128,33 @@ def _from_the_first(
     first = min(job.echelonflows, key=lambda h: alone.references[h.name])
     begin_s = alone.references[first.name]
     end_s = alone.start + duration_s(alone) - begin_s
-    tails_s = _tails_s(job, paths, capacities)
+    tails_ns = _tails_ns(job, paths, capacities)
+
+    @cache  # many steps have the same longest path after them
+    def latest_s(tail_ns: int) -> Fraction:
+        return max(end_s - Fraction(tail_ns, _NS), Fraction(0))
+
     out = {}
     for echelonflow in job.echelonflows:
         slack_s = echelonflow.slack_s
         place_s = alone.references[echelonflow.name] - begin_s - slack_s
+        dues: dict[tuple[int, int], Due] = {}
         for name, offset_s in zip(echelonflow.flows, echelonflow.offsets_s, strict=True):
-            latest_s = max(end_s - tails_s[name], Fraction(0))
-            out[name] = Due(first.name, place_s + offset_s, slack_s, latest_s)
+            # Equal offsets of a collective are one object, which is found faster than its value.
+            key = id(offset_s), tails_ns[name]
+            if key not in dues:
+                latest = latest_s(tails_ns[name])
+                dues[key] = Due(first.name, place_s + offset_s, slack_s, latest)
+            out[name] = dues[key]
     return out
 
 
-def _tails_s(
+def _tails_ns(
     job: Job,
     paths: Paths,
     capacities: Capacities,
-) -> dict[str, Fraction]:
-    """Return the seconds of the longest path after each step, with flows alone on their paths.
-
-    They are whole nanoseconds.
-    """
+) -> dict[str, int]:
+    """Return the nanoseconds of the longest path after each step, with flows alone on paths."""
     lasts_ns = {}
     predecessors = {}
     for unit in job.computes:
@@ -139,11 +164,16 @@ def _tails_s(
     for path in set(paths.values()):
         path_rates = [capacities[link] for link in links_of(path)]
         rates[path] = min(path_rates, default=None)
+
+    @cache  # many flows have the same size and rate
+    def flow_ns(size_bytes: int, path: Path) -> int:
+        rate = rates[path]
+        if rate is None:
+            return 0
+        return round(size_bytes * _NS / rate)
+
     for flow in job.flows:
-        rate = rates[paths[flow.name]]
-        lasts_ns[flow.name] = 0
-        if rate is not None:
-            lasts_ns[flow.name] = round(flow.size_bytes * _NS / rate)
+        lasts_ns[flow.name] = flow_ns(flow.size_bytes, paths[flow.name])
         predecessors[flow.name] = flow.after
 
     tails_ns = dict.fromkeys(lasts_ns, 0)
@@ -151,7 +181,7 @@ def _tails_s(
         tail_ns = lasts_ns[name] + tails_ns[name]
         for before in predecessors[name]:
             tails_ns[before] = max(tails_ns[before], tail_ns)
-    return {name: Fraction(tail_ns, _NS) for name, tail_ns in tails_ns.items()}
+    return tails_ns
 
 
 _NS = 10**9
@@ -163,9 +193,12 @@ def latest_alone_s(alone: AloneRecord, due: Dues) -> Fraction:
     Slack does not count.
     """
     late_s = []
-    for name, flow_due in due.items():
-        finish_s = alone.flows[name].finish
-        assert finish_s is not None
+    for flow_due, names in due_together(due):
+        finishes_s = {}
+        for name in names:
+            finish_s = alone.flows[name].finish
+            assert finish_s is not None
+            finishes_s[id(finish_s)] = finish_s
         deadline_s = alone.references[flow_due.echelonflow] + flow_due.offset_s
-        late_s.append(finish_s - deadline_s)
+        late_s.append(max(finishes_s.values()) - deadline_s)
     return max(late_s, default=Fraction(0))

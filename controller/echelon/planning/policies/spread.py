@@ -65,7 +65,9 @@ def _spread(
     paths: Paths,
     first: int,
 ) -> FlowPlans:
-    size = len(queues)
+    # In the order in which the job uses them.
+    in_turn = [Fixed(queue) for queue in (*queues[first:], *queues[:first])]
+    unused = [0] * len(queues)
     rankings = {}
     # A host's own link has no queues.
     ports_by_path = {path: links_of(path)[1:] for path in set(paths.values())}
@@ -73,16 +75,19 @@ def _spread(
     grouped = {name for group in groups for name in group}
     groups += [(flow.name,) for flow in job.flows if flow.name not in grouped]
     for group in groups:
-        used: Counter[tuple[Link, int]] = Counter()
+        uses_by_port: dict[Link, list[int]] = {}
         for name in group:
-            ports = ports_by_path[paths[name]]
-            turns = [(first + turn) % size for turn in range(size)]
+            uses = []
+            for port in ports_by_path[paths[name]]:
+                if port not in uses_by_port:
+                    uses_by_port[port] = unused.copy()
+                uses.append(uses_by_port[port])
+            most = list(map(max, unused, *uses))
             # Of queues that are used as little, the next one in turn.
-            uses = [max([used[link, index] for link in ports], default=0) for index in turns]
-            index = turns[uses.index(min(uses))]
-            for link in ports:
-                used[link, index] += 1
-            rankings[name] = Fixed(queues[index])
+            turn = most.index(min(most))
+            for port_uses in uses:
+                port_uses[turn] += 1
+            rankings[name] = in_turn[turn]
     return ranked_flows(job.name, paths, rankings)
 
 

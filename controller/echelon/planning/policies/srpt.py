@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
@@ -108,8 +109,8 @@ def remaining_thresholds_bytes(
     """
     total = sum(sizes_bytes)
     passing = []
-    """Ascending sizes, each with the bytes that pass with at most so much left, and larger flows.
-    """
+    """By size, ascending: the size, the bytes that are sent while at most so much of their flow is
+    left, and the number of larger flows."""
     below = 0
     larger = len(sizes_bytes)
     for size in sorted(sizes_bytes):
@@ -136,11 +137,14 @@ def _ranked(
 ) -> FlowPlans:
     top = JOB_QUEUES[-1]
     rankings = {}
-    for flow in job.flows:
-        size = flow.size_bytes
+
+    @cache  # many flows have one size
+    def passed_and_order(size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         passed = tuple(size - left for left in reversed(thresholds_bytes) if left < size)
-        order = tuple(range(top - len(passed), top + 1))
-        rankings[flow.name] = Attained(flow.name, passed, order)
+        return passed, tuple(range(top - len(passed), top + 1))
+
+    for flow in job.flows:
+        rankings[flow.name] = Attained(flow.name, *passed_and_order(flow.size_bytes))
     return ranked_flows(job.name, paths, rankings)
 
 

@@ -491,9 +491,13 @@ class _Ranked:
     """The shortest time for which a rank that depends on rates is valid."""
 
 
-GRAINS_OF_UNIT = 2**20
-"""A rank that depends on rates is valid for at least a unit divided by this, so that levels cannot
-change for ever at one moment. Its error is then as small, compared with `STEPS` of policies."""
+GRAINS_OF_UNIT = 2**9
+"""A rank that depends on rates is valid for at least a unit divided by this.
+
+Two flows that count bytes left overtake each other again and again, as whoever sends becomes more
+urgent faster. Switches tell them apart by whole packets and microseconds, so this is as fine as
+they are; with 2^20 runs are three times as long, and mean slowdowns differ by 0.1 to 0.5 %.
+"""
 
 
 class DeadlineExecution(UncoupledExecution):

@@ -36,9 +36,9 @@ Match = int | Prefix | Interval
 
 
 def prefixes(interval: Interval, bits: int) -> tuple[Prefix, ...]:
-    """Return the fewest prefixes of values of `bits` that together are `interval`, ascending.
+    """Return the fewest prefixes that together match `interval`, ascending.
 
-    There are fewer than 2 * `bits`.
+    Values have `bits` bits, so there are fewer than 2 * `bits` prefixes.
     """
     blocks = []
     low = interval.low
@@ -104,11 +104,11 @@ class DigestSetting:
 
 @dataclass(frozen=True, slots=True)
 class MulticastGroup:
-    """The copies of a packet that a switch makes for a number, which entries give as a group."""
+    """A multicast group: entries send a packet to its number, and the switch copies it."""
 
     number: int
     copies: tuple[tuple[int, int], ...]
-    """The port and the instance of each copy, which tells copies apart."""
+    """The port of each copy, and its instance number, which tells copies on one port apart."""
 
 
 FIRST_GROUP = 0x4000
@@ -116,7 +116,7 @@ FIRST_GROUP = 0x4000
 
 
 class Resources(NamedTuple):
-    """The things that a switch holds for a job besides its flows, for a plug-in."""
+    """The entries and groups that a plug-in adds to a switch for a job, besides its flows."""
 
     entries: tuple[TableEntry, ...]
     groups: tuple[MulticastGroup, ...]

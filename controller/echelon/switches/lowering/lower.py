@@ -57,7 +57,7 @@ _REACTIVE_LIST = DigestSetting(
 
 
 def limits(capabilities: Capabilities) -> dict[NumberKind, int]:
-    """Return how many numbers of each kind such a switch has; `Numbering` takes them."""
+    """Return how many numbers of each kind a switch has, as `Numbering` takes them."""
     return {
         NumberKind.FLOW: capabilities.max_flows,
         NumberKind.ECHELONFLOW: capabilities.max_echelonflows,
@@ -69,7 +69,7 @@ def limits(capabilities: Capabilities) -> dict[NumberKind, int]:
 
 
 def all_limits(capabilities: Mapping[str, Capabilities]) -> dict[str, Mapping[NumberKind, int]]:
-    """Return `limits` of every switch, and of what has one number at all of them."""
+    """Return the limits of each switch, and those of numbers that all switches share."""
     by_switch: dict[str, Mapping[NumberKind, int]] = {}
     for switch, able in capabilities.items():
         by_switch[switch] = limits(able)
@@ -83,11 +83,11 @@ def lower(
     identities: Mapping[FlowKey, Identity],
     capabilities: Capabilities,
 ) -> dict[str, Intent]:
-    """Return an intent for each switch of the fabric, all of one kind, also where no flow passes.
+    """Return an intent for each switch of the fabric, also where no flow passes.
 
-    Entries come in the order in which they may be written: what a packet looks up last comes first,
-    so that no packet is classified before everything that its class needs is there. Raise
-    `LoweringError`.
+    All switches have the same `capabilities`. Entries come in the order in which they may be
+    written: what a packet looks up last comes first, so that no packet is classified before
+    everything that its class needs is there. Raise `LoweringError`.
     """
     by_job: dict[str, dict[str, Identity]] = {}
     for (job, flow), identity in identities.items():
@@ -121,10 +121,10 @@ class _Job:
     def requeued(
         self, flows: tuple[FlowPlan, ...], identities: Mapping[str, Identity]
     ) -> _Job | None:
-        """Return the job with these flows, if only fixed queues of its flows differ; else None.
+        """Return the job with the new flows if only their fixed queues differ, else None.
 
-        Decisions of reactive policies are of this kind, and many. A job for which this is None has
-        to be lowered again.
+        This is faster than lowering the job again. Reactive policies decide often, and usually
+        change nothing but queues.
         """
         if identities is not self.identities or len(flows) != len(self.flows):
             return None
@@ -197,7 +197,7 @@ class _Changes:
     """All jobs: at first those of the last plan."""
     relowered: dict[str, _Job] = field(default_factory=dict)
     replaced: list[_Job] = field(default_factory=list)
-    """The former jobs in whose place others are, or nothing."""
+    """The former versions of the jobs that changed or were removed."""
     by_switch: dict[str, dict[str, LoweredJob | None]] = field(default_factory=dict)
     """The parts that differ at each switch, by job; None: the switch holds nothing more of it."""
 
@@ -385,9 +385,9 @@ class Lowering:
     def _claims(self, changes: _Changes) -> _Claims:
         """Return the connections that jobs claim after the changes.
 
-        Raise `LoweringError` for a job that claims another one's, or more than a switch can
-        recognise. Numbers need not run out before: reported connections between two hosts may
-        share one.
+        Raise `LoweringError` for a job that claims a connection of another job, or more than a
+        switch can recognise. Numbers may not run out first, since the reported connections between
+        two hosts may share one.
         """
         owners = dict(self._last.claims.owners)
         taken = Counter(self._last.claims.taken)
@@ -607,7 +607,7 @@ def _same_routes(
 
 
 def _rewired(fabric: Fabric, before: Fabric) -> bool:
-    """Return whether more differs than which links are drained or down."""
+    """Return whether the fabrics differ in more than their drained and down links."""
     if fabric is before:
         return False
     wiring = (fabric.cables, fabric.hosts, fabric.roce_marks)
@@ -617,7 +617,7 @@ def _rewired(fabric: Fabric, before: Fabric) -> bool:
 def _updated(
     jobs: Mapping[str, LoweredJob], changed: Mapping[str, LoweredJob | None]
 ) -> dict[str, LoweredJob]:
-    """Return the jobs after the changes, in the order in which they came."""
+    """Return the jobs after the changes, in the order in which they were added."""
     out = dict(jobs)
     for name, job in changed.items():
         if job is None:
@@ -769,7 +769,7 @@ def _check_schedule(
 
 
 def _is_consistent(schedule: PortSchedule) -> bool:
-    """Return whether minimum shares fit the port, and each the maximum of its queue."""
+    """Return whether the minimum shares fit the port, and none exceeds its queue's maximum."""
     if sum(queue.min_share for queue in schedule) > 1:
         return False
     return all(queue.max_share is None or queue.max_share >= queue.min_share for queue in schedule)

@@ -47,7 +47,7 @@ class EchelonFlowView:
     tardiness_s: tuple[Fraction, ...]
     """Largest tardiness of its flows in each of the latest whole iterations, oldest first."""
     distances_s: tuple[Fraction, ...] | None
-    """Smoothed observed start of each flow after the head flow's; None: not seen by one clock."""
+    """Smoothed start of each flow after the head flow's; None: no switch has seen all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,13 @@ class Tracker:
     ) -> None:
         """Follow the job.
 
-        A job that is followed already keeps what was seen of it, but only its iteration times where
-        its EchelonFlows or computing changed, and nothing where its flows changed. Flows that moved
+        A job that is followed already keeps its observations. If its EchelonFlows or computing
+        changed, it keeps only its iteration times; if its flows changed, nothing. Flows that moved
         to another path are followed from their next iteration on.
 
         `numbered_by_sender`: the epochs of all switches mean the same iteration (shim). Otherwise
         each switch counts for itself, and an EchelonFlow whose flows end at several switches has no
-        tardiness. Raise KeyError for a flow without a path.
+        tardiness. Raises `KeyError` for a flow without a path.
         """
         former = self._jobs.get(job.name)
         if former is not None and former.is_same(job, numbered_by_sender):
@@ -335,7 +335,7 @@ class _Formation:
         flow: str,
         start_s: Fraction,
     ) -> None:
-        """Note the start of a flow, and the distances if this was the last of its flows."""
+        """Note the start of a flow; the last start of an iteration updates the distances."""
         if not self._has_distances:
             return
         if self._begun_in is None:
@@ -363,7 +363,7 @@ class _Formation:
         flow: str,
         tardiness_s: Fraction,
     ) -> Fraction | None:
-        """Return the EchelonFlow's tardiness, if this was the last of its flows."""
+        """Return the EchelonFlow's tardiness, if its last flow of the iteration finished."""
         if not self._has_tardiness:
             return None
         finishes = self._finishes.put(iteration, flow, tardiness_s)
@@ -420,7 +420,7 @@ class Gathering(Generic[T]):
         return values
 
     def clear(self) -> None:
-        """Forget incomplete iterations, which would stay so, or be mixed with values of others."""
+        """Give up incomplete iterations: values were lost, or later ones mean other iterations."""
         for iteration, values in self._values.items():
             if values is not None:
                 self._values[iteration] = None

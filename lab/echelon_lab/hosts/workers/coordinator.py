@@ -312,7 +312,8 @@ def check_senders(scenario: Scenario) -> None:
             # Both would listen, and the kernel would spread connections over the two.
             raise RunError(
                 f"job {job.name}: port {DEFAULT_PORT} is for cross traffic"
-                " (give the job another port)"
+                " (give the job another port)",
+                code="duplicate",
             )
 
 
@@ -451,7 +452,8 @@ def _tcp(
     if source == destination:
         raise RunError(
             f"job {job}: source and destination port are both {source}: workers that send to each"
-            " other would have one connection for both (give them different ports)"
+            " other would have one connection for both (give them different ports)",
+            code="duplicate",
         )
     return messages.TcpCarriage(source, destination)
 
@@ -464,7 +466,8 @@ def _plain_udp(
 ) -> messages.Carriage:
     raise RunError(
         f"job {job}: workers cannot send plain UDP"
-        " (recognise the job by shim, or by bytes over tcp)"
+        " (recognise the job by shim, or by bytes over tcp)",
+        code="not-allowed",
     )
 
 

@@ -7,6 +7,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from echelon_lab.plots.charts import draw_bars
+from echelon_lab.plots.measured import listed
 from echelon_lab.plots.style import FAINT, HATCHES, INK, PALETTE
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _last_iterations(
     counts = []
     for policy in run.policies.values():
         for job in jobs:
-            counts.append(len(policy["jobs"][job]["iteration_times_s"]))
+            counts.append(listed(policy["jobs"][job], "flows", selection))
     last = min(counts)
     first = max(1, last - _ITERATIONS + 1)
     if first > 1:

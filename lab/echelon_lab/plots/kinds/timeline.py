@@ -7,6 +7,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from echelon_lab.plots.charts import Bar, draw_bars, put, write_in
+from echelon_lab.plots.measured import listed
 from echelon_lab.plots.style import FAINT, INK, colour, hatch
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def draw(
     for by_worker in panels.values():
         for row in by_worker.values():
             bars += row.bars
+    if not bars:
+        return []
     begin_s = min(bar.start_s for bar in bars)
     end_s = max(bar.finish_s for bar in bars)
     # About half an inch of the width is left of the axis.
@@ -138,6 +141,8 @@ def rows_of(results: Mapping[str, Any], selection: Excerpt) -> dict[str, Row]:
     """Return what each worker did in the iterations that are drawn, by worker."""
     rows: dict[str, Row] = {}
     for place, job in enumerate(results["jobs"].values()):
+        for kind in ("flows", "computes"):
+            listed(job, kind, selection)
         computes = job.get("computes", ())
         kinds = {unit.get("kind", "") for unit in computes}
         spans = [(unit["worker"], False, unit) for unit in computes]

@@ -87,16 +87,17 @@ def plan(
                 BAD_INPUT,
             )
         specs = [loaded.specs[job.name] for job in loaded.jobs]
-        by_job = gains(specs, loaded.fabric, chosen)
+        all_gains = gains(specs, loaded.fabric, chosen)
     except (DocumentError, PlanError) as error:
         fail(str(error), BAD_INPUT)
     except FluidError as error:
         fail(str(error), FAILED)
     if as_json:
-        tables.show_json([_document(gain) for gain in by_job])
+        documents = [_document(gain) for gain in all_gains]
+        tables.show_json(documents)
         return
     nothing = f"no job of {scenario} aggregates in the network ('collective: in-network' does)"
-    tables.show_all(_GAINS, by_job, nothing)
+    tables.show_all(_GAINS, all_gains, nothing)
 
 
 def _document(gain: Gain) -> dict[str, object]:
@@ -199,7 +200,7 @@ def group(
 
 
 def _member(worker: Mapping[str, object], wire: str) -> dict[str, object]:
-    """Return a worker as the file of its group has it: with its wire instead of its host."""
+    """Return a worker as the group's file lists it, with its wire instead of its host."""
     member = {"wire": wire, **worker}
     del member["host"]
     return member
@@ -207,7 +208,7 @@ def _member(worker: Mapping[str, object], wire: str) -> dict[str, object]:
 
 _LOSSES = (0.0, 0.0001, 0.001, 0.01)
 _LONGER = 8
-"""The factor by which sums on links that lose packets are longer than the others."""
+"""The factor by which runs with lost packets have more values than the others."""
 _OUTCOMES = (
     Column("way"),
     Column("workers", right=True),
@@ -245,11 +246,12 @@ def demo(
     ] = 4096,
     as_json: tables.AsJson = False,
 ) -> None:
-    """Add up the values of 2, 4, 8... workers on one switch, packet by packet in virtual time and without root.
+    """Add up the values of 2, 4, 8... workers on one switch, in virtual time and without root.
 
-    The switch runs the P4 program. A parameter server and a ring do the same on the same links of
-    10 Gbit/s with packets of the same size; then the network does it on links that lose packets.
-    The rate is that of a worker's values until all have the sums; headers are not counted.
+    The switch runs the P4 program packet by packet. A parameter server and a ring add up the same
+    values over the same links of 10 Gbit/s, with packets of the same size. The last rows show the
+    switch with links that lose packets. The rate is a worker's values, without headers, over the
+    time until all workers have the sums.
 
     Example: echelon aggregation demo --workers 4
     """
@@ -283,9 +285,10 @@ def _outcomes(
             if workers <= most:
                 progress.doing(f"{workers} workers")
                 yield from _three_ways(install, workers, values)
+        few = min(most, 4)
         for loss in _LOSSES:
             progress.doing(f"links that lose {loss:.2%} of packets")
-            yield in_network(install, min(most, 4), _LONGER * values, loss)
+            yield in_network(install, few, _LONGER * values, loss)
 
 
 def _three_ways(

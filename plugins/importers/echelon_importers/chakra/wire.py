@@ -138,8 +138,8 @@ def _is_first_generation(messages: list[bytes]) -> bool:
         try:
             for field in _fields(message):
                 if field.number == 11 and isinstance(field.value, bytes):
-                    inner = {(each.number, each.wire) for each in _fields(field.value)}
-                    return {(1, _BYTES), (2, _VARINT)} <= inner
+                    inner = {(part.number, part.wire) for part in _fields(field.value)}
+                    return inner.issuperset([(1, _BYTES), (2, _VARINT)])
                 if field.number == 10 and isinstance(field.value, bytes):
                     return False
         except DamagedMessageError:
@@ -198,7 +198,7 @@ def _old_attribute(data: bytes) -> tuple[str, Value]:
         if field.number == 1 and isinstance(field.value, bytes):
             name = _text(field.value)
         elif field.number == 2 and field.value == 1 and field.wire == _VARINT:
-            if any(each.number == 5 and each.wire == _VARINT for each in _fields(data)):
+            if any(part.number == 5 and part.wire == _VARINT for part in _fields(data)):
                 raise DamagedMessageError(
                     "is of schema 0.0.2, which numbers kinds of nodes differently"
                 )

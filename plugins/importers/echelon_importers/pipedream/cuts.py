@@ -25,17 +25,24 @@ def cuts(profile: LayerProfile, most: int) -> tuple[list[Cut], str | None]:
         chain.append(_cut(profile, first_layers))
     if len(chain) <= most:
         return chain, "cuts off one topological order of the layers: there are too many"
+
+    def crossing_bytes(number: int) -> int:
+        return chain[number].activation_bytes
+
     last = len(chain) - 1
     # Of cuts that as many bytes cross, the first.
-    inner = sorted(range(1, last), key=lambda number: chain[number].activation_bytes)
-    numbers = sorted((0, *inner[: most - 2], last))
+    inner = sorted(range(1, last), key=crossing_bytes)
+    numbers = [0, *inner[: most - 2], last]
+    numbers.sort()
     kept = [chain[number] for number in numbers]
     return kept, f"cuts other than the {most} that the fewest bytes cross"
 
 
 def _all_sets(profile: LayerProfile, most: int) -> Sequence[int] | None:
     """Return all closed sets of layers as bits, smaller ones first; None if there are more."""
-    needs = [sum(1 << need for need in each) for each in profile.needs]
+    needs = []
+    for needed_layers in profile.needs:
+        needs.append(sum(1 << number for number in needed_layers))
     seen = {0}
     new = [0]
     while new:
@@ -49,7 +56,11 @@ def _all_sets(profile: LayerProfile, most: int) -> Sequence[int] | None:
             new.append(larger)
             if len(seen) > most:
                 return None
-    return sorted(seen, key=lambda layers: (layers.bit_count(), layers))
+    return sorted(seen, key=_count_and_layers)
+
+
+def _count_and_layers(layers: int) -> tuple[int, int]:
+    return layers.bit_count(), layers
 
 
 def _cut(profile: LayerProfile, layers: int) -> Cut:

@@ -154,16 +154,18 @@ def _pipelines_from(
     for j in range(i + 1, len(cuts)):
         if not cuts[i].is_within(cuts[j]):
             continue
-        before = [k for k in nested[j] if k > i and table[k][0] is not None]
         inside.append(j)
         # Of a stage that ends at j: seconds on one component, and seconds to send its parameters
         # once.
         parts = []
-        for k in before:
+        for k in nested[j]:
+            if k <= i or table[k][0] is None:
+                continue
             parameter_bytes = cuts[j].parameter_bytes - cuts[k].parameter_bytes
             crossing_s = 2 * cuts[k].activation_bytes / bandwidth
             stage_sync_s = 4 * parameter_bytes / bandwidth
-            parts.append((k, on_one(k, j), stage_sync_s, crossing_s))
+            stage_s = on_one(k, j)
+            parts.append((k, stage_s, stage_sync_s, crossing_s))
         alone_s = on_one(i, j)
         parameter_bytes = cuts[j].parameter_bytes - cuts[i].parameter_bytes
         sync_s = 4 * parameter_bytes / bandwidth

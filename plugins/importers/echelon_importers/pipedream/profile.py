@@ -102,12 +102,14 @@ def _layer(
     if len(words) not in (3, 4) or not has_name:
         reason = "is not a layer"
         raise source.fault(number, reason, "write 'NAME -- WHAT -- forward_compute_time=...'")
-    if len(words) == 4 and not re.fullmatch(r"stage_id=[0-9]{1,6}", words[3]):
-        reason = f"{excerpt(words[3])} is not a stage"
-        raise source.fault(number, reason, "write stage_id=N, or nothing")
-    match = _MEASURED.fullmatch(words[2])
+    name, description, measured, *stages = words
+    for stage in stages:
+        if not re.fullmatch(r"stage_id=[0-9]{1,6}", stage):
+            reason = f"{excerpt(stage)} is not a stage"
+            raise source.fault(number, reason, "write stage_id=N, or nothing")
+    match = _MEASURED.fullmatch(measured)
     if match is None:
-        reason = f"the measurements of {excerpt(words[0])} cannot be read"
+        reason = f"the measurements of {excerpt(name)} cannot be read"
         raise source.fault(
             number,
             reason,
@@ -123,11 +125,11 @@ def _layer(
         activation_bytes += Fraction(size)
     largest = max(activation_bytes, parameter_bytes)
     if max(forward_ms, backward_ms) > MOST_MS or largest > MOST_BYTES:
-        reason = f"a measurement of {excerpt(words[0])} is impossibly large"
+        reason = f"a measurement of {excerpt(name)} is impossibly large"
         raise source.fault(number, reason, "correct it")
     return ProfiledLayer(
-        words[0],
-        words[1],
+        name,
+        description,
         forward_ms / 1000,
         backward_ms / 1000,
         math.ceil(activation_bytes),

@@ -36,6 +36,11 @@ def _failures() -> Iterator[None]:
         raise failure(error, bfrt.Error) from None
 
 
+def _serialised(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
+
+
 class BfrtChannel:
     """A connection to the BF Runtime server of one switch, as one client.
 
@@ -66,18 +71,18 @@ class BfrtChannel:
             "GetForwardingPipelineConfig", bfrt.GetForwardingPipelineConfigResponse
         )
         self._read = self._channel.unary_stream(
-            _SERVICE + "Read", bfrt.ReadRequest.SerializeToString, bfrt.ReadResponse.FromString
+            f"{_SERVICE}Read",
+            bfrt.ReadRequest.SerializeToString,
+            bfrt.ReadResponse.FromString,
         )
         self._stream = self._channel.stream_stream(
-            _SERVICE + "StreamChannel",
+            f"{_SERVICE}StreamChannel",
             bfrt.StreamMessageRequest.SerializeToString,
             bfrt.StreamMessageResponse.FromString,
         )
 
     def _unary(self, name: str, answer: Any) -> Any:
-        return self._channel.unary_unary(
-            _SERVICE + name, lambda message: message.SerializeToString(), answer.FromString
-        )
+        return self._channel.unary_unary(f"{_SERVICE}{name}", _serialised, answer.FromString)
 
     def stream(self) -> Any:
         """Open the stream that subscribes and that digests come on; gRPC's bidirectional call."""

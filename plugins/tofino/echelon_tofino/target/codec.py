@@ -69,17 +69,20 @@ class BfrtCodec:
         # A table that spreads depends on its profile of actions and on its selector.
         names = {}
         for table_id in table.depends_on:
-            names[self._by_id[table_id].kind] = self._names[table_id]
+            kind = self._by_id[table_id].kind
+            names[kind] = self._names[table_id]
         entries = []
         members = []
         for member, call in enumerate(entry.actions, number * _GROUP_MEMBERS):
             pointer = (MEMBER, member)
-            entries.append(TableEntry(names[ACTION_PROFILE], (pointer,), (call,)))
+            member_entry = TableEntry(names[ACTION_PROFILE], (pointer,), (call,))
+            entries.append(member_entry)
             members.append(pointer)
 
         pointer = (GROUP, number)
         group = ActionCall("", tuple(members))
-        entries.append(TableEntry(names[SELECTOR], (pointer,), (group,)))
+        group_entry = TableEntry(names[SELECTOR], (pointer,), (group,))
+        entries.append(group_entry)
         chosen = ActionCall("", (pointer,))
         entries.append(entry._replace(actions=(chosen,)))
         return tuple(entries)
@@ -232,11 +235,12 @@ class BfrtCodec:
         message = bfrt.TableEntry.FromString(entry.wire)
         name = self._names[message.table_id]
         table = self._tables[name]
-        fields = {field.id: (alias, field) for alias, field in table.key.items()}
+        aliases = {field.id: alias for alias, field in table.key.items()}
         match = {}
         priority = 0
         for part in message.key.fields:
-            alias, field = fields[part.field_id]
+            alias = aliases[part.field_id]
+            field = table.key[alias]
             if alias == PRIORITY:
                 priority = HIGHEST_PRIORITY - _integer(part.exact.value)
                 continue

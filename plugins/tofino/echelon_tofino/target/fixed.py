@@ -62,7 +62,8 @@ class FixedTable:
         names = {number: name for name, (number, _) in self.key.items()}
         key = {}
         for part in entry.key.fields:
-            key[names[part.field_id]] = int.from_bytes(part.exact.value, "big")
+            name = names[part.field_id]
+            key[name] = int.from_bytes(part.exact.value, "big")
         return key
 
     def values(self, entry: bfrt.TableEntry) -> dict[str, Any]:
@@ -116,5 +117,6 @@ def _fields(described: Iterable[Mapping[str, Any]]) -> dict[str, tuple[int, str]
     """Return the identifier and the type of each field, by its name."""
     fields = {}
     for field in described:
-        fields[field["name"]] = (field["id"], field["type"]["type"])
+        kind = field["type"]["type"]
+        fields[field["name"]] = (field["id"], kind)
     return fields

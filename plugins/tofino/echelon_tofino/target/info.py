@@ -21,7 +21,7 @@ ACTION_PROFILE, SELECTOR = "Action", "Selector"
 SPREADING = "MatchAction_Indirect_Selector"
 """The kind of a table whose entries point to groups."""
 _KINDS = ("MatchAction", SELECTOR, ACTION_PROFILE)
-"""Entries of a kind may point to those of the kinds after it."""
+"""The kinds of tables. Entries may only point to entries of a kind further on."""
 _TYPE = "_t"
 
 
@@ -72,7 +72,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class BfRtInfo:
-    """The objects of a program that a controller writes and reads, in the order of packets."""
+    """The tables and digests of a program, tables in the order in which packets meet them."""
 
     tables: Mapping[str, BfRtTable]
     digests: Mapping[str, Digest]
@@ -124,12 +124,15 @@ def _last(name: str) -> str:
 
 
 def _table(raw: Mapping[str, Any]) -> BfRtTable:
-    key = {_last(name): field for name, field in _fields(raw["key"]).items()}
+    key = {}
+    for name, field in _fields(raw["key"]).items():
+        key[_last(name)] = field
 
     actions = {}
     for described in raw.get("action_specs", ()):
         name = _last(described["name"])
-        actions[name] = Action(described["id"], name, _fields(described["data"]))
+        parameters = _fields(described["data"])
+        actions[name] = Action(described["id"], name, parameters)
 
     singles: list[Mapping[str, Any]] = []
     for outer in raw["data"]:
@@ -149,8 +152,9 @@ def _fields(raw: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
     fields = {}
     for field in raw:
         name = field["name"]
-        kind = field["type"]["type"]
-        width = field["type"]["width"] if kind == "bytes" else widths.get(kind, 0)
+        field_type = field["type"]
+        kind = field_type["type"]
+        width = field_type["width"] if kind == "bytes" else widths.get(kind, 0)
         match_type = field.get("match_type", "")
         repeated = field.get("repeated", False)
         fields[name] = Field(field["id"], name, width, match_type, repeated)

@@ -47,14 +47,18 @@ class MulticastTables:
             values = table.values(entry)
             if is_node:
                 instance = values["$MULTICAST_RID"]
-                copies[number] = [(port, instance) for port in values.get("$DEV_PORT", ())]
+                ports = values.get("$DEV_PORT", ())
+                copies[number] = [(port, instance) for port in ports]
             elif number >= FIRST_GROUP:
                 members[number] = values.get(_NUMBER, [])
 
         groups = {}
         for number, nodes in members.items():
-            in_group = [copy for node in nodes for copy in copies.get(node, ())]
-            groups[number] = MulticastGroup(number, tuple(sorted(in_group)))
+            in_group: list[tuple[int, int]] = []
+            for node in nodes:
+                in_group += copies.get(node, ())
+            in_group.sort()
+            groups[number] = MulticastGroup(number, tuple(in_group))
         return groups
 
     def updates(

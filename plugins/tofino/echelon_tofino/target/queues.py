@@ -9,6 +9,7 @@ other's default, the lowest.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -138,9 +139,10 @@ class BfrtQueues:
 
     def _by_pipe(self, places: Iterable[_Queue]) -> list[tuple[int, list[_Queue]]]:
         """Return places by their pipe: a request to tables of queues names one."""
-        pipes: dict[int, list[_Queue]] = {}
+        pipes: defaultdict[int, list[_Queue]] = defaultdict(list)
         for place in sorted(places):
-            pipes.setdefault(self._places[place].pipe, []).append(place)
+            pipe = self._places[place].pipe
+            pipes[pipe].append(place)
         return sorted(pipes.items())
 
     async def _read(
@@ -179,7 +181,8 @@ def _rates(setting: QueueSetting) -> dict[str, Any]:
     if setting.min_rate_bps:
         values["min_rate"] = _kilobits(setting.min_rate_bps)
     if setting.max_rate_bps is not None:
-        values["max_rate"] = max(_kilobits(setting.max_rate_bps), values.get("min_rate", 0))
+        most = _kilobits(setting.max_rate_bps)
+        values["max_rate"] = max(most, values.get("min_rate", 0))
     return values
 
 
@@ -204,7 +207,8 @@ def _is_as_asked(
     spelled = {name: _spelled(name, value) for name, value in how.items()}
     if spelled != _scheduling(asked):
         return False
-    return all(_is_about(rates[name], value) for name, value in _rates(asked).items())
+    asked_rates = _rates(asked)
+    return all(_is_about(rates[name], value) for name, value in asked_rates.items())
 
 
 def _spelled(name: str, value: Any) -> Any:

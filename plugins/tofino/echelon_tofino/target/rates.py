@@ -32,13 +32,17 @@ class BfrtRates:
         channel = grpc.insecure_channel(address)
         self._device = device
         self._write = channel.unary_unary(
-            _SERVICE + "Write", bfrt.WriteRequest.SerializeToString, bfrt.WriteResponse.FromString
+            f"{_SERVICE}Write",
+            bfrt.WriteRequest.SerializeToString,
+            bfrt.WriteResponse.FromString,
         )
         self._read = channel.unary_stream(
-            _SERVICE + "Read", bfrt.ReadRequest.SerializeToString, bfrt.ReadResponse.FromString
+            f"{_SERVICE}Read",
+            bfrt.ReadRequest.SerializeToString,
+            bfrt.ReadResponse.FromString,
         )
         self._config = channel.unary_unary(
-            _SERVICE + "GetForwardingPipelineConfig",
+            f"{_SERVICE}GetForwardingPipelineConfig",
             bfrt.GetForwardingPipelineConfigRequest.SerializeToString,
             bfrt.GetForwardingPipelineConfigResponse.FromString,
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pytest
+
 from echelon.planning.plan import FlowPlan, Plan
 from echelon.planning.rankings.deadline import Deadline, Relative
 from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity
@@ -11,6 +13,7 @@ from echelon.switches.lowering.intent import Interval, Prefix, TableEntry
 from echelon.switches.lowering.lower import Lowering
 from echelon.switches.targets import TARGETS
 from echelon_tofino.target.options import TofinoOptions
+from tests.echelon.lowering import test_lower
 from tests.echelon.southbound.conftest import DEADLINES, STRICT, diamond
 
 TOFINO = TARGETS["tofino"].capabilities(TofinoOptions())
@@ -121,3 +124,15 @@ def test_all_bytes_of_a_flow_that_is_known_by_them_count_on_a_tofino() -> None:
     # The others count what is left of both.
     for of_flow in arguments("s4"):
         assert (of_flow["due_us"], of_flow["left_shift"]) == (1024, softswitch.units.left_shift(1))
+
+
+@pytest.mark.parametrize("pause", [True, False])
+def test_a_connection_alone_between_its_hosts_does_not_go_by_sequence_numbers(pause: bool) -> None:
+    test_lower.test_a_connection_goes_by_sequence_numbers_if_it_is_alone_between_its_hosts(
+        None, "tcp", TOFINO, False, pause
+    )
+
+
+@pytest.mark.parametrize("by_bytes", [True, False])
+def test_iterations_are_not_by_bytes(by_bytes: bool) -> None:
+    test_lower.test_iterations_by_bytes_are_for_switches_that_can(TOFINO, by_bytes)

@@ -34,6 +34,7 @@ from echelon_tofino_model.bfruntime.device import Lpm, Range
 from plugins.tofino.tests.target.conftest import PORTS, Rig
 from softswitch.rpc.status import RefusedError
 from softswitch.tm import QueueConfig
+from tests.faults import coded, mentions, naming
 
 
 def written(intent: Intent) -> int:
@@ -151,7 +152,9 @@ async def test_multicast_groups_become_nodes_with_an_instance_each(rig: Rig) -> 
         await session.reconcile(Intent("s1", (), groups=(one,)))
         with rig.lock:
             (key, _), *_ = fixed("$pre.node").all()
-            with pytest.raises(RefusedError, match=r"group 16384 names node \d+, which is not in"):
+            with pytest.raises(
+                RefusedError, check=naming("$pre.mgid", f"group {FIRST_GROUP}", "$pre.node")
+            ):
                 fixed("$pre.node").delete(key)
         assert held() == {FIRST_GROUP: sorted(one.copies)}
 
@@ -229,7 +232,7 @@ async def test_a_program_has_one_controller_and_the_next_one_follows_it(rig: Rig
             pass
         except SouthboundError as error:
             # The switch has not noticed yet that the stream of the attempt before has ended.
-            if "client id 2000 is taken" not in str(error):
+            if not mentions(str(error), "client id 2000"):
                 raise
 
 
@@ -271,7 +274,7 @@ async def test_digests_and_counters_come_by_name(rig: Rig, make_intent: Any) -> 
 async def test_a_switch_that_goes_ends_the_session(rig: Rig) -> None:
     async with rig.session() as session:
         await asyncio.to_thread(rig.server.stop, 0)
-        assert "s1" in str(await session.wait_lost())
+        assert mentions(str(await session.wait_lost()), "s1")
         with pytest.raises(SouthboundError):
             await session.ping(5)
 
@@ -279,7 +282,7 @@ async def test_a_switch_that_goes_ends_the_session(rig: Rig) -> None:
 async def test_nobody_there_and_no_description_are_said_in_one_line(
     rig: Rig, described: P4Program
 ) -> None:
-    with pytest.raises(SouthboundError, match="no BF Runtime session"):
+    with pytest.raises(SouthboundError, check=coded("switch-failed", "s1", "127.0.0.1:1")):
         async with BfrtSession("s1", "127.0.0.1:1", 1, described):
             pass
     with pytest.raises(FileNotFoundError):

@@ -35,7 +35,9 @@ def fixed_schema() -> Schema:
 
 
 def _table(listed: Mapping[str, Any]) -> dict[str, Any]:
-    key = [_key_field(number, *field) for number, field in enumerate(listed["key"].items(), 1)]
+    key = []
+    for number, (name, type_name) in enumerate(listed["key"].items(), start=1):
+        key.append(_key_field(number, name, type_name))
     table = {
         "name": listed["name"],
         "id": listed["id"],

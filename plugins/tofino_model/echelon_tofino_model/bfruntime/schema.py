@@ -194,11 +194,11 @@ class _Reader:
         number = self._value(raw, "id", int, where)
         kind = self._value(raw, "table_type", str, where)
         size = self._value(raw, "size", int, where)
-        key = [self._key_field(field, where) for field in self.members(raw, "key", where)]
+        key_fields = self.members(raw, "key", where)
+        key = [self._key_field(field, where) for field in key_fields]
         data = self._singletons(raw, where)
-        actions = [
-            self._action(action, where) for action in self.members(raw, "action_specs", where)
-        ]
+        action_specs = self.members(raw, "action_specs", where)
+        actions = [self._action(action, where) for action in action_specs]
         return BfrtTable(
             id=number,
             name=name,
@@ -215,8 +215,10 @@ class _Reader:
     def digest(self, raw: dict[str, Any]) -> Digest:
         name = self._value(raw, "name", str, f"{self._place}: a learn filter")
         where = f"{self._place}: learn filter {name}"
-        fields = tuple(self._field(field, where) for field in self.members(raw, "fields", where))
-        return Digest(self._value(raw, "id", int, where), name, fields)
+        listed = self.members(raw, "fields", where)
+        fields = [self._field(field, where) for field in listed]
+        number = self._value(raw, "id", int, where)
+        return Digest(number, name, tuple(fields))
 
     def _action(self, raw: dict[str, Any], where: str) -> BfrtAction:
         name = self._value(raw, "name", str, f"{where}: an action")
@@ -272,7 +274,7 @@ class _Reader:
         default = described.get("default_value")
         if isinstance(default, str) and type_.startswith("int"):
             default = int(default)
-        annotations = raw.get("annotations", ())
+        notes = [note.get("value") for note in raw.get("annotations", ())]
         number = self._value(raw, "id", int, where)
         return BfrtField(
             id=number,
@@ -284,7 +286,7 @@ class _Reader:
             read_only=bool(outer.get("read_only", False)),
             choices=tuple(described.get("choices", ())),
             default=default,
-            is_register=any(note.get("value") == "register_data" for note in annotations),
+            is_register="register_data" in notes,
         )
 
     def _value(

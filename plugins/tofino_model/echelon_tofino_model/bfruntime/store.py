@@ -222,7 +222,9 @@ class Multicast:
 
         Raise RefusedError if a group names a node that is not there.
         """
-        nodes = {int(key[0]): data.fields for key, data in self._nodes.all()}
+        nodes = {}
+        for (node_number, *_), data in self._nodes.all():
+            nodes[int(node_number)] = data.fields
         groups: dict[int, list[tuple[int, int]]] = {}
         for key, data in self._groups.all():
             copies: list[tuple[int, int]] = []
@@ -272,8 +274,11 @@ class _Watched(MatchEntries):
 
 def _completed(table: BfrtTable, data: Data) -> Data:
     """Return `data` with the initial values of the fields that it lacks."""
-    values: dict[str, Any] = {field.name: field.initial for field in table.fields(data.action)}
-    return Data(data.action, values | dict(data.fields))
+    fields: dict[str, Any] = {}
+    for field in table.fields(data.action):
+        fields[field.name] = field.initial
+    fields.update(data.fields)
+    return Data(data.action, fields)
 
 
 def _changed(

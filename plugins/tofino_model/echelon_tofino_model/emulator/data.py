@@ -1,8 +1,8 @@
 """The data of a table's action: an entry's parameters and the slots of memory that hold them.
 
-The assembly says it by aliases. ``{ port_1: immediate(0..8), port: port_1 }`` packs the parameter
-``port`` into the bits 0 to 8 of the immediate data; instructions name the parameter, the alias or
-the slot.
+The assembly describes them by aliases. ``{ port_1: immediate(0..8), port: port_1 }`` packs the
+parameter ``port`` into the bits 0 to 8 of the immediate data; instructions name the parameter, the
+alias or the slot.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SLOT = re.compile(r"immediate|\$adf_[bhwf][0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The bits of another name, from ``low`` on."""
+    """The place of an alias: ``width`` bits of ``name`` from bit ``low`` on; None: all."""
 
     name: str
     low: int
@@ -49,7 +49,7 @@ class ActionData:
         self._contents: dict[str, list[tuple[str, int]]] = {}
 
     def declare(self, params: Mapping) -> None:
-        """Take a ``p4_param_order``."""
+        """Add the parameters of a ``p4_param_order``."""
         for name, width in params.pairs:
             if isinstance(width, Mapping):
                 width = width.get("width") or width
@@ -58,7 +58,7 @@ class ActionData:
             self.params[text(name)] = width.value
 
     def alias(self, pairs: Mapping) -> None:
-        """Take one map of aliases."""
+        """Add the aliases of one map."""
         for key, value in pairs.pairs:
             name = text(key)
             match value:
@@ -77,9 +77,9 @@ class ActionData:
         self._contents.setdefault(place.name, []).append((name, place.low))
 
     def infer_params(self) -> None:
-        """Take the aliases of memory slots for parameters in a file that lists none.
+        """Make parameters of the aliases of memory slots if the file lists no parameters.
 
-        Only files written by hand need it.
+        Only files written by hand need this.
         """
         if self.params:
             return
@@ -191,7 +191,7 @@ class ActionData:
 
 
 def sum_of(parts: list[tuple[Pack, int]], args: dict[str, int]) -> int:
-    """Return the parts' values, each at its own bit, in one number."""
+    """Return one number that has the value of each part at its lowest bit."""
     value = 0
     for pack, low in parts:
         value |= pack(args) << low

@@ -138,7 +138,9 @@ def _digests(program: BfrtProgram, loaded: TofinoProgram) -> dict[str, Digest]:
 
     Raise ValueError for one whose fields are not those of the assembly.
     """
-    digests = {_last_part(digest.name): digest for digest in program.schema.digests.values()}
+    digests = {}
+    for digest in program.schema.digests.values():
+        digests[_last_part(digest.name)] = digest
     for name, report in loaded.digests.items():
         described = digests.get(_last_part(name))
         fields = {field.name for field in report.fields}
@@ -155,9 +157,10 @@ def _entries(schema: Schema, program: TofinoProgram) -> dict[str, Entries]:
     for profile in program.profiles.values():
         if profile.selector is not None:
             selectors[profile.selector] = profile
-    return {
-        table.name: _table_entries(table, program, selectors) for table in schema.tables.values()
-    }
+    entries = {}
+    for table in schema.tables.values():
+        entries[table.name] = _table_entries(table, program, selectors)
+    return entries
 
 
 def _table_entries(
@@ -414,9 +417,9 @@ class _GroupEntries(_Passed):
         states = data.fields.get(_STATUS, ())
         if len(members) != len(states):
             raise ValueError(f"{len(members)} members, but the state of {len(states)} is given")
-        states_by_member = [
-            (int(member), bool(state)) for member, state in zip(members, states, strict=True)
-        ]
+        states_by_member = []
+        for member, state in zip(members, states, strict=True):
+            states_by_member.append((int(member), bool(state)))
         self._profile.set_group(int(key[0]), states_by_member)
 
     def _remove(self, key: Key) -> None:

@@ -54,6 +54,7 @@ def egress_bytes(passage: Passage) -> bytes:
 
     Times and depths are cut to their fields' widths.
     """
+    waited_ns = passage.deq_ns - passage.enq_ns
     parts = (
         _field(passage.port, 16, 2),
         _field(passage.enq_qdepth_cells, 19, 3),
@@ -61,7 +62,7 @@ def egress_bytes(passage: Passage) -> bytes:
         _field(passage.enq_ns, 18, 4),
         _field(passage.deq_qdepth_cells, 19, 3),
         bytes(2),
-        _field(passage.deq_ns - passage.enq_ns, 18, 4),
+        _field(waited_ns, 18, 4),
         _field(passage.rid, 16, 2),
         _field(passage.is_first_copy, 1, 1),
         _field(passage.queue, 5, 1),

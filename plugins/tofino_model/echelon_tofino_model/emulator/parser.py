@@ -225,17 +225,24 @@ def _state(
             case Name(text="option"):
                 pass
             case Pattern():
-                rows.append(_row(item.line, item.value, item.mask, None, mapping(value), names))
+                body_of_row = mapping(value)
+                row = _row(item.line, item.value, item.mask, None, body_of_row, names)
+                rows.append(row)
             case Number() if isinstance(value, Mapping):
-                rows.append(_row(item.line, item.value, -1, None, value, names))
+                row = _row(item.line, item.value, -1, None, value, names)
+                rows.append(row)
             case Invocation(name="value_set"):
-                rows.append(_row(item.line, 0, 0, text(item.args[0]), mapping(value), names))
+                value_set = text(item.args[0])
+                row = _row(item.line, 0, 0, value_set, mapping(value), names)
+                rows.append(row)
             case Name(text="default"):
                 implicit += mapping(value).pairs
             case _:
                 implicit.append((item, value))
     if implicit:
-        rows.append(_row(key.line, 0, 0, None, Mapping(key.line, tuple(implicit)), names))
+        implicit_body = Mapping(key.line, tuple(implicit))
+        row = _row(key.line, 0, 0, None, implicit_body, names)
+        rows.append(row)
     return TcamState(label(key), registers, tuple(rows))
 
 

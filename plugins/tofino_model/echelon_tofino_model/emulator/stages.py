@@ -182,14 +182,16 @@ class StageTable:
         elif entry is not None:
             self.actions[entry.action].run(run, entry, self.label)
         elif len(self.actions) == 1:
-            next(iter(self.actions.values())).run(run, None, self.label)
+            (only,) = self.actions.values()
+            only.run(run, None, self.label)
 
     def _action(self, name: str) -> StageAction:
         """Return the action that a gateway names, with or without its control block."""
         if name in self.actions:
             return self.actions[name]
         suffix = f".{name}"
-        return next(action for action in self.actions.values() if action.name.endswith(suffix))
+        actions = self.actions.values()
+        return next(action for action in actions if action.name.endswith(suffix))
 
 
 def _order(table: StageTable) -> tuple[int, int]:
@@ -309,7 +311,8 @@ class StageLoader:
         sizes: dict[str, int] = {}
         for label, block in blocks.items():
             if block.kind in _MATCH_KINDS:
-                sizes[label] = number(mapping(block.body.get("p4")).get("size"), 1)
+                p4 = mapping(block.body.get("p4"))
+                sizes[label] = number(p4.get("size"), 1)
         memories: dict[str, Attached] = {}
         for label, block in blocks.items():
             if block.kind in _MEMORIES:
@@ -362,7 +365,8 @@ class StageLoader:
             places[text(field_name)] = (low, high - low + 1)
         specs = []
         for key, value in mapping(body.get("actions")).pairs:
-            action = load_actions(Pairs(key.line, ((key, value),)), self._names, 0, {}, {})[0]
+            listed = Pairs(key.line, ((key, value),))
+            (action,) = load_actions(listed, self._names, 0, {}, {})
             specs.append(action.spec(set(), None))
         name = label if p4_name is None else text(p4_name)
         table = MatchTable(name, keys, specs, number(body.get("size"), _PORTS))
@@ -404,9 +408,8 @@ class StageLoader:
                 body.line - 1,
                 f"the table '{label}' has no actions: the compiler may have ended early",
             )
-        actions = load_actions(
-            mapping(listed), self._names, stage, units, memories, _references(inner)
-        )
+        references = _references(inner)
+        actions = load_actions(mapping(listed), self._names, stage, units, memories, references)
         table, reads = self._control(block, inner, actions)
         profile = self._profile(block, inner, blocks, actions)
         table.is_indirect = profile is not None
@@ -538,7 +541,12 @@ class StageLoader:
             matched = self._key(key, details)
             start = number(details.get("start_bit"), 0)
             read = self._names.field_reader(
-                name_of(key), start, matched.width, block.stage, key.line, matched.mask
+                name_of(key),
+                start,
+                matched.width,
+                block.stage,
+                key.line,
+                matched.mask,
             )
             reads.append(read)
             keys.append(matched)
@@ -596,7 +604,8 @@ def _set_default(
     spec = table.actions.get(name)
     if spec is None:
         raise refusal(default.line, f"the default action '{name}' does not exist")
-    table.set_default(name, {param: args.get(param, 0) for param in spec.params})
+    all_args = {param: args.get(param, 0) for param in spec.params}
+    table.set_default(name, all_args)
 
 
 def _is_preclassifier(kind: str, p4: Pairs) -> bool:
@@ -635,7 +644,8 @@ def _insert_static(table: MatchTable, entry: Pairs) -> None:
     for matched, node in zip(table.keys, nodes, strict=True):
         key.append(_static_element(matched, mapping(node)))
     handle = number(entry.get("action_handle"))
-    action = next((spec for spec in table.actions.values() if spec.handle == handle), None)
+    specs = table.actions.values()
+    action = next((spec for spec in specs if spec.handle == handle), None)
     if action is None:
         raise refusal(entry.line, f"the entry's action {handle:#x} does not exist")
     args = {}
@@ -644,7 +654,8 @@ def _insert_static(table: MatchTable, entry: Pairs) -> None:
         name = param.get("parameter_name")
         if name is not None:
             args[text(name)] = number(param.get("value"))
-    table.insert(key, action.name, args, number(entry.get("priority"), 0))
+    priority = number(entry.get("priority"), 0)
+    table.insert(key, action.name, args, priority)
 
 
 def _static_element(matched: KeyField, values: Pairs) -> KeyElement:

@@ -317,19 +317,22 @@ class MatchTable:
 
 
 def packed_data(
-    entry: TableEntry, packers: Mapping[str, Mapping[str, Pack]]
+    entry: TableEntry,
+    packers: Mapping[str, Mapping[str, Pack]],
 ) -> dict[str, tuple[int, ...]]:
     """Return the operands of an entry's action for each table of the assembly that has it."""
     data = {}
     for label, packs in packers.items():
-        if entry.action in packs:
-            data[label] = packs[entry.action](entry)
+        pack = packs.get(entry.action)
+        if pack is not None:
+            data[label] = pack(entry)
     return data
 
 
 def stand_alone(action: str, args: dict[str, int]) -> TableEntry:
     """Return an action that no key leads to: a default, or a member of an action profile."""
-    return TableEntry((), 0, action, args, 0, Entry(-1, (), 0, MeterCell()))
+    entry = Entry(-1, (), 0, MeterCell())
+    return TableEntry((), 0, action, args, 0, entry)
 
 
 def checked_args(
@@ -358,9 +361,16 @@ def _fields(keys: Sequence[KeyField]) -> tuple[tuple[MatchField, ...], tuple[int
 
     An lpm field is the lowest.
     """
-    prefixes = [place for place, key in enumerate(keys) if key.match == "lpm"]
-    ranges = [place for place, key in enumerate(keys) if key.match == "range"]
-    rest = [place for place in range(len(keys)) if place not in (*prefixes, *ranges)]
+    prefixes: list[int] = []
+    ranges: list[int] = []
+    rest: list[int] = []
+    for place, key in enumerate(keys):
+        if key.match == "lpm":
+            prefixes.append(place)
+        elif key.match == "range":
+            ranges.append(place)
+        else:
+            rest.append(place)
     shifts = [0] * len(keys)
     total = 0
     for place in (*prefixes, *rest):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from softswitch.cli import main
+from tests.faults import mentions
 
 COMMAND = Path(sys.executable).with_name("softswitch")
 PROGRAMS = Path(__file__).parent / "programs"
@@ -39,30 +40,34 @@ def test_a_test_in_stf_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"),
+    ("line", "facts"),
     [
-        ("add Ingress.route ip.dst:1/8 Ingress.forward(out:1)", "the parameter 'mac' is missing"),
-        ("add nowhere a:1 b()", "there is no table 'nowhere'"),
-        ("mirroring_get 3", "there is no mirroring session 3"),
-        ("check_counter routed(1) packets == 1", "only arrays can be checked"),
+        (
+            "add Ingress.route ip.dst:1/8 Ingress.forward(out:1)",
+            ("'Ingress.route'", "'Ingress.forward'", "'mac'"),
+        ),
+        ("add nowhere a:1 b()", ("table 'nowhere'", "Ingress.route")),
+        ("mirroring_get 3", ("session 3",)),
+        ("check_counter routed(1) packets == 1", ("counter 'routed'", "arrays")),
     ],
 )
 def test_a_wrong_command_is_one_line(
-    line: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    line: str, facts: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     test = tmp_path / "one.stf"
     test.write_text(f"# A command that does not fit.\n{line}\n")
     assert main(["stf", str(PROGRAMS / "edge.bfa"), str(test)]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"{test}:2: ")
-    assert reason in said
+    assert mentions(said, *facts), said
 
 
 def test_a_damaged_program_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = tmp_path / "damaged.bfa"
     program.write_bytes(b"\xff\xfe")
     assert main(["tofino", str(program)]) == 2
-    assert capsys.readouterr().err == f"{program}: this is not a text file\n"
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"{program}: ")
 
 
 def test_packets_pass_in_real_time(tmp_path: Path) -> None:

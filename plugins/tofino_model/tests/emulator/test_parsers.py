@@ -16,6 +16,7 @@ from echelon_tofino_model.emulator.assembly import (
 from echelon_tofino_model.emulator.parser import PhvParser, load_parser
 from echelon_tofino_model.emulator.phv import FieldNames, container
 from softswitch import ProgramError
+from tests.faults import naming
 
 COUNTED = """\
 parser ingress:
@@ -85,20 +86,20 @@ def test_a_loop_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"),
+    ("line", "place", "facts"),
     [
-        ("        0..2: H0", "3 bytes do not fit 16 bits"),
-        ("        save: [ half ]", "'save' is not supported"),
-        ("        clot 0: { start: 0 }", "'clot' is not supported"),
-        ("        load: { byte7 : 0 }", "'byte7' is not supported"),
-        ("        next: nowhere", "no parser state 'nowhere'"),
+        ("        0..2: H0", "line 6", ("3 bytes", "16 bits")),
+        ("        save: [ half ]", "line 6", ("'save'",)),
+        ("        clot 0: { start: 0 }", "line 6", ("'clot'",)),
+        ("        load: { byte7 : 0 }", "line 6", ("'byte7'",)),
+        ("        next: nowhere", "line 5", ("'nowhere'",)),
     ],
 )
-def test_what_a_parser_cannot_do_is_refused(line: str, reason: str) -> None:
+def test_what_a_parser_cannot_do_is_refused(line: str, place: str, facts: tuple[str, ...]) -> None:
     text = f"parser ingress:\n  start: a\n  states:\n    a:\n      *:\n{line}\n"
-    with pytest.raises(ProgramError, match=r"line [56]: ") as caught:
+    with pytest.raises(ProgramError, check=naming(*facts)) as caught:
         parser(text)
-    assert reason in str(caught.value)
+    assert caught.value.place == place
 
 
 def test_the_grammar() -> None:
@@ -144,5 +145,6 @@ def test_the_grammar() -> None:
     [("a:\n  b: [ 1, 2\n", 2), ("a:\n  b: 1\n   c: 2\n", 3), ("a:\n  b: ;\n", 2), ("a: 1 2\n", 1)],
 )
 def test_what_cannot_be_read_is_named_by_its_line(text: str, line: int) -> None:
-    with pytest.raises(ProgramError, match=f"line {line}: "):
+    with pytest.raises(ProgramError) as caught:
         read_sections(text)
+    assert caught.value.place == f"line {line}"

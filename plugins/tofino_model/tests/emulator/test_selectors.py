@@ -8,6 +8,7 @@ import pytest
 
 from plugins.tofino_model.tests.emulator.conftest import Words
 from softswitch.errors import BadEntry, DuplicateEntry, NoSuchEntry
+from tests.faults import naming
 
 STAGES = """\
 stage 0 ingress:
@@ -109,16 +110,16 @@ def test_what_does_not_fit_is_refused(spread: Words) -> None:
         spread.program.tables["Ingress.spread"],
         spread.program.profiles["Ingress.members"],
     )
-    with pytest.raises(BadEntry, match="members or groups"):
+    with pytest.raises(BadEntry, check=naming("Ingress.spread", "members", "groups")):
         table.insert([5], "Ingress.mark", {"tag": 1})
-    with pytest.raises(BadEntry, match="needs a member or a group"):
+    with pytest.raises(BadEntry, check=naming("Ingress.spread", "member", "group")):
         table.insert_indirect([5])
     with pytest.raises(DuplicateEntry):
         profile.set_member(1, "Ingress.mark", {"tag": 1})
     with pytest.raises(NoSuchEntry):
         profile.set_group(1, [(9, True)])
     profile.set_group(1, [(1, True)])
-    with pytest.raises(BadEntry, match="group 1 has member 1"):
+    with pytest.raises(BadEntry, check=naming("Ingress.members", "group 1", "member 1")):
         profile.delete_member(1)
     profile.delete_group(1)
     profile.delete_member(1)

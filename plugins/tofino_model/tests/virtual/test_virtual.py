@@ -22,9 +22,9 @@ from echelon_lab.scenarios.scenario import Scenario, load_scenario
 from echelon_lab.virtual.run import run
 from echelon_tofino.target import Tofino
 from echelon_tofino_model.virtual import TofinoTestbed
+from plugins.tofino_model.tests.virtual.source_device import SourceDevice
 from tests.needs import needs
 from tests.reference.bf_rt_info import bf_rt_info
-from tests.reference.tna_device import SourceDevice
 from tests.reference.tna_on_v1model import compiled
 
 FIG2 = Path(__file__).parents[4] / "topologies" / "scenarios" / "fig2.yaml"

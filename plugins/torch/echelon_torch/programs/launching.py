@@ -29,11 +29,11 @@ _INJECTED = Path(__file__).parents[1] / "injected"
 
 
 _CAUSE = re.compile(r"(?:\[rank\d+\]: ?)?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*")
-"""The last line of a traceback, of which torchrun's own words make a reader forget."""
+"""The last line of a traceback. In a log, torchrun's own messages follow it."""
 
 
 def _cause(log: Path) -> str | None:
-    """Return the first error of Python's in a log, or None."""
+    """Return the first Python error in a log, or None."""
     with suppress(OSError):
         for line in log.read_text(errors="replace").splitlines():
             if _CAUSE.fullmatch(line):
@@ -42,7 +42,7 @@ def _cause(log: Path) -> str | None:
 
 
 def _kill(agent: subprocess.Popen[bytes]) -> None:
-    """Kill an agent that does not end when it is asked to, with what it has started."""
+    """Kill the processes of an agent that did not end when it was asked to."""
     for process in descendants(agent.pid):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
@@ -58,11 +58,10 @@ class _Program:
 
 
 class Programs:
-    """The programs of `scenario` on the hosts of `hosts`, with agents that report to the service at
-    `url`.
+    """The programs of `scenario` on `hosts`, with agents that report to the service at `url`.
 
-    Their ranks report to the socket at `ranks`. A context manager: no process of theirs outlives
-    it.
+    The ranks report to the socket at `ranks`. A context manager: no process of the programs
+    outlives it.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class Programs:
     def stop(self, job: str) -> None:
         """Ask the programs of a job to end.
 
-        Their agents pass it on, and take their control groups with them.
+        Their agents pass the signal on, and remove their control groups when they end.
         """
         self._over.add(job)
         for program in self._programs:
@@ -109,7 +108,7 @@ class Programs:
 
     @contextmanager
     def watched(self, loop: RealTimeLoop) -> Iterator[None]:
-        """Watch the programs: a `RunError` leaves the loop if one ends before it is stopped."""
+        """Watch the programs: the loop raises `RunError` if one ends before it is stopped."""
         with ExitStack() as stack:
             for program in self._programs:
                 ended = partial(self._ended, program)
@@ -117,7 +116,7 @@ class Programs:
             yield
 
     def last_words(self, job: str) -> str:
-        """Return the last words of a job's programs."""
+        """Return the last output of a job's programs, by host."""
         words = []
         for program in self._programs:
             if program.job == job:
@@ -163,7 +162,7 @@ class Programs:
         rank: int,
         port: int,
     ) -> Mapping[str, str]:
-        """Return what a rank and `torchrun`, which takes its options from PET_*, have to know."""
+        """Return the environment of a rank; `torchrun` takes its options from PET_*."""
         ranks = str(len(workers))
         host = workers[rank]
         address = self._scenario.fabric.hosts[workers[0]].ipv4

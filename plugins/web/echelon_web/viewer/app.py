@@ -49,8 +49,11 @@ def build(run: Run) -> FastAPI:
     def show_waits(policy: PolicyName) -> WaitsResource:
         return run.waits(checked_policy(policy))
 
+    def read_methods(path: str) -> frozenset[str]:
+        return frozenset({"GET", "HEAD"})
+
     app.include_router(routes.router("results"))
-    app.state.methods_of = lambda path: frozenset({"GET", "HEAD"})
+    app.state.methods_of = read_methods
     app.add_middleware(Gate, settings=ApiSettings())
     return app
 
@@ -64,7 +67,8 @@ async def serve(
     `ListenError`.
     """
     logs.configure("text", "error")
-    server = ApiServer(build(run), ServerSettings(ListenAddress("127.0.0.1", port, None)))
+    address = ListenAddress("127.0.0.1", port, None)
+    server = ApiServer(build(run), ServerSettings(address))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, server.stop)

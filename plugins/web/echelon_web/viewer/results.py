@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -105,16 +106,19 @@ class Run:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Return everything but single flows."""
-        uses = {policy: self.uses(policy) for policy in self.measured.results}
-        has_paths = any(self.network.paths.get(policy) for policy in uses)
         policies = []
+        uses = []
+        has_paths = False
         for name, policy in self.measured.results.items():
             jobs = [_job_summary(job, stored) for job, stored in policy.jobs.items()]
             policies.append({"name": name, "jobs": jobs})
+            uses.append(self.uses(name))
+            if self.network.paths.get(name):
+                has_paths = True
 
         links = []
         if has_paths:
-            links = [_link_summary(link, uses.values()) for link in self.network.links]
+            links = [_link_summary(link, uses) for link in self.network.links]
 
         return {
             "scenario": self.measured.scenario,
@@ -135,13 +139,17 @@ class Run:
 
         # A flow comes once an iteration: rows have the number of its name.
         names: dict[str, int] = {}
-        numbers = tuple(names.setdefault(flow.name, len(names)) for flow in flows)
+        name_numbers: list[int] = []
+        for flow in flows:
+            number = names.setdefault(flow.name, len(names))
+            name_numbers.append(number)
+        rows = range(1, len(flows) + 1)
         return FlowTable(
             count=len(flows),
             jobs=tuple(jobs),
-            number=tuple(range(1, len(flows) + 1)),
+            number=tuple(rows),
             job=tuple(places),
-            flow=numbers,
+            flow=tuple(name_numbers),
             flows=tuple(names),
             iteration=tuple(flow.iteration for flow in flows),
             start_s=tuple(flow.start_s for flow in flows),
@@ -152,28 +160,34 @@ class Run:
     def waits(self, policy: str) -> WaitsResource:
         """Return who waited for whom under a policy. Raises `KeyError` for one that was not run."""
         spans = self._spans(policy)
+        starts_s = [span.start_s for span in spans]
+        finishes_s = [span.finish_s for span in spans]
+        resources = []
+        for wait in waits(spans, self.rates_bps):
+            resource = WaitResource.model_validate(wait, from_attributes=True)
+            resources.append(resource)
         return WaitsResource(
             flows=len(spans),
-            from_s=min((span.start_s for span in spans), default=None),
-            to_s=max((span.finish_s for span in spans), default=None),
-            waits=tuple(
-                WaitResource.model_validate(wait, from_attributes=True)
-                for wait in waits(spans, self.rates_bps)
-            ),
+            from_s=min(starts_s, default=None),
+            to_s=max(finishes_s, default=None),
+            waits=tuple(resources),
         )
 
     def uses(self, policy: str) -> dict[Link, float]:
         """Return the part of each direction of a link that flows used in the whole run."""
-        spans = self._spans(policy)
-        end_s = max((span.finish_s for span in spans), default=0.0)
-        carried: dict[Link, int] = {}
-        for span in spans:
+        end_s = 0.0
+        carried: Counter[Link] = Counter()
+        for span in self._spans(policy):
+            end_s = max(end_s, span.finish_s)
             for link in span.links:
-                carried[link] = carried.get(link, 0) + span.size_bytes
+                carried[link] += span.size_bytes
         if not end_s:
             return {}
-        rates_bps = self.rates_bps
-        return {link: size * 8 / end_s / rates_bps[link] for link, size in carried.items()}
+        uses = {}
+        for link, size_bytes in carried.items():
+            used_bps = size_bytes * 8 / end_s
+            uses[link] = used_bps / self.rates_bps[link]
+        return uses
 
     def _spans(self, policy: str) -> list[FlowSpan]:
         paths = self.network.paths.get(policy, {})
@@ -181,25 +195,26 @@ class Run:
         for name, job in self.measured.results[policy].jobs.items():
             job_paths = paths.get(name, {})
             for flow in job.flows:
-                if flow.name in job_paths:
-                    links = links_of(job_paths[flow.name])
-                    spans.append(FlowSpan(name, flow.start_s, flow.finish_s, flow.bytes, links))
+                path = job_paths.get(flow.name)
+                if path is None:
+                    continue
+                links = links_of(path)
+                span = FlowSpan(name, flow.start_s, flow.finish_s, flow.bytes, links)
+                spans.append(span)
         return spans
 
 
 def _link_summary(link: Cable, uses: Iterable[Mapping[Link, float]]) -> dict[str, Any]:
     forward = (link.a, link.b)
     back = (link.b, link.a)
-    return {
-        "a": link.a,
-        "b": link.b,
-        "rate_bps": link.rate_bps,
-        "uses": [[use.get(forward, 0.0), use.get(back, 0.0)] for use in uses],
-    }
+    both_ways = [[use.get(forward, 0.0), use.get(back, 0.0)] for use in uses]
+    return {"a": link.a, "b": link.b, "rate_bps": link.rate_bps, "uses": both_ways}
 
 
 def _job_summary(name: str, job: StoredJob) -> dict[str, Any]:
-    tardiness_s = [value for flow in job.echelonflows.values() for value in flow.tardiness_s]
+    tardiness_s: list[float] = []
+    for flow in job.echelonflows.values():
+        tardiness_s += flow.tardiness_s
     return {
         "name": name,
         "iteration_times_s": job.iteration_times_s,
@@ -219,25 +234,32 @@ def load(path: Path) -> Run:
     """
     file = path / RESULTS if path.is_dir() else path
     network_file = file.with_name(NETWORK)
-    run = Run(
-        _read(file, StoredResults),
-        _read(network_file, StoredNetwork) if network_file.is_file() else StoredNetwork(),
-    )
-    if not run.measured.results:
+    measured = _read(file, StoredResults)
+    network = StoredNetwork()
+    if network_file.is_file():
+        network = _read(network_file, StoredNetwork)
+    if not measured.results:
         raise DocumentError(
             str(file), "results", "is empty (run a scenario with 'echelon run ... --out DIR')"
         )
-    for policy, jobs in run.network.paths.items():
+    run = Run(measured, network)
+    for keys, nodes in _stored_paths(network):
+        links = links_of(nodes)
+        if not all(link in run.rates_bps for link in links):
+            raise DocumentError(
+                str(network_file),
+                path_text(keys),
+                "goes along a link that is not in 'links' (run it again)",
+            )
+    return run
+
+
+def _stored_paths(network: StoredNetwork) -> Iterator[tuple[list[str | int], tuple[str, ...]]]:
+    """Yield the nodes of each path, behind the keys at which they stand."""
+    for policy, jobs in network.paths.items():
         for job, flows in jobs.items():
             for flow, nodes in flows.items():
-                if not all(link in run.rates_bps for link in links_of(nodes)):
-                    key = path_text(["paths", policy, job, flow])
-                    raise DocumentError(
-                        str(network_file),
-                        key,
-                        "goes along a link that is not in 'links' (run it again)",
-                    )
-    return run
+                yield ["paths", policy, job, flow], nodes
 
 
 def _read(file: Path, model: type[M]) -> M:
@@ -254,5 +276,7 @@ def _read(file: Path, model: type[M]) -> M:
         return model.model_validate(document)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        reason = f"{fault['msg'][0].lower()}{fault['msg'][1:]} (name the results of 'echelon run')"
-        raise DocumentError(str(file), path_text(fault["loc"]), reason) from None
+        message = fault["msg"]
+        key = path_text(fault["loc"])
+        reason = f"{message[0].lower()}{message[1:]} (name the results of 'echelon run')"
+        raise DocumentError(str(file), key, reason) from None

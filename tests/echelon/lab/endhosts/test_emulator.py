@@ -24,6 +24,7 @@ from echelon_lab.endhosts.transport import MAX_TIMEOUTS
 from echelon_lab.scenarios.scenario import Background, Delay, Transport
 from softswitch.native.fabric import EventLoop, VirtualFabric
 from tests.echelon.lab.endhosts.conftest import fabric_of
+from tests.faults import coded
 
 MS = Fraction(1, 1000)
 RATE_BPS = 10_000_000
@@ -414,11 +415,9 @@ def test_packets_of_the_past_get_no_answer(clock: Any, hub: Any) -> None:
 def test_a_flow_without_a_way_ends_the_run_with_its_name(clock: Any, hub: Any) -> None:
     hub.link.fate = lambda number, frame: []
     rig = Rig(clock, hub, [transfer_job("job", "h1", "h2", 1250)], iterations=1)
-    with pytest.raises(
-        RunError, match=r"^job job: flow transfer from h1 to h2 in iteration 1: nothing"
-    ) as caught:
+    names = ("job job", "transfer", "h1", "h2", "iteration 1", f"{MAX_TIMEOUTS}")
+    with pytest.raises(RunError, check=coded("run-failed", *names)):
         rig.run()
-    assert "\n" not in str(caught.value)
     # 2 + 4 + 8 and then 16 s each: the packet itself and its repetitions.
     assert len(hub.link.frames) == 1 + MAX_TIMEOUTS
     assert clock.now_ns == pytest.approx((2 + 4 + 8 + 16 * (MAX_TIMEOUTS - 2)) * 10**9, rel=0.01)
@@ -438,7 +437,8 @@ def test_frames_for_nobody_are_ignored(clock: Any, hub: Any) -> None:
 
 
 def test_flows_too_long_for_the_shim_are_refused(clock: Any, hub: Any) -> None:
-    with pytest.raises(RunError, match=r"job job: flow transfer has 4294967296 bytes"):
+    names = ("job job", "transfer", "4294967296", "4294967295")
+    with pytest.raises(RunError, check=coded("run-failed", *names)):
         Rig(clock, hub, [transfer_job("job", "h1", "h2", 2**32)], iterations=1)
     Rig(clock, hub, [transfer_job("job", "h1", "h2", 2**32 - 1)], iterations=1)
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.model.documents import parse_document
-from echelon.model.errors import RunError
+from echelon.model.errors import Code, RunError
 from echelon.model.fabric.load import FabricSpec, build_fabric
 from echelon.model.jobs import build_job
 from echelon.model.jobs.analysis import with_profile_error
@@ -29,6 +29,7 @@ from echelon_lab.scenarios.scenario import Scenario, load_scenario
 from echelon_lab.scenarios.traffic_spec import TrafficSource
 from echelon_lab.traffic.schedule import DEFAULT_PORT, Schedule, ScheduledFlow
 from tests.echelon.lab.hosts.conftest import fig2
+from tests.faults import coded
 from tests.needs import needs
 
 
@@ -40,19 +41,29 @@ def scenario(tmp_path: Path) -> Scenario:
 
 
 @pytest.mark.parametrize(
-    ("change", "label", "message"),
+    ("change", "label", "code", "name"),
     [
-        (lambda s: replace(s, control_latency_s=Fraction(1)), "fair", "control_latency"),
-        (lambda s: replace(s, ecn_threshold_packets=8), "fair", "ecn_threshold"),
-        (lambda s: replace(s, specs={}), "fair", "job pipeline has no job file"),
-        (lambda s: s, "fifo", "policy fifo is not one of the scenario's"),
-        (lambda s: s, "fair", "sandbox"),
+        (
+            lambda s: replace(s, control_latency_s=Fraction(1)),
+            "fair",
+            "conflicting-key",
+            "control_latency: ",
+        ),
+        (
+            lambda s: replace(s, ecn_threshold_packets=8),
+            "fair",
+            "conflicting-key",
+            "ecn_threshold: ",
+        ),
+        (lambda s: replace(s, specs={}), "fair", "missing-key", "job pipeline"),
+        (lambda s: s, "fifo", "unknown-policy", "policy fifo"),
+        (lambda s: s, "fair", "run-failed", "sandbox"),
     ],
 )
 def test_in_one_line(
-    scenario: Scenario, change: Callable[[Scenario], Scenario], label: str, message: str
+    scenario: Scenario, change: Callable[[Scenario], Scenario], label: str, code: Code, name: str
 ) -> None:
-    with pytest.raises(RunError, match=message) as refused:
+    with pytest.raises(RunError, check=coded(code, name)):
         hosts_run.run(
             change(scenario),
             label,
@@ -61,7 +72,6 @@ def test_in_one_line(
             backend="namespaces",
             target="softswitch",
         )
-    assert "\n" not in str(refused.value)
 
 
 def test_a_target_that_lacks_something_is_refused_before_hosts_are_made(
@@ -69,7 +79,8 @@ def test_a_target_that_lacks_something_is_refused_before_hosts_are_made(
 ) -> None:
     monkeypatch.setitem(sys.modules, "thriftpy2", None)
     # Making hosts would be refused, too: this is not in the sandbox.
-    with pytest.raises(RunError, match=r"^target bmv2: thriftpy2 is not installed \(run: pip "):
+    names = ("target bmv2", "thriftpy2", "pip install 'echelon-p4[bmv2]'")
+    with pytest.raises(RunError, check=coded("run-failed", *names)):
         hosts_run.run(
             scenario,
             "fair",
@@ -85,9 +96,8 @@ def test_cross_traffic_that_nothing_sends(
 ) -> None:
     traffic = TrafficSource("web", Schedule((ScheduledFlow(0, "h1", "h2", 100),), 1))
     monkeypatch.setattr(hosts_run, "entry_points", lambda **_: ())
-    with pytest.raises(
-        RunError, match=r"traffic web: 'traffic send' is in the plug-in echelon-lab \(run: pip"
-    ):
+    names = ("traffic web", "'traffic send'", "echelon-lab", "pip install")
+    with pytest.raises(RunError, check=coded("run-failed", *names)):
         hosts_run.run(
             replace(scenario, traffic=(traffic,)),
             "fair",
@@ -115,27 +125,28 @@ def test_what_lies_in_the_directory_is_no_module_of_the_run(tmp_path: Path) -> N
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     [line] = done.stderr.splitlines()
-    assert line.startswith("s.yaml: control_latency: cannot be set on real hosts")
+    assert line.startswith("s.yaml: control_latency: ")
 
 
 @pytest.mark.parametrize(
-    ("recognition", "message"),
+    ("recognition", "code", "name"),
     [
-        ({"source_port": 5001, "destination_port": 5001}, "are both 5001"),
+        ({"source_port": 5001, "destination_port": 5001}, "duplicate", "5001"),
         (
             {"source_port": 5001, "destination_port": 5002, "protocol": "udp"},
-            "workers cannot send plain UDP",
+            "not-allowed",
+            "UDP",
         ),
     ],
 )
 def test_senders_that_there_are_not(
-    scenario: Scenario, recognition: dict[str, Any], message: str
+    scenario: Scenario, recognition: dict[str, Any], code: Code, name: str
 ) -> None:
     spec = scenario.specs["pipeline"]
     by_bytes = {**document(spec), "recognition": {"by": "bytes", "idle_gap": "1 s", **recognition}}
     changed = replace(scenario, specs={"pipeline": parse_document(JobSpec, by_bytes, "job")})
     numbers = {"pipeline": (1, {flow.name: n for n, flow in enumerate(scenario.jobs[0].flows)})}
-    with pytest.raises(RunError, match=message):
+    with pytest.raises(RunError, check=coded(code, "job pipeline", name)):
         assign(changed, numbers, {}, Path("control"))
 
 
@@ -150,7 +161,8 @@ def test_a_job_on_the_port_of_cross_traffic(scenario: Scenario) -> None:
     alone = replace(scenario, specs={"pipeline": parse_document(JobSpec, document_, "job")})
     check_senders(alone)
     traffic = TrafficSource("web", Schedule((ScheduledFlow(0, "h1", "h2", 100),), 1))
-    with pytest.raises(RunError, match=f"job pipeline: port {DEFAULT_PORT} is for cross traffic"):
+    taken = coded("duplicate", "job pipeline", f"{DEFAULT_PORT}")
+    with pytest.raises(RunError, check=taken):
         check_senders(replace(alone, traffic=(traffic,)))
 
 

@@ -19,11 +19,11 @@ from typer.testing import CliRunner, Result
 
 from echelon.cli import app
 from echelon_lab.plots import Excerpt, MeasuredRun, kind_names, load, load_kind, terminal
-from echelon_lab.plots.kinds import links, overlap, timeline, utilisation
+from echelon_lab.plots.kinds import overlap, timeline, utilisation
 from echelon_lab.plots.measured import loads_bps, within
 from echelon_lab.plots.style import WIDTHS_INCHES, Style, colour
 from echelon_lab.run import simulate
-from echelon_web.viewer.results import load as view
+from tests.faults import mentions
 
 ROOT = Path(__file__).parents[4]
 KINDS = ("bars", "cdf", "iterations", "links", "overlap", "summary", "timeline", "utilisation")
@@ -238,27 +238,12 @@ def test_utilisation_has_all_bytes_and_equal_times(results: Path) -> None:
     assert len({axis.get_xlim() for axis in figure.axes}) == 1
 
 
-def test_links_have_the_uses_that_the_page_shows(results: Path) -> None:
-    selection = Excerpt()
-    [figure] = links.draw(load(results, selection, ["fair"]), selection, Style())
-    axis = figure.axes[0]
-    drawn = axis.images[0].get_array()
-    assert drawn is not None
-    uses = view(results).uses("fair")
-    shown = {
-        label.get_text(): row.mean()
-        for label, row in zip(axis.get_yticklabels(), drawn, strict=True)
-    }
-    assert shown == pytest.approx({f"{a}→{b}": uses[a, b] for a, b in uses if f"{a}→{b}" in shown})
-    assert shown.keys() >= {"s1→s2", "s2→s1"}
-
-
 def test_links_without_paths_are_not_drawn(results: Path, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_bytes((results / "results.json").read_bytes())
     done = plot(tmp_path, "--kind", "links", "-o", tmp_path)
     assert done.exit_code == 0
     assert not list(tmp_path.glob("*.png"))
-    assert "links: not drawn, because network.json has no paths: fair, echelon" in done.stderr
+    assert mentions(done.stderr, "links", "network.json", "fair, echelon")
 
 
 def test_the_summary_shows_what_the_cross_traffic_pays(results: Path, tmp_path: Path) -> None:
@@ -315,32 +300,29 @@ def test_a_kind_of_another_package_is_found(results: Path, tmp_path: Path) -> No
     )
     assert refused.returncode == 2
     [line] = refused.stderr.splitlines()
-    assert "'broken' (broken) cannot be imported: division by zero" in line
+    assert mentions(line, "'broken'", "division by zero")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "names"),
     [
-        (("--kind", "bar"), "--kind: unknown kind 'bar' (did you mean 'bars'?)"),
-        (("--format", "gif"), "--format: unknown format 'gif'"),
-        (("--width", "colum"), "--width: unknown width 'colum' (did you mean 'column'?)"),
-        (("--policy", "varys"), "results: none of the policies was run (there is fair, echelon)"),
-        (("--job", "x"), "there is no job to draw"),
-        (("--iterations", "3:2"), "--iterations: '3:2' is empty"),
-        *(
-            (("--kind", kind, "--iterations", "900:901"), "--iterations: there are not so many")
-            for kind in KINDS
-        ),
+        (("--kind", "bar"), ["--kind", "'bar'", "'bars'"]),
+        (("--format", "gif"), ["--format", "'gif'"]),
+        (("--width", "colum"), ["--width", "'colum'", "'column'"]),
+        (("--policy", "varys"), ["results", "policies", "fair, echelon"]),
+        (("--job", "x"), ["results", "--job"]),
+        (("--iterations", "3:2"), ["--iterations", "'3:2'"]),
+        *((("--kind", kind, "--iterations", "900:901"), ["--iterations"]) for kind in KINDS),
     ],
 )
 def test_a_mistake_is_one_line(
-    arguments: tuple[str, ...], said: str, results: Path, tmp_path: Path
+    arguments: tuple[str, ...], names: list[str], results: Path, tmp_path: Path
 ) -> None:
     done = plot(results, *arguments, "-o", tmp_path / "out")
     assert done.exit_code == 2
     assert done.stdout == ""
     [line] = done.stderr.splitlines()
-    assert said in line
+    assert mentions(line, *names)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"scenario": 1, "target": 2, "results": 3}'])
@@ -349,7 +331,7 @@ def test_what_is_no_result_is_said(text: str, tmp_path: Path) -> None:
     done = plot(tmp_path, "-o", tmp_path)
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
-    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith(f"{tmp_path / 'results.json'}: ")
 
 
 def test_times_in_which_jobs_communicate_at_once() -> None:
@@ -368,7 +350,7 @@ def test_the_last_iterations_are_drawn_unless_others_are_chosen(
     results: Path, tmp_path: Path
 ) -> None:
     done = plot(results, "--kind", "overlap", "--format", "svg", "-o", tmp_path)
-    assert "overlap: iterations 9 to 12" in done.stderr
+    assert mentions(done.stderr, "overlap", "9 to 12")
     chosen = plot(
         results, "--kind", "overlap", "--format", "svg", "--iterations", "1:2", "-o", tmp_path
     )
@@ -387,4 +369,4 @@ def test_a_directory_of_what_no_installed_kind_draws_says_which_plug_in_does(
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert "'sweep slowdowns' is in the plug-in echelon-lab" in done.stderr
+    assert mentions(done.stderr, "'sweep slowdowns'", "echelon-lab")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from echelon.model.documents import DocumentError
 from echelon.model.errors import RunError
 from echelon.model.fabric import builders
 from echelon.model.fabric.load import build_fabric
@@ -21,10 +22,13 @@ from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.planning.allocation import Allocation
 from echelon.planning.execution import IterationRecord, JobRecord, Span
 from echelon.planning.policies import make_policy
+from echelon_lab import plots
 from echelon_lab.run import simulate
+from echelon_lab.scenarios import results as results_module
 from echelon_lab.scenarios.results import PolicyRun, SwitchStats, assemble, rounded, to_text
 from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, Transport, load_scenario
 from echelon_lab.virtual import fluid_run
+from tests.faults import coded
 
 SCENARIOS = Path(__file__).parents[4] / "topologies/scenarios"
 F = Fraction
@@ -109,6 +113,7 @@ def test_a_record_worked_out_by_hand() -> None:
         "iteration_times_s": [4.0, 4.5],
         "alone_iteration_s": 4.0,
         "mean_slowdown": 1.0625,
+        "steady": {"mean_slowdown": 1.0625, "half_width": None},
         "compute_finish_s": 4.0,
         "reordered_packets": 2,
         # b: ends 2 s after the reference time, or 2.5 s, and should 1/3 s after it.
@@ -136,7 +141,7 @@ def test_a_record_worked_out_by_hand() -> None:
 
 def test_a_job_without_a_finished_iteration_is_an_error() -> None:
     run = PolicyRun({"job": JobRecord("job", RECORD.iterations[2:])})
-    with pytest.raises(RunError, match="policy fair: job job has finished no iteration"):
+    with pytest.raises(RunError, check=coded("run-failed", "policy fair", "job job")):
         assemble(scenario_of(JOB), "toy", {"fair": run}, {"job": F(4)})
 
 
@@ -207,8 +212,12 @@ def test_text_is_the_same_each_time_has_policies_in_order_and_reads_back() -> No
     assert to_text(document) == to_text(fluid("dp_pair"))
     assert json.loads(to_text(document)) == document
     assert list(json.loads(to_text(document))["results"]) == ["fair", "echelon"]
-    with pytest.raises(ValueError):
-        to_text({"never": float("nan")})
+    job = document["results"]["fair"]["jobs"]["first"]
+    for never in (job, job["flows"][0]):
+        never["mean_slowdown"] = float("nan")
+        with pytest.raises(ValueError):
+            to_text(document)
+        never["mean_slowdown"] = 1.0
 
 
 def test_progress_is_told_of_each_finished_iteration() -> None:
@@ -240,7 +249,7 @@ def test_a_policy_that_stalls_is_an_error_of_the_run() -> None:
             return Allocation((F(0),) * len(flows))
 
     scenario = load_scenario(SCENARIOS / "fig2.yaml")
-    with pytest.raises(RunError, match=r"^policy mine: at 3\.0 s the policy gives no flow a rate"):
+    with pytest.raises(RunError, check=coded("run-failed", "policy mine", "3.0 s")):
         fluid_run.run(scenario, "mine", Stalling, lambda *_: None, ideal=True)
 
 
@@ -261,3 +270,34 @@ def test_no_policy_beats_the_time_alone_where_there_are_several_paths(
         ["fair", "varys", "crux", "srpt", "echelon"],
     )
     assert min(outcome.mean_slowdown for outcome in compared) > 1 - 1e-6
+
+
+def test_flows_of_the_first_iterations_are_listed_where_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All other figures are of all iterations; who asks for every flow gets them."""
+    compared = simulate(SCENARIOS / "dp_pair.yaml", ["fair"])
+    all_flows = compared.results["results"]["fair"]["jobs"]
+    in_an_iteration = sum(len(job.flows) for job in compared.scenario.jobs)
+    monkeypatch.setattr(results_module, "MOST_ROWS", 2 * in_an_iteration)
+    few = replace(compared)
+    for name, job in few.results["results"]["fair"]["jobs"].items():
+        whole = dict(all_flows[name])
+        listed = job.pop("listed_iterations")
+        assert listed["flows"] == 2 < len(job["iteration_times_s"])
+        for key in ("flows", "computes"):
+            rows = whole.pop(key)
+            assert job.pop(key) == [row for row in rows if row["iteration"] <= listed[key]]
+        assert job == whole
+    assert replace(compared, every_flow=True).results == compared.results
+
+    monkeypatch.setattr(results_module, "MOST_ROWS", 0)
+    none = replace(compared)
+    none.write(tmp_path)
+    assert not json.loads((tmp_path / "network.json").read_text())["paths"]
+    assert plots.load(tmp_path, plots.Excerpt()).mean_slowdown("fair", plots.Excerpt()) > 1
+    assert none.plot("timeline", tmp_path)[0] == []
+    _, notes = none.plot("summary", tmp_path)
+    assert not notes
+    with pytest.raises(DocumentError, match="--every-flow"):
+        none.plot("utilisation", tmp_path)

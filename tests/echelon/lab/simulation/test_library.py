@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 import echelon
 from echelon.cli import app
+from echelon.model.errors import Code
+from tests.faults import coded
 from tests.needs import needs
 
 ROOT = Path(__file__).parents[4]
@@ -98,18 +100,24 @@ def test_every_attribute_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "code", "argument", "name"),
     [
-        {"policies": ["no_such_policy"]},
-        {"policies": ["echelon(no_such=1)"]},
-        {"policies": ["fair"], "target": "no_such_target"},
-        {"policies": ["fair"], "scale": 2},
+        ({"policies": ["no_such_policy"]}, "unknown-policy", "policies", "'no_such_policy'"),
+        ({"policies": ["echelon(no_such=1)"]}, "unknown-parameter", "policies", "no_such"),
+        (
+            {"policies": ["fair"], "target": "no_such_target"},
+            "unknown-target",
+            "--target",
+            "'no_such_target'",
+        ),
+        ({"policies": ["fair"], "scale": 2}, "invalid-value", "--scale", "2"),
     ],
 )
-def test_a_wrong_argument_is_one_line(wrong: dict[str, Any]) -> None:
-    with pytest.raises(echelon.DocumentError) as error:
+def test_a_wrong_argument_is_one_line(
+    wrong: dict[str, Any], code: Code, argument: str, name: str
+) -> None:
+    with pytest.raises(echelon.DocumentError, check=coded(code, name, file=argument, path="")):
         echelon.simulate(mix(), **wrong)
-    assert "\n" not in str(error.value)
 
 
 def test_scaling_changes_no_ratio() -> None:

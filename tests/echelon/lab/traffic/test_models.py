@@ -36,6 +36,7 @@ from echelon_lab.traffic.schedule import PacedFlow, Schedule
 from echelon_lab.traffic.sizes import SizeDistribution, load_sizes
 from tests.drawing import examples
 from tests.echelon.lab.traffic.examples import MODELS, PAIRS, WEB, digest, share_up_to
+from tests.faults import naming
 
 PAIR: tuple[Pair, ...] = (("a", "b"),)
 LOADS = [25_000_000 * tenths for tenths in range(1, 10)]
@@ -215,7 +216,7 @@ def test_bursts_of_any_load_and_length(
     scale = max(Fraction(load_bps * burst_us, 10**11), Fraction(1, 10**5))
     distribution = load_sizes(sizes).scaled(scale)
     if load_bps * burst_us < 10**7:
-        with pytest.raises(ValueError, match="give a higher load or longer bursts"):
+        with pytest.raises(ValueError, check=naming(load_bps, 10 * burst_us)):
             Burst(PAIR, load_bps, distribution, gaps, draw, burst_us)
         return
     schedule = Burst(PAIR, load_bps, distribution, gaps, draw, burst_us).schedule(
@@ -298,7 +299,7 @@ def test_long_flows_share_the_load_exactly(
     load_bps: int, parallel: int, window_us: int, duration_us: int
 ) -> None:
     if load_bps * window_us < 8 * 10**6 * parallel:
-        with pytest.raises(ValueError, match="less than a byte"):
+        with pytest.raises(ValueError, check=naming(load_bps, parallel, window_us)):
             Long(PAIRS, load_bps, parallel, window_us)
         return
     schedule = Long(PAIRS, load_bps, parallel, window_us).schedule(duration_us, Random(0))
@@ -375,23 +376,23 @@ def test_normal_and_cut_off_exponential_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "reason"),
+    ("make", "names"),
     [
-        (lambda: Consistent((), 1000, WEB), "no pair of different hosts"),
-        (lambda: Consistent((("a", "a"),), 1000, WEB), "a cannot send to itself"),
-        (lambda: Consistent(PAIR, 0, WEB), "0 bit/s is not a load"),
+        (lambda: Consistent((), 1000, WEB), ["pair", "source", "destination"]),
+        (lambda: Consistent((("a", "a"),), 1000, WEB), ["a", "itself"]),
+        (lambda: Consistent(PAIR, 0, WEB), ["0 bit/s", "load"]),
         (
             lambda: Consistent(PAIR, 1000, WEB, gaps="even"),
-            r"unknown gaps 'even' \(known: exponential, poisson\)",
+            ["gaps", "'even'", "exponential", "poisson"],
         ),
-        (lambda: Burst(PAIR, 10**6, WEB, draw="matchd"), "did you mean 'matched'"),
-        (lambda: Burst(PAIR, 1000, WEB), "1.2 bytes in a period of 10000 us"),
-        (lambda: Burst(PAIR, 10**6, WEB, burst_us=0), "a burst cannot take 0 us"),
-        (lambda: Long(PAIR, 10**6, 0), "0 is not a number of parallel flows"),
-        (lambda: Long(PAIR, 10**6, window_us=0), "0 us is not a window"),
+        (lambda: Burst(PAIR, 10**6, WEB, draw="matchd"), ["'matchd'", "'matched'"]),
+        (lambda: Burst(PAIR, 1000, WEB), ["1000 bit/s", "1.2 bytes", "10000 us"]),
+        (lambda: Burst(PAIR, 10**6, WEB, burst_us=0), ["burst", "0 us"]),
+        (lambda: Long(PAIR, 10**6, 0), ["0", "parallel", "65536"]),
+        (lambda: Long(PAIR, 10**6, window_us=0), ["0 us", "window"]),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(make: object, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason) as caught:
+def test_what_cannot_be_is_refused_in_one_line(make: object, names: list[str]) -> None:
+    with pytest.raises(ValueError, check=naming(*names)) as caught:
         make()  # type: ignore[operator]
-    assert "\n" not in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.model.documents import DocumentError
+from echelon.model.errors import Code, CodedError
 from echelon_lab.traffic.outcome import HEADER, FlowOutcome, read_outcomes, write_outcomes
 from echelon_lab.traffic.schedule import (
     PacedFlow,
@@ -25,6 +27,10 @@ from echelon_lab.traffic.schedule import (
     write_schedule,
 )
 from tests.drawing import examples
+from tests.faults import coded
+
+COLUMNS = "start_us,src,dst,bytes\n"
+PACED_COLUMNS = "start_us,src,dst,bytes,rate_bps,connection\n"
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,5}", fullmatch=True)
 
@@ -70,52 +76,54 @@ def test_a_file_written_by_hand_may_be_short_and_unsorted(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "code", "path", "names"),
     [
-        ("", "has no line start_us,src,dst,bytes"),
-        ("# model: x\n", "has no line start_us,src,dst,bytes"),
-        ("1,a,b,5\n", "line 1: '1,a,b,5' are not the columns"),
-        (
-            "# duration_us: soon\nstart_us,src,dst,bytes\n",
-            "duration_us: 'soon' is not a number of microseconds",
-        ),
-        ("start_us,src,dst,bytes\n1,a,b,5\n1,a,b\n", "line 3: has 3 columns (give 4)"),
-        ("start_us,src,dst,bytes\n1,a,b,5.5\n", "line 2: '5.5' is not a whole number"),
-        ("start_us,src,dst,bytes\nx,a,b,5\n", "line 2: 'x' is not a whole number"),
-        (f"start_us,src,dst,bytes\n1,a,b,{'9' * 5000}\n", "is not a whole number"),
-        ("start_us,src,dst,bytes\n-1,a,b,5\n", "line 2: start_us -1 is out of range"),
-        ("start_us,src,dst,bytes\n1,a,b,0\n", "line 2: bytes 0 is out of range"),
-        ("start_us,src,dst,bytes\n1,a,a,5\n", "line 2: 'a' sends to itself"),
-        ("start_us,src,dst,bytes\n1,,a,5\n", "line 2: has no source"),
-        ('start_us,src,dst,bytes\n1,"a,b,5\n', "line 2: unexpected end of data"),
-        (
-            "start_us,src,dst,bytes,rate_bps,connection\n1,a,b,5,0,0\n",
-            "line 2: rate_bps 0, connection 0: give a rate",
-        ),
-        (
-            "start_us,src,dst,bytes,rate_bps,connection\n1,a,b,5,9,x\n",
-            "line 2: 'x' is not a whole number",
-        ),
+        ("", "missing-key", "", ["start_us,src,dst,bytes"]),
+        ("# model: x\n", "missing-key", "", ["start_us,src,dst,bytes"]),
+        ("1,a,b,5\n", "invalid-value", "line 1", ["'1,a,b,5'", "start_us,src,dst,bytes"]),
+        (f"# duration_us: soon\n{COLUMNS}", "not-a-number", "duration_us", ["'soon'"]),
+        (f"{COLUMNS}1,a,b,5\n1,a,b\n", "wrong-length", "line 3", ["3", "4"]),
+        (f"{COLUMNS}1,a,b,5.5\n", "not-a-number", "line 2", ["'5.5'"]),
+        (f"{COLUMNS}x,a,b,5\n", "not-a-number", "line 2", ["'x'"]),
+        (f"{COLUMNS}1,a,b,{'9' * 5000}\n", "not-a-number", "line 2", ["999"]),
+        (f"{COLUMNS}-1,a,b,5\n", "out-of-range", "line 2", ["start_us -1"]),
+        (f"{COLUMNS}1,a,b,0\n", "out-of-range", "line 2", ["bytes 0"]),
+        (f"{COLUMNS}1,a,a,5\n", "duplicate", "line 2", ["'a'"]),
+        (f"{COLUMNS}1,,a,5\n", "not-a-name", "line 2", []),
+        (f'{COLUMNS}1,"a,b,5\n', "bad-syntax", "line 2", []),
+        (f"{PACED_COLUMNS}1,a,b,5,0,0\n", "out-of-range", "line 2", ["rate_bps 0"]),
+        (f"{PACED_COLUMNS}1,a,b,5,9,x\n", "not-a-number", "line 2", ["'x'"]),
     ],
 )
-def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_mistake_is_told_with_its_line(
+    tmp_path: Path, text: str, code: Code, path: str, names: list[str]
+) -> None:
     file = tmp_path / "schedule.csv"
     file.write_text(text)
-    with pytest.raises(DocumentError) as caught:
+    with pytest.raises(DocumentError, check=coded(code, *names, file=str(file), path=path)):
         read_schedule(file)
-    assert reason in str(caught.value)
-    assert str(caught.value).startswith(str(file))
-    assert "\n" not in str(caught.value)
 
 
 def test_files_that_cannot_be_are_told(tmp_path: Path) -> None:
+    def faulty(code: Code, file: Path) -> Callable[[CodedError], bool]:
+        return coded(code, file=str(file), path="")
+
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    for wrong in (tmp_path / "absent.csv", tmp_path, tmp_path / "binary"):
-        with pytest.raises(DocumentError, match=str(wrong)):
-            read_schedule(wrong)
-    with pytest.raises(DocumentError, match="name a file that can be written"):
-        write_schedule(Schedule((), 0), tmp_path / "no" / "such" / "directory.csv")
-    with pytest.raises(DocumentError, match="name a file that can be written"):
+    (tmp_path / "later").write_bytes(COLUMNS.encode() + b"1,a,b,5\n" * 9999 + b"\xff,a,b,5\n")
+    wrong: tuple[tuple[Code, str], ...] = (
+        ("unreadable-file", "absent.csv"),
+        ("unreadable-file", ""),
+        ("not-utf8", "binary"),
+        ("not-utf8", "later"),
+    )
+    for code, name in wrong:
+        file = tmp_path / name
+        with pytest.raises(DocumentError, check=faulty(code, file)):
+            read_schedule(file)
+    absent = tmp_path / "no" / "such" / "directory.csv"
+    with pytest.raises(DocumentError, check=faulty("unreadable-file", absent)):
+        write_schedule(Schedule((), 0), absent)
+    with pytest.raises(DocumentError, check=faulty("unreadable-file", tmp_path)):
         write_outcomes((), tmp_path)
 
 
@@ -180,13 +188,20 @@ def test_outcomes_are_read_as_they_were_written(written: list[FlowOutcome]) -> N
         assert read_outcomes(path) == tuple(written)
 
 
-def test_a_mistake_in_outcomes_is_told_with_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "code", "path", "name"),
+    [
+        (b"", "invalid-value", "line 1", ",".join(HEADER)),
+        (b"start_us,src\n", "invalid-value", "line 1", ",".join(HEADER)),
+        (",".join(HEADER).encode() + b"\n1,a,b\n", "invalid-value", "line 2", "'1,a,b'"),
+        (",".join(HEADER).encode() + b'\n1,"a,b\n', "bad-syntax", "", ""),
+        (b"\xff\n", "not-utf8", "", ""),
+    ],
+)
+def test_a_mistake_in_outcomes_is_told_with_its_line(
+    tmp_path: Path, text: bytes, code: Code, path: str, name: str
+) -> None:
     file = tmp_path / "outcomes.csv"
-    for text, reason in (
-        ("", "line 1"),
-        ("start_us,src\n", "line 1"),
-        (",".join(HEADER) + "\n1,a,b\n", "line 2: '1,a,b' is not an outcome"),
-    ):
-        file.write_text(text)
-        with pytest.raises(DocumentError, match=reason):
-            read_outcomes(file)
+    file.write_bytes(text)
+    with pytest.raises(DocumentError, check=coded(code, name, file=str(file), path=path)):
+        read_outcomes(file)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 
 from echelon.planning.policies.cassini.circle import (
     ANGLES,
+    ANGLES_PER_ITERATION,
+    TINY,
     Communication,
     Profile,
     perimeter_s,
@@ -106,6 +110,87 @@ def test_rotations_against_brute_force(drawn: tuple[list[Profile], int]) -> None
         periods = [range(int(profile.period_s / MS)) for profile in profiles[1:]]
         best = min(excess(profiles, (0, *others), circle_ms) for others in product(*periods))
         assert rotation.score == pytest.approx(float(1 - best / circle_ms))
+
+
+def exact_samples(profile: Profile, step: Fraction, count: int) -> list[float]:
+    """Return the mean demand at `count` angles, summed burst by burst.
+
+    An angle is the part `step` of an iteration. The last angles are a round from its beginning.
+    """
+
+    def sent(until: Fraction) -> Fraction:
+        total = Fraction(0)
+        for burst in profile.bursts:
+            begin = Fraction(burst.begin_s) / profile.period_s
+            length = Fraction(burst.end_s) / profile.period_s - begin
+            passed = min(max(until % 1 - begin, Fraction(0)), length)
+            total += Fraction(burst.share) * (until // 1 * length + passed)
+        return total
+
+    first = 1 - math.ceil(1 / step)
+    bounds = [sent(index * step) for index in range(first, first + count + 1)]
+    return [float((after - before) / step) for before, after in pairwise(bounds)]
+
+
+def above_capacity(demands: Iterable[Sequence[float]]) -> float:
+    totals = map(math.fsum, zip(*demands, strict=True))
+    return math.fsum(total - 1 for total in totals if total > 1)
+
+
+def plain_rotation(profiles: list[Profile]) -> tuple[tuple[Fraction, ...], float]:
+    """Return the shifts that coordinate descent finds, and their score, by the definition."""
+    periods_s = quantised_s([profile.period_s for profile in profiles])
+    circle_s = perimeter_s(periods_s)
+    angles = max(ANGLES, math.ceil(ANGLES_PER_ITERATION * circle_s / min(periods_s)))
+    step_s = circle_s / angles
+    rotated = []
+    for profile, period_s in zip(profiles, periods_s, strict=True):
+        rotations = math.ceil(period_s / step_s)
+        samples = exact_samples(profile, step_s / period_s, rotations - 1 + angles)
+        rotated.append([samples[first : first + angles] for first in reversed(range(rotations))])
+
+    chosen = [0] * len(profiles)
+    demands = {0: rotated[0][0]}
+    excess, before = 1e6, 2e6
+    while TINY < excess < before - TINY:
+        before = excess
+        for number in range(1, len(profiles)):
+            rest = [demand for other, demand in demands.items() if other != number]
+            excesses = [above_capacity([*rest, demand]) for demand in rotated[number]]
+            least = min(excesses)
+            chosen[number] = next(i for i, part in enumerate(excesses) if part <= least + TINY)
+            demands[number] = rotated[number][chosen[number]]
+        excess = above_capacity(demands.values())
+    shifts_s = (
+        step_s * steps % period_s for steps, period_s in zip(chosen, periods_s, strict=True)
+    )
+    return tuple(shifts_s), 1 - excess / angles
+
+
+@st.composite
+def measured_profiles(draw: st.DrawFn) -> list[Profile]:
+    """Draw two to four jobs of any iteration times, some equal, with bursts that may overlap."""
+    profiles = []
+    period_ms = 1000
+    for _ in range(draw(st.integers(2, 4))):
+        period_ms = draw(st.one_of(st.just(period_ms), st.integers(400, 1200)))
+        bursts = []
+        for _ in range(draw(st.integers(1, 5))):
+            begin = draw(st.integers(0, period_ms - 1))
+            end = draw(st.integers(begin + 1, period_ms))
+            share = draw(st.sampled_from([0.1, 0.25, 1 / 3, 0.5, 1.0]))
+            bursts.append(Communication(begin / 1000, end / 1000, share))
+        profiles.append(Profile(period_ms * MS, tuple(bursts)))
+    return profiles
+
+
+@settings(max_examples=40)
+@given(measured_profiles())
+def test_sums_by_sorted_bounds_are_those_burst_by_burst(profiles: list[Profile]) -> None:
+    rotation = rotate(profiles)
+    shifts_s, score = plain_rotation(profiles)
+    assert rotation.shifts_s == shifts_s
+    assert rotation.score == pytest.approx(score, abs=1e-9)
 
 
 def test_a_circle_has_room_for_twelve_of_the_longest_iterations() -> None:

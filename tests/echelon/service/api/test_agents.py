@@ -200,7 +200,7 @@ def test_wrong_measurements_are_refused_with_one_line_and_change_nothing(daemon:
         before = reader.job("a").measurements
         assert before[0].sent_bytes == {"h2": 1_000_000}
         codes = set()
-        for _ in range(examples(400)):
+        for _ in range(examples(800)):
             answer = http.put(
                 "/jobs/a/iterations/h1", content=json.dumps(mismeasured(rng)).encode()
             )
@@ -242,7 +242,7 @@ def test_wrong_reports_are_refused_with_one_line_and_change_nothing(
         assert http.put("/jobs/a/connections/h1", json={"connections": [GOOD]}).status_code == 200
         before = http.get("/jobs/a/connections").json()
         codes = set()
-        for _ in range(examples(400)):
+        for _ in range(examples(800)):
             body = json.dumps(damaged(rng))
             answer = http.put("/jobs/a/connections/h1", content=body.encode())
             assert answer.status_code in (400, 413, 422), (body[:200], answer.text)

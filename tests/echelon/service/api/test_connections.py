@@ -332,7 +332,7 @@ def test_no_descriptor_is_one_line_and_a_later_try(
     monkeypatch.setattr(socket, "socket", _Exhausted)
     with limited() as running, connect(running) as connection:
         ask(connection)
-    (record,) = [one for one in caplog.records if "cannot accept" in str(one.msg)]
+    (record,) = [one for one in caplog.records if "ulimit -n" in str(one.msg)]
     assert record.exc_info is None
 
 

@@ -70,7 +70,7 @@ def test_nothing_without_a_token(http: httpx.Client, api: Api) -> None:
         if path in OPEN:
             assert response.status_code == 200
         else:
-            assert "no token" in fault(response, 401)["reason"]
+            fault(response, 401, "unauthenticated", "")
             assert response.headers["www-authenticate"] == 'Bearer realm="echelon"'
     assert api.service.machine.jobs.jobs == {}
 
@@ -88,7 +88,8 @@ def test_nothing_without_a_token(http: httpx.Client, api: Api) -> None:
     ],
 )
 def test_nothing_with_a_wrong_token(http: httpx.Client, header: str) -> None:
-    fault(http.get("/jobs", headers={b"Authorization": header.encode()}), 401)
+    response = http.get("/jobs", headers={b"Authorization": header.encode()})
+    fault(response, 401, "unauthenticated", "")
 
 
 def test_a_token_is_accepted_in_one_header_only(http: httpx.Client, api: Api) -> None:
@@ -110,10 +111,9 @@ def test_a_read_only_token_changes_nothing(http: httpx.Client, api: Api) -> None
         if method == "GET":
             assert response.status_code in (200, 404)
         else:
-            assert (
-                "'eyes' is read-only (use one with the role operator)"
-                in fault(response, 403)["reason"]
-            )
+            reason = fault(response, 403, "forbidden", "")["reason"]
+            assert "'eyes'" in reason
+            assert "operator" in reason
     assert api.service.machine.jobs.jobs == {}
     assert not api.service.machine.jobs.drained
 
@@ -128,14 +128,13 @@ def test_an_agent_reports_of_its_jobs_and_does_nothing_else(http: httpx.Client, 
     assert len([1 for _, path in operations(api) if of_agents.fullmatch(path)]) == 3
     for method, path in operations(api):
         if path not in OPEN:
-            reason = fault(http.request(method, path, headers=bearer(api.agent), json={}), 403)[
-                "reason"
-            ]
-            assert (
-                "'h1-agent' is for other jobs: d" in reason
-                if of_agents.fullmatch(path)
-                else "is agent" in reason
-            )
+            response = http.request(method, path, headers=bearer(api.agent), json={})
+            reason = fault(response, 403, "forbidden", "")["reason"]
+            assert "'h1-agent'" in reason
+            if of_agents.fullmatch(path):
+                assert re.search(": d\\b", reason), "the jobs that it is for"
+            else:
+                assert "operator" in reason, "the role that may"
     assert http.get("/jobs/d/connections", headers=bearer(api.agent)).status_code == 200
     assert (
         http.put(
@@ -199,8 +198,9 @@ def test_the_size_of_bodies(http: httpx.Client, api: Api, send: Callable[[bytes]
     headers = {"Content-Type": "application/json", **bearer(api.operator)}
     assert http.post("/jobs", content=send(job_of(BODY_BYTES)), headers=headers).status_code == 201
     for size in (BODY_BYTES + 1, 4 * BODY_BYTES, 4 * BODY_BYTES + 1, 100 * BODY_BYTES):
-        error = fault(http.post("/jobs", content=send(job_of(size)), headers=headers), 413)
-        assert f"more than {BODY_BYTES} bytes" in error["reason"]
+        response = http.post("/jobs", content=send(job_of(size)), headers=headers)
+        error = fault(response, 413, "too-large", "")
+        assert f" {BODY_BYTES} bytes" in error["reason"]
     assert http.get("/jobs", headers=headers).status_code == 200
 
 
@@ -223,19 +223,19 @@ def test_a_large_body_that_is_wrong_in_every_place_leaves_the_loop_free(
     section = {"micro_batches": 1, "activation": "1 MB", "forward": ["1 s"] * 30_000}
     spec = {"job": "p", "parallelism": "pipeline", "workers": ["h1", "h2"], "pipeline": section}
     report = {"echelonflow": "x", "offsets": ["1 B"] * 30_000}
-    for path, sent, reason in [
-        ("/jobs", spec, "has 30000 values but 2 workers"),
-        ("/jobs/x/distances", report, "'B' is not a unit of duration"),
+    for path, sent, code, key, name in [
+        ("/jobs", spec, "wrong-length", "pipeline.forward", "30000"),
+        ("/jobs/x/distances", report, "unknown-unit", "offsets[0]", "'B'"),
     ]:
-        assert (
-            reason in fault(http.post(path, json=sent, headers=bearer(api.operator)), 422)["reason"]
-        )
+        response = http.post(path, json=sent, headers=bearer(api.operator))
+        assert name in fault(response, 422, code, key)["reason"]
     assert len(threads) == 2
     assert loop_thread not in threads
 
 
 def test_a_key_of_a_whole_page_is_shortened(http: httpx.Client, api: Api) -> None:
-    error = fault(http.post("/jobs", json={"x" * 5000: 1}, headers=bearer(api.operator)), 422)
+    response = http.post("/jobs", json={"x" * 5000: 1}, headers=bearer(api.operator))
+    error = fault(response, 422, "unknown-key")
     assert len(error["path"] + error["reason"]) < 300
 
 
@@ -283,7 +283,9 @@ def test_a_body_that_does_not_come() -> None:
         answer = connection.makefile("rb").read()  # to the end: the connection is closed
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 408 ")
-    assert "took more than 0.05 s" in json.loads(body)["error"]["reason"]
+    error = json.loads(body)["error"]
+    assert error["code"] == "timeout"
+    assert " 0.05 s" in error["reason"]
 
 
 def test_a_client_that_leaves_in_the_middle(caplog: pytest.LogCaptureFixture) -> None:
@@ -314,7 +316,7 @@ def test_requests_at_a_time() -> None:
         while running.call(lambda: service.waiting) < 2:
             pass
         refused = http.get("/jobs")
-        assert "2 requests are being answered already" in fault(refused, 429)["reason"]
+        assert "2 requests" in fault(refused, 429, "too-many-requests", "")["reason"]
         assert refused.headers["retry-after"] == "1"
         assert http.get("/healthz").status_code == http.get("/readyz").status_code == 200
         running.wait(service.installed())
@@ -345,7 +347,7 @@ def test_without_tokens_a_foreign_name_gets_nothing(
     if status == 200:
         assert response.status_code in (200, 201)
     else:
-        assert "is not a name of this machine" in fault(response, status)["reason"]
+        assert f"'{host}'" in fault(response, status, "forbidden", "")["reason"]
     assert open_api.get("/healthz", headers={"Host": host}).status_code == 200
 
 
@@ -469,8 +471,9 @@ def test_a_token_has_a_limit_on_requests_in_a_second(
     refused = [answer for answer in answers if answer.status_code == 429]
     assert refused, "40 requests in less than 19 s"
     assert all(answer.headers["retry-after"] == "1" for answer in refused)
-    assert "token 'small' has made its 2 requests" in fault(refused[0], 429)["reason"]
-    assert refused[0].json()["error"]["code"] == "too-many-requests"
+    reason = fault(refused[0], 429, "too-many-requests", "")["reason"]
+    assert "token 'small'" in reason
+    assert " 2 requests" in reason
     assert {exchange.token for exchange in exchanges if exchange.status == 429} == {"small"}
     assert {client.get("/jobs", headers=bearer(free)).status_code for _ in range(10)} == {200}
     assert client.get("/healthz").status_code == 200
@@ -482,10 +485,10 @@ def test_a_token_has_a_limit_on_the_size_of_a_request(
     client, _, free = limited
     body = json.dumps({**JOB, "note": "x" * 200}).encode()
     headers = {"Content-Type": "application/json"}
-    assert (
-        "limits.body of token 'small'"
-        in fault(client.post("/jobs", content=body, headers=headers), 413)["reason"]
-    )
+    response = client.post("/jobs", content=body, headers=headers)
+    reason = fault(response, 413, "too-large", "")["reason"]
+    assert "limits.body" in reason
+    assert "token 'small'" in reason
     assert (
         client.post("/jobs", content=body, headers={**headers, **bearer(free)}).status_code == 422
     )

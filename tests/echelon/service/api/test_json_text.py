@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echelon.controller.service.api.body import JsonError, parse_json
+from echelon.model.errors import Code
+from tests.faults import coded
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 VALUES = st.recursive(
@@ -75,31 +77,31 @@ def test_agrees_with_python_on_any_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "path"),
+    ("raw", "code", "path"),
     [
-        (b"", ""),
-        (b" \n", ""),
-        (b"{", "line 1, column 1"),
-        (b'{"a":\n 1,}', "line 2, column 4"),
-        (b'{"a": "\n"}', "line 2, column"),
-        (b'{"a": "x', "line 1, column 8"),
-        (b"{} {}", "line 1, column 4"),
-        (b'{"a": 1, "a": 2}', "a"),
-        (b'{"x": [0, {"y": {"a": 1, "b": 0, "a": 2}}]}', "a"),
-        (b'{"x": {"a": 1, "a": 2}, "x": 0}', "a"),
-        (b'{"a": NaN}', ""),
-        (b"[-Infinity]", ""),
-        (b"[1e999]", ""),
-        (b"[" + b"9" * 5000 + b"]", "line 1, column 4"),
-        (b'"\xff"', "line 1, column"),
-        (b'{"a": "\\ud800"}', "line 1, column"),
-        (b'{"\\udfff": 1}', "line 1, column"),
-        (b"[" * 100_000, "line 1, column"),
-        (b'{"a":' * 100_000, "line 1, column"),
+        (b"", "empty-document", ""),
+        (b" \n", "empty-document", ""),
+        (b"{", "bad-syntax", "line 1, column 1"),
+        (b'{"a":\n 1,}', "bad-syntax", "line 2, column 4"),
+        (b'{"a": "\n"}', "bad-syntax", "line 2, column"),
+        (b'{"a": "x', "bad-syntax", "line 1, column 8"),
+        (b"{} {}", "bad-syntax", "line 1, column 4"),
+        (b'{"a": 1, "a": 2}', "duplicate-key", "a"),
+        (b'{"x": [0, {"y": {"a": 1, "b": 0, "a": 2}}]}', "duplicate-key", "a"),
+        (b'{"x": {"a": 1, "a": 2}, "x": 0}', "duplicate-key", "a"),
+        (b'{"a": NaN}', "not-a-number", ""),
+        (b"[-Infinity]", "not-a-number", ""),
+        (b"[1e999]", "not-a-number", ""),
+        (b"[" + b"9" * 5000 + b"]", "bad-syntax", "line 1, column 4"),
+        (b'"\xff"', "bad-syntax", "line 1, column"),
+        (b'{"a": "\\ud800"}', "bad-syntax", "line 1, column"),
+        (b'{"\\udfff": 1}', "bad-syntax", "line 1, column"),
+        (b"[" * 100_000, "bad-syntax", "line 1, column"),
+        (b'{"a":' * 100_000, "bad-syntax", "line 1, column"),
     ],
 )
-def test_refusals_name_the_place_and_what_to_do(raw: bytes, path: str) -> None:
-    with pytest.raises(JsonError) as caught:
+def test_refusals_name_the_place_and_what_to_do(raw: bytes, code: Code, path: str) -> None:
+    with pytest.raises(JsonError, check=coded(code)) as caught:
         parse_json(raw)
     assert caught.value.reason.endswith(")")
     assert caught.value.path.startswith(path)

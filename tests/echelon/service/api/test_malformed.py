@@ -68,14 +68,15 @@ def test_the_daemon_refuses_each_with_one_line(url: str) -> None:
     headers = {"Content-Type": "application/json"}
     statuses: Counter[int] = Counter()
     with httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as http:
-        for case in BODIES:
+        # Each takes the daemon as long as all of them take the loader of files below.
+        for case in BODIES[: examples(600)]:
             response = http.post("/jobs", content=case.body)
             assert response.status_code in (400, 422), (case, response.text)
             error = response.json()["error"]
             assert list(error) == ["status", "code", "reason", "path"]
             assert_clear(f"{error['path']}: {error['reason']}", case)
             statuses[response.status_code] += 1
-    assert min(statuses[400], statuses[422]) > len(BODIES) / 5
+    assert min(statuses[400], statuses[422]) > statuses.total() / 5
     with Client(url) as client:
         assert client.jobs() == []
         assert client.not_ready() is None

@@ -23,6 +23,9 @@ from echelon.controller.service.api.tokens import (
     new_token,
 )
 from echelon.model.documents import DocumentError
+from echelon.model.errors import Code
+from tests.faults import coded
+from tests.shared import refused
 
 SHA = "ab" * 32
 
@@ -72,59 +75,62 @@ def test_known_tokens_and_no_others(known: dict[str, Role], other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "path", "reason"),
+    ("content", "code", "path", "name"),
     [
-        ("tokens: []", "tokens", "has 0 items (give at least 1)"),
-        ("token: []", "token", "did you mean 'tokens'?"),
-        ("tokens: [{name: a, role: operator}]", "tokens[0].sha256", "is missing"),
+        ("tokens: []", "wrong-length", "tokens", "0"),
+        ("token: []", "unknown-key", "token", "'tokens'"),
+        ("tokens: [{name: a, role: operator}]", "missing-key", "tokens[0].sha256", ""),
         (
             f"tokens: [{{name: a, role: root, sha256: {SHA}}}]",
+            "not-allowed",
             "tokens[0].role",
-            "'root' is not allowed (use 'read-only'",
+            "'read-only'",
         ),
         (
             "tokens: [{name: a, role: operator, sha256: secret}]",
+            "not-a-quantity",
             "tokens[0].sha256",
-            "is not a SHA-256",
+            "SHA-256",
         ),
         (
             f"tokens: [{{name: a b, role: operator, sha256: {SHA}}}]",
+            "not-a-name",
             "tokens[0].name",
-            "'a b' is not a name",
+            "'a b'",
         ),
         (
             (
                 f"tokens: [{{name: a, role: operator, sha256: {SHA}}}, {{name: a, role: operator,"
                 f" sha256: {'cd' * 32}}}]"
             ),
+            "duplicate",
             "tokens[1].name",
-            "is also that of tokens[0]",
+            "tokens[0]",
         ),
         (
             (
                 f"tokens: [{{name: a, role: operator, sha256: {SHA}}}, {{name: b, role: operator,"
                 f" sha256: {SHA.upper()}}}]"
             ),
+            "duplicate",
             "tokens[1].sha256",
-            "is also that of tokens[0]",
+            "tokens[0]",
         ),
     ],
 )
-def test_faulty_files(tmp_path: Path, content: str, path: str, reason: str) -> None:
+def test_faulty_files(tmp_path: Path, content: str, code: Code, path: str, name: str) -> None:
     file = tmp_path / "tokens.yaml"
     file.write_text(content)
-    with pytest.raises(DocumentError) as caught:
+    faulty = coded(code, name, file=str(file), path=path)
+    with pytest.raises(DocumentError, check=faulty):
         load_tokens(file)
-    assert caught.value.path == path
-    assert reason in caught.value.reason
-    assert "\n" not in str(caught.value)
 
 
 def test_a_token_in_the_place_of_its_hash_is_not_repeated(tmp_path: Path) -> None:
     made = new_token("ci", "operator")
     file = tmp_path / "tokens.yaml"
     file.write_text(f"tokens: [{{name: ci, role: operator, sha256: {made.token}}}]")
-    with pytest.raises(DocumentError) as caught:
+    with refused("not-a-quantity", "tokens[0].sha256") as caught:
         load_tokens(file)
     assert made.token not in str(caught.value)
 
@@ -132,7 +138,8 @@ def test_a_token_in_the_place_of_its_hash_is_not_repeated(tmp_path: Path) -> Non
 def test_a_file_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "tokens.yaml", new_token("ci", "operator"))
     file.chmod(0o666)
-    with pytest.raises(DocumentError, match="can be written by every user"):
+    writable = coded("invalid-value", f"chmod o-w {file}", file=str(file), path="")
+    with pytest.raises(DocumentError, check=writable):
         load_tokens(file)
 
 

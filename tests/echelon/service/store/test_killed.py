@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import random
-import signal
 import sys
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -20,8 +19,8 @@ from echelon.controller.service.store import (
     Snapshot,
     open_store,
 )
-from tests.echelon.service.store.etcd_process import EtcdProcess
 from tests.echelon.service.store.writer import after, number_of
+from tests.faults import coded
 
 HERE = Path(__file__).parents[4]
 LEASE_S = 1.0
@@ -109,12 +108,7 @@ async def kill_at_random(url: str, rounds: int) -> None:
 
 
 async def test_what_was_acknowledged_survives_kill_9_sqlite(tmp_path: Path) -> None:
-    await kill_at_random(f"sqlite://{tmp_path}/state.db", 20)
-
-
-@pytest.mark.long
-async def test_what_was_acknowledged_survives_kill_9_etcd(etcd: EtcdProcess) -> None:
-    await kill_at_random(f"{etcd.url}/killed", 20)
+    await kill_at_random(f"sqlite://{tmp_path}/state.db", 10)
 
 
 async def test_a_standby_takes_over_from_a_killed_leader(url: str) -> None:
@@ -132,29 +126,6 @@ async def test_a_standby_takes_over_from_a_killed_leader(url: str) -> None:
         assert await store.leader() == ME
 
 
-async def test_a_leader_that_was_stopped_beyond_its_lease_is_refused(etcd: EtcdProcess) -> None:
-    url = f"{etcd.url}/stopped"
-    async with await open_store(url, lease_s=5 * LEASE_S) as store, writer(url) as leader:
-        term = await leader.leads()
-        acknowledged = int(await leader.line())
-        leader.process.send_signal(signal.SIGSTOP)
-        leadership = await asyncio.wait_for(store.campaign(ME), 20 * LEASE_S)
-        assert leadership.term > term
-        before = await store.load()
-        await store.commit(Changes({("settings", "mine"): {"term": leadership.term}}))
-        leader.process.send_signal(signal.SIGCONT)
-        *said, (word, lost, first, second) = (line.split() for line in await leader.rest())
-        assert (word, lost, second) == ("refused", "True", "NotLeaderError")
-        # A call that was under way when it was stopped does not know.
-        assert first in ("NotLeaderError", "StoreUnavailableError")
-        # What was acknowledged before it was stopped may be read only now.
-        check(before, max([acknowledged, *(int(number) for [number] in said)]))
-        now = await store.load()
-        assert now["settings"] == {**before["settings"], "mine": {"term": leadership.term}}
-        assert (now["jobs"], now["numbers"]) == (before["jobs"], before["numbers"])
-        assert not leadership.lost.is_set()
-
-
 async def test_a_leader_whose_lock_file_was_deleted_is_refused(tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path}/state.db"
     async with await open_store(url) as old, await open_store(url) as new:
@@ -164,9 +135,10 @@ async def test_a_leader_whose_lock_file_was_deleted_is_refused(tmp_path: Path) -
         second = await new.campaign(Candidate("new", "http://new"))
         assert second.term > first.term
         await new.commit(Changes({("jobs", "x"): {"by": "new"}}))
-        with pytest.raises(NotLeaderError, match="taken over by new") as raised:
+        terms = (str(first.term), str(second.term))
+        over = coded("not-leader", " new ", *terms, leader="http://new")
+        with pytest.raises(NotLeaderError, check=over):
             await old.commit(Changes({("jobs", "x"): {"by": "old, too late"}}))
-        assert raised.value.leader == "http://new"
         assert first.lost.is_set()
         assert (await new.load())["jobs"] == {"x": {"by": "new"}}
         assert not second.lost.is_set()

@@ -29,6 +29,7 @@ from echelon.controller.service.store.sqlite import (
     path_of,
     restore,
 )
+from tests.faults import coded
 from tests.needs import needs, require
 
 HERE = Path(__file__).parents[4]
@@ -41,14 +42,11 @@ async def fill(path: Path) -> None:
         await store.commit(Changes({("jobs", str(n)): {"text": "x" * 3000} for n in range(100)}))
 
 
-async def refusal(path: Path) -> str:
-    with pytest.raises(StoreError) as raised:
+async def refusal(path: Path) -> StoreError:
+    with pytest.raises(StoreError, check=coded("store-failed", str(path))) as raised:
         await open_sqlite(path)
     assert not isinstance(raised.value, StoreUnavailableError)
-    reason = raised.value.reason
-    assert "\n" not in reason
-    assert str(path) in reason
-    return reason
+    return raised.value
 
 
 @pytest.mark.parametrize(
@@ -69,7 +67,7 @@ def test_urls(url: str, path: str) -> None:
     "url", ["sqlite:", "sqlite://", "sqlite://host/x", "sqlite:///", "sqlite:dir/", "sqlite:a\0b"]
 )
 def test_urls_without_a_file(url: str) -> None:
-    with pytest.raises(StoreError, match=r"write sqlite:///ABSOLUTE/PATH"):
+    with pytest.raises(StoreError, check=coded("store-failed", "sqlite:///ABSOLUTE/PATH")):
         path_of(url)
 
 
@@ -100,14 +98,18 @@ def overwrite_all(path: Path) -> None:
     path.write_text("jobs:\n" * 1000)
 
 
-@pytest.mark.parametrize("damage", [cut, overwrite_pages, overwrite_all])
+@pytest.mark.parametrize(
+    ("damage", "words_of_sqlite"),
+    [(cut, "malformed"), (overwrite_pages, "Page "), (overwrite_all, "not a database")],
+)
 async def test_a_damaged_file_is_refused_at_once(
-    tmp_path: Path, damage: Callable[[Path], None]
+    tmp_path: Path, damage: Callable[[Path], None], words_of_sqlite: str
 ) -> None:
     path = tmp_path / "state.db"
     await fill(path)
     damage(path)
-    assert "corrupt" in await refusal(path)
+    error = await refusal(path)
+    assert words_of_sqlite in error.reason
 
 
 async def test_a_damaged_document_is_named(tmp_path: Path) -> None:
@@ -116,7 +118,7 @@ async def test_a_damaged_document_is_named(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE documents SET body = '[1' WHERE key = '17'")
     async with await open_sqlite(path) as store:
-        with pytest.raises(StoreError, match="jobs '17' is corrupt"):
+        with pytest.raises(StoreError, check=coded("store-failed", str(path), "jobs '17'")):
             await store.load()
 
 
@@ -140,7 +142,8 @@ async def test_an_empty_file_beside_a_lock_is_told(tmp_path: Path) -> None:
     check_kept(path)
     path.unlink()
     for _ in range(2):
-        with pytest.raises(EmptyStoreError, match="--empty-store"):
+        names = (str(path), "state.db.lock", "'echelon restore'", "--empty-store")
+        with pytest.raises(EmptyStoreError, check=coded("store-failed", *names)):
             check_kept(path)
         path.touch()
 
@@ -176,7 +179,7 @@ async def test_a_lock_of_another_user_is_named_with_its_uid(tmp_path: Path) -> N
     os.chown(tmp_path / "state.db.lock", 12345, -1)
     async with await open_sqlite(path) as store:
         await store.campaign(ME)
-        with pytest.raises(StoreError, match="uid 12345"):
+        with pytest.raises(StoreError, check=coded("store-failed", str(path), "uid 12345")):
             restore(tmp_path / "copy.db", path)
 
 
@@ -185,14 +188,17 @@ async def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE theirs (x)")
     before = path.read_bytes()
-    assert "another program" in await refusal(path)
+    error = await refusal(path)
+    assert error.__cause__ is None, "SQLite can read it"
     assert path.read_bytes() == before
 
 
 async def test_a_missing_directory_and_a_directory_in_its_place(tmp_path: Path) -> None:
-    assert "cannot be opened" in await refusal(tmp_path / "none" / "state.db")
     (tmp_path / "state.db").mkdir()
-    assert "cannot be opened" in await refusal(tmp_path / "state.db")
+    for path in (tmp_path / "none" / "state.db", tmp_path / "state.db"):
+        error = await refusal(path)
+        assert isinstance(error.__cause__, sqlite3.OperationalError)
+        assert error.__cause__.sqlite_errorname == "SQLITE_CANTOPEN"
 
 
 async def test_somebody_elses_lock_is_waited_for_and_then_reported(
@@ -204,7 +210,8 @@ async def test_somebody_elses_lock_is_waited_for_and_then_reported(
         leadership = await store.campaign(ME)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StoreUnavailableError, match="locked by another program") as raised:
+            locked = coded("store-unavailable", str(path))
+            with pytest.raises(StoreUnavailableError, check=locked) as raised:
                 await store.commit(Changes({("jobs", "x"): {}}))
             assert store.problem == raised.value.reason
             # Reading goes on, and so does leading.

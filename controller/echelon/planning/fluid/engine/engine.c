@@ -71,8 +71,11 @@ static void touch(Engine *e, Nearby *nearby) {
     e->changed = 1;
 }
 
-static void set_narrow(Port *port) {
-    port->narrow = port->limited || port->fastest > port->capacity * (1 + TOLERANCE);
+/* Acknowledgements may take a part of a port, but join no flows: whether a port is narrow depends on its own flows. */
+static void set_narrow(Engine *e, Port *port) {
+    double acknowledgements = port->reverse < 0 ? 0 : e->g.acknowledging * e->port[port->reverse].capacity;
+    double most = (port->capacity - acknowledgements) * (1 + TOLERANCE);
+    port->narrow = port->limited || (port->flows > 1 && port->fastest > most);
 }
 
 static void add_flow(Engine *e, Flow *flow) {
@@ -91,7 +94,7 @@ static void add_flow(Engine *e, Flow *flow) {
         port->flow[port->flows++] = flow;
         port->fastest += flow->fastest;
         port->outdated = 1;
-        set_narrow(port);
+        set_narrow(e, port);
     }
 }
 
@@ -109,7 +112,7 @@ static void remove_flow(Engine *e, Flow *flow) {
             if (last->hop[k].port == number) last->hop[k].at = at;
         port->fastest = port->flows ? port->fastest - flow->fastest : 0;
         port->outdated = 1;
-        set_narrow(port);
+        set_narrow(e, port);
     }
 }
 
@@ -153,11 +156,7 @@ static void search(Engine *e, Flow *first) {
             Port *port = &e->port[flow->hop[h].port];
             if (port->seen == e->searches) continue;
             port->seen = e->searches;
-            Port *back = e->g.acknowledging && port->reverse >= 0 ? &e->port[port->reverse] : 0;
-            if (back && back->flows)
-                for (int k = 0; k < back->flows; k++) find(e, back->flow[k]);
-            else if (!port->narrow)
-                continue;
+            if (!port->narrow) continue;
             if (port->has_queues) {
                 ROOM(e->found_port, e->found_ports, e->found_ports_room);
                 if (e->failed) return;
@@ -606,7 +605,7 @@ int fluid_plan(Engine *e, const Planned *given) {
             port->least[q] = port->capacity * (port->has_queues ? given->least[at] : 1);
             port->limited = port->limited || port->most[q] < port->capacity;
         }
-        set_narrow(port);
+        set_narrow(e, port);
     }
     for (int i = 0; i < e->present_count; i++) { /* all rates are set anew */
         Flow *flow = e->present[i];

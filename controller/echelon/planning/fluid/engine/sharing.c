@@ -425,20 +425,39 @@ static void share_once(Engine *e, Meeting *m) {
     e->scratch_used = mark;
 }
 
-/* Return whether acknowledgements take anything, and set what they take of each port. */
-static int acknowledge(Engine *e, Meeting *m) {
-    int some = 0;
+/* Set what acknowledgements take of each port, at the rates that flows have now. When the rates of flows outside change,
+ * the flows here keep theirs until something happens to themselves. */
+static void acknowledge(Engine *e, Meeting *m) {
+    for (int p = 0; p < m->ports; p++) {
+        if (m->port[p]->reverse < 0) continue;
+        const Port *back = &e->port[m->port[p]->reverse];
+        double rate = 0;
+        for (int k = 0; k < back->flows; k++)
+            if (back->flow[k]->most < 0) rate += back->flow[k]->rate;
+        m->taken[p] = rate * e->g.acknowledging;
+    }
+}
+
+/* Add what acknowledgements take now that the rates of flows here are set. Return whether it matters to some port. */
+static int acknowledge_more(Engine *e, Meeting *m) {
+    size_type mark = e->scratch_used;
+    double *more = REALS(m->ports);
+    int matters = 0;
     for (int f = 0; f < m->flows; f++) {
         if (m->flow[f]->most >= 0) continue;
-        double rate = m->rate[f] * e->g.acknowledging;
+        double rate = (m->rate[f] - m->flow[f]->rate) * e->g.acknowledging;
         for (int h = 0; h < m->flow[f]->hops; h++) {
             int back = e->port[m->flow[f]->hop[h].port].reverse;
-            if (back < 0 || e->port[back].number < 0) continue;
-            m->taken[e->port[back].number] += rate;
-            some = 1;
+            if (back >= 0 && e->port[back].number >= 0) more[e->port[back].number] += rate;
         }
     }
-    return some;
+    for (int p = 0; p < m->ports; p++) {
+        double limit = ACKNOWLEDGED * m->capacity[p];
+        matters = matters || more[p] > limit || more[p] < -limit;
+        m->taken[p] += more[p];
+    }
+    e->scratch_used = mark;
+    return matters;
 }
 
 /* Set `rate` of each flow, and `held_up`: whether it waits in a queue with others. */
@@ -459,9 +478,10 @@ static void share(Engine *e, Flow **flow, int flows, double *rate, char *held_up
     e->scratch_used = 0;
     Meeting m;
     meet(e, &m, flow, flows);
+    if (e->g.acknowledging) acknowledge(e, &m);
     share_once(e, &m);
     /* Their rates change those of the data, which changes theirs a little; one step is close enough. */
-    if (e->g.acknowledging && acknowledge(e, &m)) share_once(e, &m);
+    if (e->g.acknowledging && acknowledge_more(e, &m)) share_once(e, &m);
     int *crowd = INTEGERS(m.queues);
     for (int at = 0; at < m.places; at++) crowd[m.queue_of[at]]++;
     for (int f = 0; f < flows; f++) {

@@ -7,11 +7,17 @@ goes round a whole number of times. (CASSINI, section 3.)
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
-from operator import add, sub
+from functools import cache, cached_property, lru_cache
+from itertools import accumulate, pairwise
+from operator import mul, sub
+from typing import NamedTuple
+
+from echelon.planning.allocation import Number
 
 ANGLES = 72
 """The discrete angles of a circle: one for each 5 degrees, which the paper finds precise enough."""
@@ -27,31 +33,66 @@ LONGEST = 12
 phases that the jobs go through."""
 
 
-_TINY = 1e-9
+TINY = 1e-9
 """The demand above capacity that is a rounding error, in angles of the whole link."""
+_GRAINS = 2**60
+"""The grains of an iteration and of the whole link. They are finer than the bits of a float, so that
+sums of them are exact: only what is given is rounded, by some 2^-52 of an iteration a burst."""
 
 
-@dataclass(frozen=True, slots=True)
-class Communication:
+_LANE_BYTES = 8
+_LANE_BITS = 8 * _LANE_BYTES
+_CAPACITY = 2**40
+"""The capacity of the link in a lane: demands are rounded down to this part of it. Over all angles
+that is 1e-8 at most, and some 1e-10 by chance, as roundings differ."""
+_OVER = 50
+"""The bit of a lane that is above demands: they are less than 1,024 links. So the sum over the
+8,640 angles that a circle has at most fits into a lane."""
+_KEPT = 64
+"""The masks that are kept: a circle needs up to 16, of 35 kB on average."""
+
+
+class Communication(NamedTuple):
     """Communication from `begin_s` to `end_s` of an iteration. The iteration's start is 0."""
 
-    begin_s: Fraction
-    end_s: Fraction
-    share: Fraction
+    begin_s: Number
+    end_s: Number
+    share: Number
     """The part of the link's capacity that it takes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Profile:
     """The traffic that a job sends over a link in each iteration."""
 
     period_s: Fraction
     bursts: tuple[Communication, ...]
 
-    @property
-    def peak(self) -> Fraction:
+    @cached_property
+    def peak(self) -> float:
         """Return an upper bound of the part of the capacity that it takes at any time."""
-        return sum((burst.share for burst in self.bursts), Fraction(0))
+        return math.fsum(burst.share for burst in self.bursts)
+
+    @cached_property
+    def _curve(self) -> tuple[list[int], list[int], list[int]]:
+        """Return when its rate changes, the rate from then, and what is sent by then, in grains."""
+        period_s = float(self.period_s)
+        changes: dict[int, int] = defaultdict(int, {0: 0})
+        for begin_s, end_s, share in self.bursts:
+            rate = round(share * _GRAINS)
+            changes[round(float(begin_s) / period_s * _GRAINS)] += rate
+            changes[round(float(end_s) / period_s * _GRAINS)] -= rate
+        times = sorted(changes)
+        rates = list(accumulate(map(changes.__getitem__, times)))
+        lengths = map(sub, [*times[1:], _GRAINS], times)
+        return times, rates, [0, *accumulate(map(mul, rates, lengths))]
+
+    def sent_by(self, time: int) -> int:
+        """Return what is sent in a time in grains, in grains of the link for a grain of time."""
+        times, rates, sent = self._curve
+        iterations, phase = divmod(time, _GRAINS)
+        index = bisect_right(times, phase) - 1
+        return iterations * sent[-1] + sent[index] + rates[index] * (phase - times[index])
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,83 +144,108 @@ def rotate(profiles: Sequence[Profile]) -> Rotation:
     step_s = circle_s / angles
     demands = []
     for profile, period_s in zip(profiles, periods_s, strict=True):
-        demands.append(_demands(profile, period_s, step_s, angles))
+        demands.append(_demand(profile, step_s / period_s, angles))
 
+    # The last pass meets the same demands again.
+    best = cache(_best)
     chosen = [0] * len(profiles)
-    total = list(demands[0][0])
-    for number in range(1, len(profiles)):
-        chosen[number] = _best(demands[number], total)
-        total = list(map(add, total, demands[number][chosen[number]]))
-    excess = _excess(total)
-    # With two jobs, the first pass has tried every rotation.
-    while len(profiles) > 2 and excess > _TINY:
+    parts = [demands[0].rotated(0), *chosen[1:]]
+    total = parts[0]
+    excess = math.inf
+    improves = True
+    while improves:
         before = excess
-        for number in range(1, len(profiles)):
-            rest = list(map(sub, total, demands[number][chosen[number]]))
-            chosen[number] = _best(demands[number], rest)
-            total = list(map(add, rest, demands[number][chosen[number]]))
-        excess = _excess(total)
-        if excess > before - _TINY:
-            break
+        for number, demand in enumerate(demands[1:], 1):
+            rest = total - parts[number]
+            chosen[number] = best(demand, rest)
+            parts[number] = demand.rotated(chosen[number])
+            total = rest + parts[number]
+        excess = _excess(total, angles)
+        improves = TINY < excess < before - TINY
 
     shifts_s = []
     for steps, period_s in zip(chosen, periods_s, strict=True):
         shifts_s.append(step_s * steps % period_s)
-    unrotated_demands = [demand[0] for demand in demands]
-    together = list(map(sum, zip(*unrotated_demands, strict=True)))
-    unrotated = 1 - _excess(together) / angles
+    together = sum(demand.rotated(0) for demand in demands)
+    unrotated = 1 - _excess(together, angles) / angles
     return Rotation(tuple(shifts_s), 1 - excess / angles, unrotated, step_s)
 
 
-def _demands(
-    profile: Profile,
-    period_s: Fraction,
-    step_s: Fraction,
-    angles: int,
-) -> list[list[float]]:
-    """Return, by rotation in steps and by angle, the mean part of the capacity that the job takes.
+class _Demand(NamedTuple):
+    """The mean part of the capacity that a job takes at each angle, in lanes of one number.
 
-    The profile is stretched to the quantised `period_s`.
+    The first angle is in the lowest lane. Operations on the number work on all angles at once: to
+    try a rotation takes 0.1 ms for 8,640 angles, and 1.3 ms with lists of floats.
     """
-    rotations = math.ceil(period_s / step_s)
-    step = float(step_s / period_s)
-    bursts = []
-    """Begin and length of each, in iterations, and its part of the link."""
-    for burst in profile.bursts:
-        begin = float(burst.begin_s / profile.period_s)
-        length = float((burst.end_s - burst.begin_s) / profile.period_s)
-        bursts.append((begin, length, float(burst.share)))
-    in_all = sum(share * length for _, length, share in bursts)
 
-    def sent(until: float) -> float:
-        """Return what the job has sent by then; both in iterations of the whole link."""
-        iterations, rest = divmod(until, 1)
-        parts = []
-        for begin, length, share in bursts:
-            passed = min(max(rest - begin, 0.0), length)
-            parts.append(share * passed)
-        return iterations * in_all + sum(parts)
+    samples: int
+    """The angles of all rotations: each is the same samples, begun earlier."""
+    rotations: int
+    angles: int
 
-    by_angle = [sent(index * step) for index in range(1 - rotations, angles + 1)]
-    samples = [(after - before) / step for before, after in pairwise(by_angle)]
-    # A rotation is the same samples, begun earlier.
-    return [samples[first : first + angles] for first in reversed(range(rotations))]
+    def rotated(self, steps: int) -> int:
+        first = self.rotations - 1 - steps
+        return self.samples >> _LANE_BITS * first & _all_ones(self.angles)
 
 
-def _best(demands: Sequence[Sequence[float]], rest: Sequence[float]) -> int:
-    """Return the rotation that adds least to the demand above capacity, the smallest of equals."""
-    beyond = [demand - 1 for demand in rest]
-    best = 0
-    least = math.inf
-    for steps, demand in enumerate(demands):
-        excess = sum(above for above in map(add, demand, beyond) if above > 0)
-        if excess < least - _TINY:
-            best = steps
-            least = excess
-            if excess < _TINY:
-                break
-    return best
+def _demand(
+    profile: Profile,
+    step: Fraction,
+    angles: int,
+) -> _Demand:
+    """Return the demand of a job of whose iteration an angle is the part `step`.
+
+    The profile is stretched to the quantised iteration time.
+    """
+    rotations = math.ceil(1 / step)
+    count = rotations - 1 + angles
+    # After a cycle, angles are at the same places of the iteration again.
+    cycle = min(step.denominator, count)
+    sent = []
+    for index in range(1 - rotations, 2 - rotations + cycle):
+        time = index * step.numerator * _GRAINS // step.denominator
+        sent.append(profile.sent_by(time))
+
+    unit = int(step * _GRAINS**2 / _CAPACITY)
+    lanes = bytearray()
+    for before, after in pairwise(sent):
+        sample = (after - before) // unit
+        lanes += sample.to_bytes(_LANE_BYTES, "little")
+    lanes *= math.ceil(count / cycle)
+    samples = int.from_bytes(lanes[: count * _LANE_BYTES], "little")
+    return _Demand(samples, rotations, angles)
 
 
-def _excess(demand: Sequence[float]) -> float:
-    return sum(part - 1 for part in demand if part > 1)
+def _best(demand: _Demand, rest: int) -> int:
+    """Return the smallest of the rotations that add least to the demand above capacity."""
+    excesses = []
+    for steps in range(demand.rotations):
+        total = rest + demand.rotated(steps)
+        excesses.append(_excess(total, demand.angles))
+    least = min(excesses)
+    return next(steps for steps, excess in enumerate(excesses) if excess <= least + TINY)
+
+
+def _excess(total: int, angles: int) -> float:
+    """Return the sum of what is above capacity at each angle, in angles of the whole link."""
+    # This sets the bit `_OVER` of a lane, above its demand, unless it is below capacity.
+    over = total + _repeated((1 << _OVER) - _CAPACITY, angles)
+    is_over = over >> _OVER & _repeated(1, angles)
+    lanes = over & (is_over << _OVER) - is_over
+
+    # Halves are added until one lane has the sum of all.
+    while angles > 1:
+        angles -= angles // 2
+        upper = lanes >> _LANE_BITS * angles
+        lanes = (lanes & _all_ones(angles)) + upper
+    return lanes / _CAPACITY
+
+
+@lru_cache(_KEPT)
+def _all_ones(lanes: int) -> int:
+    return (1 << _LANE_BITS * lanes) - 1
+
+
+@lru_cache(_KEPT)
+def _repeated(value: int, lanes: int) -> int:
+    return _all_ones(lanes) // _all_ones(1) * value

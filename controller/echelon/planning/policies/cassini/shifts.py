@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 
 from echelon.model.jobs.graph import Job
 from echelon.planning.allocation import Capacities, Link
@@ -13,6 +14,7 @@ from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.paths import Paths, links_of
 from echelon.planning.policies.cassini.affinity import Wish, agree
 from echelon.planning.policies.cassini.circle import (
+    TINY,
     Communication,
     Profile,
     quantised_s,
@@ -65,16 +67,14 @@ def time_shifts(
             by_link[link][job.name] = profile
 
     # Links of the same jobs, as there are many, have one circle.
-    circles = {}
+    rotation_once = cache(rotate)
     rotations = {}
     wishes = []
     for link, by_job in by_link.items():
         key = tuple(by_job.values())
-        if len(key) < 2 or sum(profile.peak for profile in key) <= 1:
+        if len(key) < 2 or sum(profile.peak for profile in key) <= 1 + TINY:
             continue
-        if key not in circles:
-            circles[key] = rotate(key)
-        rotation = rotations[link] = circles[key]
+        rotation = rotations[link] = rotation_once(key)
         shifts_s = dict(zip(by_job, rotation.shifts_s, strict=True))
         gain = rotation.score - rotation.unrotated
         wishes.append(Wish(shifts_s, gain, rotation.step_s))
@@ -97,15 +97,20 @@ def profiles(
     alone: AloneRecord,
 ) -> dict[Link, Profile]:
     """Return what an iteration sends over each link, each flow at its mean rate."""
+    hops = {}
+    for path in set(paths.values()):
+        hops[path] = [(link, float(capacities[link])) for link in links_of(path)]
     bursts = defaultdict(list)
     for flow in job.flows:
         span = alone.flows[flow.name]
-        if span.finish is None or span.finish <= span.start:
+        if span.finish is None:
             continue
-        begin_s = span.start - alone.start
-        end_s = span.finish - alone.start
-        for link in links_of(paths[flow.name]):
-            share = flow.size_bytes / (end_s - begin_s) / capacities[link]
+        begin_s = float(span.start - alone.start)
+        end_s = float(span.finish - alone.start)
+        if begin_s >= end_s:
+            continue
+        for link, rate_Bps in hops[paths[flow.name]]:  # noqa: N806
+            share = flow.size_bytes / (end_s - begin_s) / rate_Bps
             bursts[link].append(Communication(begin_s, end_s, share))
     period_s = duration_s(alone)
     by_link = {}

@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import accumulate
+from math import lcm
+from operator import add
 from random import Random
 
 from echelon.planning.allocation import Link
 
-Edges = Mapping[tuple[str, str], Fraction]
+Edges = Mapping[tuple[str, str], Fraction | int]
 """The weights of a contention graph, by (job of higher priority, job of lower priority)."""
 
 
@@ -32,9 +35,9 @@ def contention(
     meeting: dict[Link, list[str]] = defaultdict(list)
     edges = {}
     for job in order:
+        for above in set().union(*(meeting[link] for link in links[job])):
+            edges[above, job] = intensities[above]
         for link in links[job]:
-            for above in meeting[link]:
-                edges[above, job] = intensities[above]
             meeting[link].append(job)
     return edges
 
@@ -49,14 +52,17 @@ def compress(
     """Return the level of each job, 0 the highest, below `levels`. No edge leads upwards.
 
     `orders` random topological orders are tried; the result is the same for the same `seed`. Time
-    O(orders x (number of jobs)^2 x levels).
+    O(orders x ((number of jobs)^2 + number of jobs x log (number of jobs) x levels)).
     """
     random = Random(seed)
     best: list[list[str]] = [list(jobs)]
-    most = Fraction(-1)
+    most: Fraction | int = -1
+    # Integers of a common unit are as exact as fractions, and much faster.
+    units = lcm(*{weight.denominator for weight in edges.values()})
+    weights = {edge: int(weight * units) for edge, weight in edges.items()}
     for _ in range(orders):
         order = random_order(jobs, edges, random)
-        weight, blocks = best_cut(order, edges, levels)
+        weight, blocks = best_cut(order, weights, levels)
         if weight > most:
             most = weight
             best = blocks
@@ -90,37 +96,29 @@ def best_cut(
     order: Sequence[str],
     edges: Edges,
     levels: int,
-) -> tuple[Fraction, list[list[str]]]:
+) -> tuple[Fraction | int, list[list[str]]]:
     """Return the best cut of an order into at most `levels` blocks: its weight, and the blocks.
 
     The weight is that of the edges between blocks.
 
     With f(i, k) the largest weight among the first i jobs in k blocks, and C(j, i) the weight of
     edges from the first j jobs to jobs j + 1 to i, f(i, k) is the largest f(j, k - 1) + C(j, i)
-    over all j < i (Crux, equation 6).
+    over all j < i (Crux, equation 6). The first such j does not fall as i grows, since C(j, i)
+    grows with i by more for a larger j. So those of half of all i bound where others are.
     """
     count = len(order)
     place = {job: index for index, job in enumerate(order)}
     # prefix[j][i]: weight of the edges from the first j jobs to the first i.
-    prefix = [[Fraction(0)] * (count + 1) for _ in range(count + 1)]
+    prefix: list[list[Fraction | int]] = [[0] * (count + 1) for _ in range(count + 1)]
     for (above, below), weight in edges.items():
         prefix[place[above] + 1][place[below] + 1] = weight
     for j in range(1, count + 1):
-        row = prefix[j]
-        before = prefix[j - 1]
-        for i in range(1, count + 1):
-            row[i] += before[i] + row[i - 1] - before[i - 1]
+        prefix[j] = list(map(add, prefix[j - 1], accumulate(prefix[j])))
 
-    best = [Fraction(0)] * (count + 1)
+    best: list[Fraction | int] = [0] * (count + 1)
     cuts = []
     for _ in range(1, min(levels, count)):
-        following = [Fraction(0)] * (count + 1)
-        chosen = [0] * (count + 1)
-        for i in range(1, count + 1):
-            weights = [best[j] + prefix[j][i] - prefix[j][j] for j in range(i)]
-            following[i] = max(weights)
-            chosen[i] = weights.index(following[i])
-        best = following
+        best, chosen = _one_more_block(best, prefix)
         cuts.append(chosen)
 
     blocks = []
@@ -130,3 +128,25 @@ def best_cut(
         end = chosen[end]
     blocks.append(list(order[:end]))
     return best[count], [block for block in reversed(blocks) if block]
+
+
+def _one_more_block(
+    best: Sequence[Fraction | int], prefix: Sequence[Sequence[Fraction | int]]
+) -> tuple[list[Fraction | int], list[int]]:
+    """Return f(i, k) for each i, from f(i, k - 1), and the j of each."""
+    following: list[Fraction | int] = [0] * len(best)
+    chosen = [0] * len(best)
+    # The i still to do, from a first to a last one, and the j between which theirs are.
+    spans = [(1, len(best) - 1, 0, len(best) - 1)]
+    while spans:
+        first, last, least, most = spans.pop()
+        if first > last:
+            continue
+        middle = (first + last) // 2
+        places = range(least, min(most, middle - 1) + 1)
+        weights = [best[j] + prefix[j][middle] - prefix[j][j] for j in places]
+        following[middle] = max(weights)
+        chosen[middle] = least + weights.index(following[middle])
+        spans.append((first, middle - 1, least, chosen[middle]))
+        spans.append((middle + 1, last, chosen[middle], most))
+    return following, chosen

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
 
+from echelon.model.fabric.model import Path
 from echelon.model.jobs.graph import Job
 from echelon.planning.allocation import Capacities, Link
 from echelon.planning.execution import AloneRecord, duration_s
@@ -54,16 +55,23 @@ def load_of(
     alone: AloneRecord,
 ) -> Load:
     """Return the load of an iteration on these paths. `capacities` are bytes per second."""
-    work = sum((unit.duration_s for unit in job.computes), Fraction(0))
-    finish_s = alone.start
-    for span in alone.computes.values():
-        if span.finish is not None:
-            finish_s = max(finish_s, span.finish)
-    compute_s = finish_s - alone.start
-    starts_s = [span.start - alone.start for span in alone.flows.values()]
-    communicate_after_s = min(starts_s, default=duration_s(alone))
+    finishes_s = (span.finish for span in alone.computes.values() if span.finish is not None)
+    compute_s = max(finishes_s, default=alone.start) - alone.start
+    communicate_after_s = duration_s(alone)
+    if alone.flows:
+        communicate_after_s = min(span.start for span in alone.flows.values()) - alone.start
     busy_s = link_seconds(job, paths, capacities)
-    return Load(work, compute_s, communicate_after_s, busy_s)
+    return Load(work_of(job), compute_s, communicate_after_s, busy_s)
+
+
+def work_of(job: Job) -> Fraction:
+    """Return the seconds of all compute units of an iteration."""
+    # Many units last as long as each other, and fractions are added slowly.
+    counts = Counter(unit.duration_s.as_integer_ratio() for unit in job.computes)
+    work = Fraction(0)
+    for ratio, count in counts.items():
+        work += count * Fraction(*ratio)
+    return work
 
 
 def link_seconds(
@@ -72,8 +80,11 @@ def link_seconds(
     capacities: Capacities,
 ) -> dict[Link, Fraction]:
     """Return for how many seconds an iteration's bytes keep each link on these paths busy."""
-    out: dict[Link, Fraction] = defaultdict(Fraction)
+    bytes_by_path: dict[Path, int] = defaultdict(int)
     for flow in job.flows:
-        for link in links_of(paths[flow.name]):
-            out[link] += flow.size_bytes / capacities[link]
-    return dict(out)
+        bytes_by_path[paths[flow.name]] += flow.size_bytes
+    bytes_by_link: dict[Link, int] = defaultdict(int)
+    for path, size_bytes in bytes_by_path.items():
+        for link in links_of(path):
+            bytes_by_link[link] += size_bytes
+    return {link: Fraction(size) / capacities[link] for link, size in bytes_by_link.items()}

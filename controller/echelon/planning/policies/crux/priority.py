@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 MOST_ITERATIONS = 400
 """Number of iterations after which a pair that has not repeated itself is taken as it is."""
@@ -102,9 +103,14 @@ def factors(loops: Mapping[str, Loop], traffic_bytes: Mapping[str, int]) -> dict
     if not loops:
         return {}
     reference = max(loops, key=lambda name: traffic_bytes[name])
+
+    @cache  # jobs of one model are often equal
+    def factor_of(loop: Loop) -> float:
+        return factor(loop, loops[reference])
+
     by_name = {}
     for name, loop in loops.items():
         by_name[name] = 1.0
         if name != reference:
-            by_name[name] = factor(loop, loops[reference])
+            by_name[name] = factor_of(loop)
     return by_name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from math import lcm
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import NoRouteError, Path, Routes
@@ -12,6 +13,7 @@ from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
 from echelon.planning.allocation import Capacities, Link
 from echelon.planning.paths import links_of
+from echelon.planning.policies.crux.intensity import work_of
 
 
 class LeastCongested:
@@ -33,7 +35,8 @@ class LeastCongested:
         """
         present = {job.name: job for job in jobs}
         demands = {name: _demand(fabric, job) for name, job in present.items()}
-        busy_s: dict[Link, Fraction] = defaultdict(Fraction)
+        byte_ticks = _byte_ticks(fabric.capacity_Bps)
+        busy_ticks: dict[Link, int] = defaultdict(int)
         chosen = {}
 
         def intensity(name: str) -> Fraction:
@@ -43,7 +46,7 @@ class LeastCongested:
         if len(order) > 1:
             order.sort(key=intensity, reverse=True)
         for name in order:
-            chosen[name] = _place(demands[name], fabric.capacity_Bps, busy_s)
+            chosen[name] = _place(demands[name], byte_ticks, busy_ticks)
 
         routes = {}
         for name in present:
@@ -77,32 +80,46 @@ def _intensity(
     demand: _Demand,
     capacities: Capacities,
 ) -> Fraction:
-    busy_s: dict[Link, Fraction] = defaultdict(Fraction)
+    spread: dict[Link, dict[int, int]] = {}
+    """The bytes over each link, by the number of paths over which they are spread."""
     for size_bytes, paths in demand.values():
+        count = len(paths)
         for path in paths:
             for link in links_of(path):
-                busy_s[link] += Fraction(size_bytes, len(paths)) / capacities[link]
-    most_s = max(busy_s.values(), default=Fraction(0))
-    work = sum((unit.duration_s for unit in job.computes), Fraction(0))
+                by_count = spread.setdefault(link, {})
+                by_count[count] = by_count.get(count, 0) + size_bytes
+    most_s = Fraction(0)
+    for link, by_count in spread.items():
+        shares = [Fraction(size_bytes, count) for count, size_bytes in by_count.items()]
+        most_s = max(most_s, sum(shares) / capacities[link])
     if not most_s:
         return Fraction(0)
-    return work / most_s
+    return work_of(job) / most_s
+
+
+def _byte_ticks(capacities: Capacities) -> dict[Link, int]:
+    """Return how long a byte takes on each link, in ticks that divide all these times."""
+    per_s = lcm(*{rate.numerator for rate in capacities.values()})
+    ticks = {}
+    for link, rate in capacities.items():
+        ticks[link] = per_s // rate.numerator * rate.denominator
+    return ticks
 
 
 def _place(
     demand: _Demand,
-    capacities: Capacities,
-    busy_s: dict[Link, Fraction],
+    byte_ticks: Mapping[Link, int],
+    busy_ticks: dict[Link, int],
 ) -> Routes:
-    """Choose a path for each connection of a job, and add its bytes to `busy_s`."""
+    """Choose a path for each connection of a job, and add its bytes to `busy_ticks`."""
     chosen = {}
 
-    def congestion_s(path: Path) -> Fraction:
-        return max(busy_s[link] for link in links_of(path))
+    def congestion(path: Path) -> int:
+        return max(busy_ticks[link] for link in links_of(path))
 
     for ends in sorted(demand, key=lambda ends: -demand[ends][0]):
         size_bytes, paths = demand[ends]
-        chosen[ends] = min(paths, key=congestion_s)
+        chosen[ends] = min(paths, key=congestion)
         for link in links_of(chosen[ends]):
-            busy_s[link] += size_bytes / capacities[link]
+            busy_ticks[link] += size_bytes * byte_ticks[link]
     return {ends: chosen[ends] for ends in demand}

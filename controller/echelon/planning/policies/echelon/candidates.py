@@ -51,12 +51,18 @@ class PlanCandidate:
             words.append("shifted")
         return " ".join(words)
 
-    def new_policy(self) -> Policy:
-        """Return a new policy. Its connections take the paths of `chooser`."""
+    def new_policy(self, similar: OrderedPolicy | None = None) -> Policy:
+        """Return a new policy. Its connections take the paths of `chooser`.
+
+        It shares with `similar` what no order changes.
+        """
         if self.policy:
             return make_policy(self.policy, **dict(self.parameters))
         shifts = time_shifts if self.shifted else None
-        return OrderedPolicy(order_named(self.order), shifts)
+        order = order_named(self.order)
+        if similar is not None:
+            return similar.with_order(order, shifts)
+        return OrderedPolicy(order, shifts)
 
     def chooser(self) -> PathChooser | None:
         """Return a new chooser of paths; None: connections stay where they are."""
@@ -168,8 +174,12 @@ ALONE = PlanCandidate("memory")
 UNSEARCHED = PlanCandidate("critical_and_short_first")
 """The candidate of other jobs before any simulation."""
 FAIR = PlanCandidate(policy="fair")
+FIFO = PlanCandidate(policy="fifo")
+MFS = PlanCandidate(policy="mfs")
 OTHER_POLICIES = (
     FAIR,
+    FIFO,
+    MFS,
     PlanCandidate(policy="srpt"),
     PlanCandidate(
         policy="crux",
@@ -180,19 +190,25 @@ OTHER_POLICIES = (
     PlanCandidate(policy="unfair"),
 )
 """Other policies of which switches execute the plan without a controller."""
+_OFTEN_BEST = ("delayed_first", "light_jobs_and_short_groups_first", "normalised")
 SHIFTED = ("critical_and_short_first", "furthest_behind_and_short_first")
 """The blends that are also simulated with shifts."""
 
 
 def candidates(several_paths: bool) -> Sequence[PlanCandidate]:
-    """Return all candidates, `UNSEARCHED` first.
+    """Return all candidates, `UNSEARCHED` first, and those first that are most often the best.
 
-    `several_paths` says whether some connection has a choice of paths.
+    A search that runs out of time tries the first ones only. `several_paths` says whether some
+    connection has a choice of paths.
     """
-    out = [UNSEARCHED]
-    out += [PlanCandidate(order) for order in (*BLENDS, "normalised")]
-    out += [PlanCandidate(order, shifted=True) for order in SHIFTED]
+    out = [UNSEARCHED, FAIR, FIFO, MFS, *map(PlanCandidate, _OFTEN_BEST)]
+    out += [PlanCandidate(order) for order in BLENDS]
     out += OTHER_POLICIES
-    if several_paths:
-        out += [replace(candidate, paths="crux") for candidate in out]
-    return list(dict.fromkeys(out))
+    out += [PlanCandidate(order, shifted=True) for order in SHIFTED]
+    out = list(dict.fromkeys(out))
+    if not several_paths:
+        return out
+    in_turns = []
+    for candidate in out:
+        in_turns += [candidate, replace(candidate, paths="crux")]
+    return in_turns

@@ -6,15 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import groupby, repeat
+from itertools import chain, groupby, repeat
 from math import log2
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from echelon.model.fabric.model import Fabric
-from echelon.model.fabric.routing import PathChooser
+from echelon.model.fabric.routing import Path, PathChooser
 from echelon.model.jobs.graph import Job
-from echelon.model.kept import Kept
+from echelon.model.kept import Kept, altered
 from echelon.planning.allocation import ActiveFlow, Allocation, Capacities, Link, Number
 from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.fluid.alone_runs import AloneRuns
@@ -30,7 +30,7 @@ from echelon.planning.policies.levels import (
 )
 from echelon.planning.policies.memories import Memories
 from echelon.planning.policies.orders import JobFacts, Levels, Order, next_overtaking_s
-from echelon.planning.policies.references import Dues, References, latest_alone_s
+from echelon.planning.policies.references import Dues, References, due_together, latest_alone_s
 from echelon.planning.policies.tardiness import EffectiveTardiness
 from echelon.planning.rankings.deadline import GRAINS_OF_UNIT, Deadline
 
@@ -66,6 +66,20 @@ class OrderedPolicy:
         self._flows = Kept(_ranked)
         self._plan: Plan | None = None
         self._levels: Mapping[str, Levels] = {}
+
+    def with_order(self, order: Order, shifts: Callable[..., Shifts] | None = None) -> Self:
+        """Return a policy of another order, which shares with this one what no order changes."""
+        return altered(
+            self,
+            _order=order,
+            carried=order if isinstance(order, Carried) else None,
+            _shifts=shifts,
+            _references=self._references.renewed(),
+            _memories=Memories(),
+            _flows=Kept(_ranked),
+            _plan=None,
+            _levels={},
+        )
 
     def plan(
         self,
@@ -207,10 +221,13 @@ def _facts(
         raise PlanError(
             f"job {job.name}: weight {job.weight} must be positive", job.name, code="too-small"
         )
-    bytes_on: Counter[Link] = Counter()
+    bytes_by_path: Counter[Path] = Counter()
     for flow in job.flows:
-        for link in links_of(paths[flow.name]):
-            bytes_on[link] += flow.size_bytes
+        bytes_by_path[paths[flow.name]] += flow.size_bytes
+    bytes_on: Counter[Link] = Counter()
+    for path, size_bytes in bytes_by_path.items():
+        for link in links_of(path):
+            bytes_on[link] += size_bytes
     busy_s = [size_bytes / capacities[link] for link, size_bytes in bytes_on.items()]
     tardiness_s = EffectiveTardiness(job, paths, capacities)
     busiest_s = max(busy_s, default=Fraction(0))
@@ -230,31 +247,41 @@ def _ranked(
     capacities: Capacities,
 ) -> FlowPlans:
     due_s = {}
-    for name, flow_due in due.items():
-        if levels.latest:
-            due_s[name] = flow_due.latest_s
-        else:
-            due_s[name] = flow_due.offset_s + flow_due.slack_s
+    together = due_together(due)
+    for flow_due, names in together:
+        time_s = flow_due.latest_s if levels.latest else flow_due.offset_s + flow_due.slack_s
+        due_s.update(dict.fromkeys(names, time_s))
     shifts = {}
     if levels.left:
         shifts = _left_shifts(job, paths, due_s, levels, capacities)
 
     rankings = {}
-    for name, flow_due in due.items():
+    # Flows that are due together have one ranking: what reads a plan then reads far fewer.
+    rankings_by_due: dict[tuple[object, ...], Deadline] = {}
+    for flow_due, names in together:
         offset_s = flow_due.offset_s
+        time_s = due_s[names[0]]
         other_due_s = None
-        if due_s[name] != offset_s:
-            other_due_s = due_s[name]
-        rankings[name] = Deadline(
-            flow_due.echelonflow,
-            offset_s,
-            levels.thresholds_s,
-            levels.lowest,
-            levels.highest,
-            levels.relative,
-            other_due_s,
-            shifts.get(name),
-        )
+        if time_s != offset_s:
+            other_due_s = time_s
+        # Ratios of integers are hashed much faster than fractions.
+        times = offset_s.as_integer_ratio(), time_s.as_integer_ratio()
+        for name in names:
+            shift = shifts.get(name)
+            key = flow_due.echelonflow, *times, shift
+            ranking = rankings_by_due.get(key)
+            if ranking is None:
+                ranking = rankings_by_due[key] = Deadline(
+                    flow_due.echelonflow,
+                    offset_s,
+                    levels.thresholds_s,
+                    levels.lowest,
+                    levels.highest,
+                    levels.relative,
+                    other_due_s,
+                    shift,
+                )
+            rankings[name] = ranking
     return ranked_flows(job.name, paths, rankings)
 
 
@@ -267,33 +294,54 @@ def _left_shifts(
 ) -> dict[str, int]:
     """Return, by flow, the shift for `levels.left` times the microseconds of the bytes left.
 
-    With `levels.together`, those are the bytes of all flows of the job that are due at the same
+    A flow that stands for rounds has as many bytes left as each of them. With `levels.together`,
+    those are the bytes of all flows of the job that are due at the same
     time. A flow that has few of them hardly delays the others, so its own do not count. A byte of
     Gloo's words, which announce gradients, would also stand for more time than switches can count.
     """
-    busy_s: dict[tuple[Fraction, Link], float] = defaultdict(float)
+    links_by_path = {path: links_of(path) for path in set(paths.values())}
+    used = set(chain.from_iterable(links_by_path.values()))
+    rates_Bps = {link: float(capacities[link]) for link in used}  # noqa: N806
+    narrowest_Bps = {}  # noqa: N806
+    for path, links in links_by_path.items():
+        narrowest_Bps[path] = min((rates_Bps[link] for link in links), default=0.0)
+    numbers = _numbers(due_s)
+    busy_s: dict[tuple[int, Link], float] = defaultdict(float)
     ranked = [flow for flow in job.flows if flow.name in due_s]
     if levels.together:
         for flow in ranked:
-            for link in links_of(paths[flow.name]):
-                busy_s[due_s[flow.name], link] += flow.size_bytes / float(capacities[link])
+            number = numbers[flow.name]
+            for link in links_by_path[paths[flow.name]]:
+                busy_s[number, link] += flow.size_bytes / rates_Bps[link]
 
     shifts = {}
     for flow in ranked:
-        links = links_of(paths[flow.name])
+        links = links_by_path[paths[flow.name]]
         if not links or not flow.size_bytes:
             continue
         if levels.together:
-            loads = []
-            for link in links:
-                load_s = busy_s[due_s[flow.name], link]
-                loads.append((load_s, float(capacities[link])))
-            all_s, line_Bps = max(loads)  # noqa: N806
+            number = numbers[flow.name]
+            all_s, line_Bps = max((busy_s[number, link], rates_Bps[link]) for link in links)  # noqa: N806
             if flow.size_bytes < FEW * all_s * line_Bps:
                 continue
             byte_s = all_s / flow.size_bytes
         else:
-            byte_s = 1 / float(min(capacities[link] for link in links))
+            byte_s = 1 / narrowest_Bps[paths[flow.name]] / flow.rounds
         # Switches shift rather than multiply: by the power of two that is nearest.
         shifts[flow.name] = -round(log2(levels.left * byte_s * 1_000_000))
     return shifts
+
+
+def _numbers(due_s: Mapping[str, Fraction]) -> dict[str, int]:
+    """Return a number for each flow, the same for all that are due at the same time.
+
+    Most of these have one object as their time, and fractions are hashed slowly.
+    """
+    by_time: dict[Fraction, int] = {}
+    by_object: dict[int, int] = {}
+    numbers = {}
+    for name, time_s in due_s.items():
+        if id(time_s) not in by_object:
+            by_object[id(time_s)] = by_time.setdefault(time_s, len(by_time))
+        numbers[name] = by_object[id(time_s)]
+    return numbers

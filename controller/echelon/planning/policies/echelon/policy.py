@@ -11,8 +11,9 @@ origin of deadlines; `echelon.planning.policies.references` says why.
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import filterfalse, repeat
@@ -37,6 +38,7 @@ from echelon.planning.policies.base import (
     carried_by,
     no_report,
 )
+from echelon.planning.policies.echelon.brief import BRIEF_WORK, MOST_BRIEF_STEPS, BriefSearch
 from echelon.planning.policies.echelon.candidates import (
     ALONE,
     UNSEARCHED,
@@ -44,11 +46,11 @@ from echelon.planning.policies.echelon.candidates import (
     candidates,
 )
 from echelon.planning.policies.echelon.search import (
-    Doubt,
     NoSearch,
     PlanSearch,
-    simulated_iterations,
+    simulated_by,
 )
+from echelon.planning.policies.echelon.unknowns import Doubt
 from echelon.planning.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.planning.policies.levels import MIN_SHARE, strict
 
@@ -131,7 +133,7 @@ class Echelon:
         """About how many iterations of all jobs `best_plan` simulates; 0: none."""
         if self._parameters.plan != "auto":
             return 0
-        return simulated_iterations(len(candidates(several_paths=True)), self._parameters.draws)
+        return simulated_by(len(candidates(several_paths=True)), self._parameters.draws)
 
     @property
     def carried(self) -> Self:
@@ -235,11 +237,13 @@ class Echelon:
         fabric: Fabric,
         renewed: Iterable[str] = (),
         starts_s: Mapping[str, float] | None = None,
+        brief: Collection[Group] = (),
     ) -> list[PlanSearch | NoSearch]:
         """Return the searches that the last plan lacks, one for each group that shares links.
 
         `renewed` names jobs whose groups are searched for again. `starts_s` says when jobs will
-        begin an iteration, by name, if that is known.
+        begin an iteration, by name, if that is known. Searches for groups of `brief` are a
+        `BriefSearch`, unless the groups are too large for one.
         """
         if self._parameters.plan != "auto":
             return []
@@ -253,18 +257,23 @@ class Echelon:
             if len(group) < len(jobs):
                 members = [job for job in jobs if job.name in group]
             steps = _steps(members)
-            if steps > MOST_STEPS:
+            largest = max(_steps([job]) for job in members)
+            if steps > MOST_STEPS or largest > MOST_JOB_STEPS:
                 problem = (
                     f"jobs with {steps:,} steps are too large for a search, which takes at most"
-                    f" {MOST_STEPS:,} (fewer micro-batches make fewer steps)"
+                    f" {MOST_STEPS:,}, and {MOST_JOB_STEPS:,} of a job (fewer micro-batches make"
+                    " fewer steps)"
                 )
                 out.append(NoSearch(group, decision.candidate, problem))
             else:
-                out.append(self._search(members, fabric, decision, starts_s))
+                is_brief = group in brief and steps <= MOST_BRIEF_STEPS
+                kind = BriefSearch if is_brief else PlanSearch
+                out.append(self._search(kind, members, fabric, decision, starts_s))
         return out
 
     def _search(
         self,
+        kind: type[PlanSearch],
         members: Sequence[Job],
         fabric: Fabric,
         decision: _Decision,
@@ -277,8 +286,8 @@ class Echelon:
             in_force = self._unsearched
         parameters = self._parameters
         paths = _FixedRoutes(self._kept.route(fabric, members))
-        return PlanSearch(
-            members,
+        return kind(
+            _PickledApart(members),
             fabric,
             candidates(_have_choice(members, fabric)),
             Doubt(parameters.draws, parameters.uncertainty),
@@ -288,6 +297,7 @@ class Echelon:
             starts_s=starts_s,
             paths=paths,
             places={job.name: self._places[job.name] for job in members},
+            most_work=BRIEF_WORK if kind is BriefSearch else None,
         )
 
     def adopt(self, group: Group, choice: Choice[PlanCandidate]) -> bool:
@@ -478,6 +488,23 @@ class _FixedRoutes:
         return {name: self.routes[name] for name in names}
 
 
+class _PickledApart(tuple[Job, ...]):
+    """Jobs that are pickled one by one.
+
+    Whenever the pickler's table of objects grows, all other threads wait, 200 ms for a table of
+    700,000 steps. So each job has a table of its own.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, tuple(map(pickle.dumps, self))
+
+
+def _unpickled(*pickled: bytes) -> tuple[Job, ...]:
+    return tuple(map(pickle.loads, pickled))
+
+
 @dataclass(slots=True)
 class _MergedPlan:
     """The plans of groups of jobs that share no links, as one."""
@@ -514,9 +541,15 @@ class _MergedPlan:
 
 
 _STRICT = strict(MIN_SHARE)
-MOST_STEPS = 50_000
-"""The most steps of a group's jobs for which there is a search. It is handed to another process at
-each change, which takes time in proportion to them; `search.MOST_WORK` bounds what it does there.
+MOST_STEPS = 250_000
+"""The most steps of a group's jobs for which there is a search.
+
+For more, planning seven candidates takes all the work of the first round (`search.ROUNDS`).
+"""
+MOST_JOB_STEPS = 100_000
+"""The most steps of each of these jobs.
+
+While it is handed over to another process, the event loop waits 40 ms (`_PickledApart`).
 """
 _PAST = 32
 """Groups that other jobs have joined, or tried to, of which the plan is remembered."""

@@ -20,7 +20,7 @@ from bench.switch import network
 from bench.switch.shares import CASES
 from tests.needs import needs
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SECONDS = 2
 USUAL = ("strict, both overloaded", "weights 1 : 1 : 3, unequal packets")
 MORE = ("port rate, 1500 bytes", "port rate, 64 bytes", "strict, rest for the lowest")

@@ -1,14 +1,21 @@
 # ruff: noqa: E501 - messages in text form stay on one line
-"""Messages that controllers could send, and how to spoil them.
+"""Random and mutated messages of P4Runtime and gNMI, for the program everything.p4.
 
-The ids stand as `$alias` of the program everything.p4.
+The suite gives them to a device in its process (tests/softswitch/p4runtime/test_fuzz.py), and
+``python -m tests.soak p4runtime`` sends them to a switch that is a process of its own.
 """
 
 from __future__ import annotations
 
 import random
+from typing import TypeVar
 
+from finsy.proto import gnmi, p4r
 from google.protobuf.message import DecodeError, Message
+
+from tests.softswitch.p4runtime.conftest import Everything
+
+M = TypeVar("M", bound=Message)
 
 SEEDS = [
     """table_entry { table_id: $exact_table match { field_id: 1 exact { value: "\\x0a" } }
@@ -41,8 +48,84 @@ SEEDS = [
     "extern_entry { extern_type_id: 1 }",
 ]
 
+GNMI_PATH = ("qos", "interfaces", "interface", "output", "queues", "queue", "config")
+GNMI_NAMES = (*GNMI_PATH, "state", "softswitch:level", "name", "*", "")
+GNMI_LEAVES = ("softswitch:level", "softswitch:weight", "softswitch:depth", "name", "x")
+GNMI_VALUES = [
+    *(gnmi.TypedValue(uint_val=value) for value in (0, 1, 5, 2000, 2**64 - 1)),
+    gnmi.TypedValue(int_val=-3),
+    *(
+        gnmi.TypedValue(json_ietf_val=value)
+        for value in (b"{}", b"[]", b"[", b"3", b'"3"', b"nan", b'{"name": 3}', b"\0")
+    ),
+    gnmi.TypedValue(json_ietf_val=b'{"softswitch:level": 3}'),
+    gnmi.TypedValue(json_val=b'{"softswitch:weight": 4, "softswitch:level": 2}'),
+]
 
-def mutated(message: Message, random_: random.Random) -> Message:
+
+class Messages:
+    """What a controller of the program can send, right or mutated."""
+
+    def __init__(self, program: Everything, random_: random.Random) -> None:
+        self.seeds = [program.entity(text) for text in SEEDS]
+        self._program = program
+        self._random = random_
+
+    def mutated_entity(self) -> p4r.Entity:
+        return mutated(self._random.choice(self.seeds), self._random)
+
+    def on_stream(self, claim: p4r.MasterArbitrationUpdate) -> list[p4r.StreamMessageRequest]:
+        """Return a message of each kind for the stream; the claim is the last."""
+        port = [
+            p4r.PacketMetadata(metadata_id=1, value=b"\1"),
+            p4r.PacketMetadata(metadata_id=2, value=b"\1"),
+        ]
+        digest_id = self._program.ids["station_t"]
+        return [
+            p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=b"abc", metadata=port)),
+            p4r.StreamMessageRequest(
+                digest_ack=p4r.DigestListAck(digest_id=digest_id, list_id=1),
+            ),
+            p4r.StreamMessageRequest(other={"type_url": "x", "value": b"y"}),
+            p4r.StreamMessageRequest(arbitration=claim),
+        ]
+
+    def mutated_p4info(self) -> p4r.ForwardingPipelineConfig:
+        """Return a pipeline with a mutated P4Info."""
+        config = self._program.config()
+        config.p4info.CopyFrom(mutated(config.p4info, self._random))
+        return config
+
+    def mutated_program(self) -> p4r.ForwardingPipelineConfig:
+        """Return a pipeline whose program has a few characters replaced."""
+        config = self._program.config()
+        data = bytearray(config.p4_device_config)
+        for _ in range(3):
+            place = self._random.randrange(len(data))
+            end = place + self._random.randint(0, 3)
+            data[place:end] = self._random.choice([b"", b"9", b'"', b"[", b"null", b"-"])
+        config.p4_device_config = bytes(data)
+        return config
+
+    def gnmi_path(self) -> gnmi.Path:
+        """Return a path of the tree of queues, or one that is nearly one."""
+        random_ = self._random
+        path = gnmi.Path(elem=[gnmi.PathElem(name=name) for name in GNMI_PATH])
+        path.elem[2].key["interface-id"] = random_.choice(["1", "2", "2", "9", "x", "-1", "*", "١"])
+        path.elem[5].key["name"] = random_.choice(["0", "7", "8", "9", "*", ""])
+        if random_.random() < 0.3:
+            path.elem[random_.randrange(7)].name = random_.choice(GNMI_NAMES)
+        if random_.random() < 0.2:
+            del path.elem[random_.randint(0, 7) :]
+        if random_.random() < 0.5:
+            path.elem.add(name=random_.choice(GNMI_LEAVES))
+        return path
+
+    def gnmi_value(self) -> gnmi.TypedValue:
+        return self._random.choice(GNMI_VALUES)
+
+
+def mutated(message: M, random_: random.Random) -> M:
     """Return a copy of `message` with bytes of its encoding changed, or fields dropped, repeated or
     replaced.
     """

@@ -14,15 +14,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
+from tests.echelon.service.lab import free_port
+
 ETCD = "etcd"
 START_S = 20.0
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 class EtcdProcess:
