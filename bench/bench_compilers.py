@@ -20,7 +20,8 @@ ROUNDS = 3
 NOWHERE = "/nowhere"
 """A `PATH` on which there is no compiler, so that tcc has to do."""
 PACKETS = 2_000_000
-FEW, MANY = 5, 105
+FEW = 5
+MANY = 105
 """The iterations of two runs on packets, of which the difference counts."""
 _DRIVER = """
 uint64_t queue(uint64_t count)

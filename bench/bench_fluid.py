@@ -31,7 +31,8 @@ from echelon.model.jobs.pipelines import gpipe
 from echelon.planning.fluid import Windows, native, simulate
 from echelon.planning.policies import make_policy, policy_names
 
-HOSTS_PER_LEAF, SPINES = 16, 8
+HOSTS_PER_LEAF = 16
+SPINES = 8
 """Leaves are two times oversubscribed."""
 RATE_BPS = 10 * 10**9
 WINDOWS = Windows(
@@ -95,7 +96,10 @@ def _job(
     rng: Random,
 ) -> Job:
     start_s = Fraction(rng.randrange(1000), 10_000)
-    most_workers = 12 if is_ring else 8
+    if is_ring:
+        most_workers = 12
+    else:
+        most_workers = 8
     count = rng.randint(4, most_workers)
     workers = [f"h{number}" for number in rng.sample(range(hosts), count)]
     if is_ring:
@@ -149,7 +153,10 @@ def measure(
     for record in result.jobs.values():
         for iteration in record.iterations:
             for span in iteration.flows.values():
-                last_s = result.end_s if span.finish is None else span.finish
+                if span.finish is None:
+                    last_s = result.end_s
+                else:
+                    last_s = span.finish
                 under_way_s += float(last_s - span.start)
     return Measured(run_s, result.allocations, under_way_s / float(result.end_s))
 

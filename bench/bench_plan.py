@@ -38,10 +38,13 @@ from echelon.switches.targets.softswitch.capabilities import softswitch
 
 T = TypeVar("T")
 
-HOSTS, HOSTS_PER_LEAF, SPINES = 1024, 16, 16
+HOSTS = 1024
+HOSTS_PER_LEAF = 16
+SPINES = 16
 """Leaves of 32 ports, half of them up: no link is oversubscribed."""
 RATE_BPS = 100 * 10**9
-FEWEST_FLOWS, MOST_FLOWS = 10, 1000
+FEWEST_FLOWS = 10
+MOST_FLOWS = 1000
 
 
 def leaf_spine() -> Fabric:

@@ -9,9 +9,8 @@ import time
 from functools import partial
 from pathlib import Path
 
+from bench.laboratory import load_scenario, run_on_packets
 from echelon.planning.policies import make_policy
-from echelon_lab.scenarios.scenario import load_scenario
-from echelon_lab.virtual import run as virtual_run
 
 SCENARIOS = Path(__file__).parents[1] / "topologies" / "scenarios"
 ROUNDS = 3
@@ -24,7 +23,8 @@ def bench() -> list[tuple[str, float, str]]:
         speeds = []
         for _ in range(ROUNDS):
             begin = time.perf_counter()
-            run = virtual_run.run(scenario, policy, partial(make_policy, policy), unseen)
+            make = partial(make_policy, policy)
+            run = run_on_packets(scenario, policy, make, unseen)
             hops = sum(switch.packets_in for switch in run.switches.values())
             run_s = time.perf_counter() - begin
             speeds.append(hops / run_s)

@@ -18,7 +18,8 @@ from echelon.controller.client import Client
 from echelon.controller.resources.jobs import Timings
 from tests.echelon.service.lab import PATIENCE_S, settle
 
-STAGES, MICRO_BATCHES = 26, 20
+STAGES = 26
+MICRO_BATCHES = 20
 FLOWS = 2 * (STAGES - 1) * MICRO_BATCHES
 ROUNDS = 40
 PHASES = ("queued", "policy", "lowering", "encoding", "rpc")

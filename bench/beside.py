@@ -33,8 +33,10 @@ from bench.bench_registered import processor_s
 from bench.service import LEAVES, SPINES, served
 from tests.echelon.service.lab import Daemon, Process, ring
 
-DRAINS, CROSSING = 3, 1000
-POLL_S, PATIENCE_S = 0.005, 600.0
+DRAINS = 3
+CROSSING = 1000
+POLL_S = 0.005
+PATIENCE_S = 600.0
 FILL = """import asyncio, json, pathlib, sys
 from tests.echelon.service.lab import fill_store
 asyncio.run(fill_store(pathlib.Path(sys.argv[1]), json.load(sys.stdin)))"""
@@ -55,7 +57,10 @@ class Api:
     ) -> Any:
         """Return what the service answers; None where it refuses."""
         headers = {"Content-Type": "application/json"}
-        text = None if body is None else json.dumps(body)
+        if body is None:
+            text = None
+        else:
+            text = json.dumps(body)
         self._connection.request(method, path, text, headers)
         answer = self._connection.getresponse()
         content = answer.read()

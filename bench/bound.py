@@ -50,16 +50,21 @@ Workers = tuple[str, str]
 
 def leaves(count: int) -> Fabric:
     """Return two leaves with so many hosts each and one link between them, all as fast."""
-    between = LinkEnd("leaf-a", 0), LinkEnd("leaf-b", 0)
-    cables = [_cable(*between)]
+    left_end = LinkEnd("leaf-a", 0)
+    right_end = LinkEnd("leaf-b", 0)
+    cables = [_cable(left_end, right_end)]
     hosts = {}
     for number in range(2 * count):
         side = "ab"[number % 2]
         port = number // 2
         name = f"{side}{port}"
         hosts[name] = Host(name, f"10.0.0.{number + 1}", f"02:00:00:00:00:{number + 1:02x}")
-        cables.append(_cable(LinkEnd(name, 0), LinkEnd(f"leaf-{side}", port + 1)))
-    switches = {"leaf-a": Switch("leaf-a", 1), "leaf-b": Switch("leaf-b", 2)}
+        leaf_end = LinkEnd(f"leaf-{side}", port + 1)
+        cables.append(_cable(LinkEnd(name, 0), leaf_end))
+    switches = {
+        "leaf-a": Switch("leaf-a", 1),
+        "leaf-b": Switch("leaf-b", 2),
+    }
     return Fabric("leaves", hosts, switches, tuple(cables))
 
 
@@ -117,7 +122,8 @@ def _parts(random: Random, workers: Workers) -> IterationGraph:
         after = (flow.name,)
         computes.append(unit)
         flows.append(flow)
-        groups.append(EchelonFlow.coflow(f"part{part}", after))
+        coflow = EchelonFlow.coflow(f"part{part}", after)
+        groups.append(coflow)
     return IterationGraph(tuple(computes), tuple(flows), tuple(groups))
 
 
@@ -128,7 +134,8 @@ def _buckets(random: Random, workers: Workers) -> IterationGraph:
     bucket_s = random.randint(1, 5) * UNIT_S
     chunk_bytes = random.randint(1, 4) * UNIT_BYTES
     backward_s = buckets * bucket_s
-    return bucketed_all_reduce(workers, forward_s, backward_s, buckets, 2 * buckets * chunk_bytes)
+    size_bytes = 2 * buckets * chunk_bytes
+    return bucketed_all_reduce(workers, forward_s, backward_s, buckets, size_bytes)
 
 
 def _pipeline(random: Random, workers: Workers) -> IterationGraph:
@@ -187,13 +194,19 @@ def measured(seed: int) -> Measured | None:
     hindsight = []
     for candidate in candidates(several_paths=False):
         plan = candidate.new_policy().plan(jobs, fabric)
-        hindsight.append(_mean_slowdown(jobs, fabric, plan, bound))
+        mean = _mean_slowdown(jobs, fabric, plan, bound)
+        hindsight.append(mean)
     slowdowns[BEST] = min(hindsight)
     return Measured(seed, len(jobs), bound, slowdowns)
 
 
-def _planned(name: str, jobs: Sequence[Job], fabric: Fabric) -> Plan:
+def _planned(
+    name: str,
+    jobs: Sequence[Job],
+    fabric: Fabric,
+) -> Plan:
     policy = make_policy(name)
+    # Other policies have one plan, which takes no search.
     if isinstance(policy, Echelon):
         return policy.best_plan(jobs, fabric)
     return policy.plan(jobs, fabric)
@@ -219,8 +232,10 @@ def _mean_slowdown(
     run = simulate(jobs, fabric, _Fixed(plan), None, until=end_s)
     slowdowns = []
     for job, units in zip(jobs, bound.alone, strict=True):
+        record = run.jobs[job.name]
         alone_s = float(units * UNIT_S)
-        slowdowns.append(slowdown(run.jobs[job.name], float(end_s), alone_s))
+        job_slowdown = slowdown(record, float(end_s), alone_s)
+        slowdowns.append(job_slowdown)
     return fmean(slowdowns)
 
 
@@ -236,7 +251,8 @@ def main(words: Sequence[str]) -> None:
     seeds = range(arguments.first, arguments.first + arguments.groups)
     results = []
     with ProcessPoolExecutor(arguments.processes) as pool:
-        for seed, result in zip(seeds, pool.map(measured, seeds), strict=True):
+        measurements = pool.map(measured, seeds)
+        for seed, result in zip(seeds, measurements, strict=True):
             if result is None:
                 line = f"group {seed}: more than {MOST_STATES:,} states"
             else:
@@ -252,8 +268,10 @@ def main(words: Sequence[str]) -> None:
 
 def _line(result: Measured) -> str:
     bound = result.bound
-    words = [f"group {result.seed}: {result.jobs} jobs, {bound.states:,} states,"]
-    words.append(f"bound {bound.least:.4f} to {bound.reached:.4f}")
+    words = [
+        f"group {result.seed}: {result.jobs} jobs, {bound.states:,} states,",
+        f"bound {bound.least:.4f} to {bound.reached:.4f}",
+    ]
     for plan in result.slowdowns:
         words.append(f"{plan} {result.distance(plan):+.3%}")
     return " ".join(words)
@@ -265,7 +283,12 @@ def rows(results: Sequence[Measured]) -> Iterator[Sequence[str]]:
         distances = [result.distance(plan) for result in results]
         [*_, ninetieth] = quantiles(distances, n=10, method="inclusive")
         largest = max(results, key=_distance_under(plan))
-        figures = median(distances), ninetieth, max(distances), fmean(distances)
+        figures = [
+            median(distances),
+            ninetieth,
+            max(distances),
+            fmean(distances),
+        ]
         cells = [f"{figure:.1%}" for figure in figures]
         yield plan, str(len(results)), *cells, str(largest.seed)
 

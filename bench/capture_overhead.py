@@ -21,8 +21,12 @@ from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 from echelon_torch import observe
 
 # The job of examples/torch/ddp.py.
-WIDTH, LAYERS, BATCH, BUCKET_MB = 256, 8, 1024, 0.5
-ROUNDS, ITERATIONS = 15, 6
+WIDTH = 256
+LAYERS = 8
+BATCH = 1024
+BUCKET_MB = 0.5
+ROUNDS = 15
+ITERATIONS = 6
 
 
 @contextlib.contextmanager

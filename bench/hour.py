@@ -29,7 +29,8 @@ from echelon.planning.policies.base import Group
 from echelon.planning.policies.echelon.policy import Echelon
 
 HOUR_S = 3600.0
-HOSTS_PER_LEAF, SPINES = 16, 8
+HOSTS_PER_LEAF = 16
+SPINES = 8
 JOBS = 20
 GROUP = 4
 """Jobs of a group, and hosts that they share."""
@@ -104,14 +105,17 @@ def main() -> None:
     times_s = sorted(random.uniform(0, HOUR_S) for _ in range(changes))
     policy = Echelon()
     took_s: list[float] = []
-    searches_again = searches_again_s = 0.0
+    searches_again = 0.0
+    searches_again_s = 0.0
     born: dict[Group, tuple[float, float]] = {}
     """The time at which each group was planned, and the time that its search took."""
     for now_s, until_s in zip([0.0, *times_s], [*times_s, HOUR_S], strict=True):
         if now_s:
             new = waiting.pop(0)
+            # The job that leaves is one on the same hosts, or else the oldest.
             on_its_hosts = [job for job in present if job.workers == new.workers]
-            present.remove(on_its_hosts[0] if on_its_hosts else present[0])
+            leaving = [*on_its_hosts, *present]
+            present.remove(leaving[0])
             present.append(new)
         policy.plan(present, scenario.fabric)
         searched = {}

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from echelon_lab.evaluation.measure import slowdowns
-from echelon_lab.scenarios.scenario import PolicyChoice
+from bench.laboratory import PolicyChoice, slowdowns_under_plan
 
 LONGER = 10
 """How many times as long the run is whose mean stands for the true one."""
@@ -17,18 +16,20 @@ LONGER = 10
 def main(words: Sequence[str]) -> None:
     arguments = _parser().parse_args(words)
     choice = PolicyChoice.parse(arguments.policy)
+    iterations = arguments.iterations
     seeds = range(arguments.first, arguments.first + arguments.count)
     covered = 0
     parts = []
     for seed in seeds:
-        short = slowdowns(seed, choice, "plan", arguments.iterations)
-        long = slowdowns(seed, choice, "plan", LONGER * arguments.iterations)
+        short = slowdowns_under_plan(seed, choice, iterations)
+        long = slowdowns_under_plan(seed, choice, LONGER * iterations)
         error = short.get("error") or long.get("error")
         if error is not None:
             print(f"seed {seed}: {error}", file=sys.stderr)
             continue
         half_width = short["half_width"]
         if half_width is None:
+            # Too few iterations to tell.
             continue
         mean = fmean(short["slowdowns"].values())
         true = fmean(long["slowdowns"].values())
@@ -40,7 +41,7 @@ def main(words: Sequence[str]) -> None:
     if not parts:
         raise SystemExit("no run had an interval (ask for more iterations)")
     print(
-        f"{choice.label}, seeds {seeds[0]} to {seeds[-1]}, {arguments.iterations} iterations: the"
+        f"{choice.label}, seeds {seeds[0]} to {seeds[-1]}, {iterations} iterations: the"
         f" mean of a run {LONGER} times as long is within the 95 % interval in {covered} of"
         f" {len(parts)} ({covered / len(parts):.1%}); {len(seeds) - len(parts)} have none; half"
         f" widths {median(parts):.2%} in the median"

@@ -294,12 +294,14 @@ def _plain_match(
         prefix = value if isinstance(value, Prefix) else Prefix(value, bits)  # type: ignore[arg-type]
         if prefix.length:
             lpm = message.match.add(field_id=field_id).lpm
-            lpm.value, lpm.prefix_len = _number(prefix.value), prefix.length
+            lpm.value = _number(prefix.value)
+            lpm.prefix_len = prefix.length
     elif kind == "RANGE":
         interval = value if isinstance(value, Interval) else Interval(value, value)  # type: ignore[arg-type]
         if interval.low or interval.high != (1 << bits) - 1:
             between = message.match.add(field_id=field_id).range
-            between.low, between.high = _number(interval.low), _number(interval.high)
+            between.low = _number(interval.low)
+            between.high = _number(interval.high)
     else:
         raise ValueError(f"no entry of the workload matches by {kind}")
 

@@ -90,7 +90,8 @@ def main(words: Sequence[str]) -> None:
 
 def measured(jobs: int, rounds: int) -> list[str]:
     """Return the row of a service with that many jobs, of which one is submitted in each round."""
-    with served([spread(number) for number in range(jobs - 1)], GROUP, Watched) as daemon:
+    specs = [spread(number) for number in range(jobs - 1)]
+    with served(specs, GROUP, Watched) as daemon:
         assert isinstance(daemon, Watched)
         with Client(daemon.wait_listening(), timeout_s=PATIENCE_S) as client:
             await_choices(client)
@@ -103,14 +104,22 @@ def measured(jobs: int, rounds: int) -> list[str]:
         lags = json.loads(daemon.lag.read_text())
     figures: list[float] = [jobs, rounds]
     for name in ("first_s", "brief_s", "good_s", "final_s"):
-        figures.append(median(getattr(round_, name) for round_ in seen))
-    figures.append(sum(round_.changes for round_ in seen))
-    late_ms, held_ms = _latest_ms(lags, [round_.span_s for round_ in seen])
+        times_s = [getattr(round_, name) for round_ in seen]
+        figures.append(median(times_s))
+    changes = sum(round_.changes for round_ in seen)
+    spans_s = [round_.span_s for round_ in seen]
+    late_ms, held_ms = _latest_ms(lags, spans_s)
     idle_ms, _ = _latest_ms(lags, [idle])
-    return [f"{figure:.3g}" for figure in (*figures, late_ms, held_ms, idle_ms)]
+    figures += [changes, late_ms, held_ms, idle_ms]
+    return [f"{figure:.3g}" for figure in figures]
 
 
-def _rounds(client: Client, daemon: Watched, jobs: int, rounds: int) -> Iterator[Round]:
+def _rounds(
+    client: Client,
+    daemon: Watched,
+    jobs: int,
+    rounds: int,
+) -> Iterator[Round]:
     for number in range(rounds):
         # Of the place of the last job, and of another size in each round.
         spec = grouped(2 * number + jobs - 1, NEW)
@@ -151,9 +160,11 @@ def _round(
     """Return the times of a round. `began_at` is in seconds since the epoch."""
     plans = [(first_s, searches[0]["before"])]
     for record in searches:
-        plans.append((_logged_at(record) - began_at, record["by"]))
+        time_s = _logged_at(record) - began_at
+        plans.append((time_s, record["by"]))
     scores = {tried.plan: tried.score or inf for tried in why.tried}
     limit = GOOD * scores[why.plan]
+    # A plan that was not tried again is no good one.
     good_s = []
     for time_s, plan in plans:
         if scores.get(plan, inf) <= limit:
@@ -170,7 +181,8 @@ def _latest_ms(
     lags: Sequence[tuple[float, float, float]], spans_s: Sequence[tuple[float, float]]
 ) -> tuple[float, float]:
     """Return how late the event loop was at most in these times, and while the daemon worked."""
-    latest_s = longest_s = 0.0
+    latest_s = 0.0
+    longest_s = 0.0
     for began_s, ended_s in spans_s:
         for time_s, late_s, held_s in lags:
             if began_s <= time_s <= ended_s:

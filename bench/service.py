@@ -21,7 +21,8 @@ from echelon.controller.client import Client
 from tests.echelon.service.lab import Daemon, Process, fill_store
 from tests.echelon.service.switch_process import running
 
-LEAVES, SPINES = 26, 6
+LEAVES = 26
+SPINES = 6
 PROCESSES = 4
 """The processes over which the switches are spread."""
 

@@ -100,7 +100,8 @@ def training(
     )
 
 
-A100, H100 = GPUS["A100"], GPUS["H100"]
+A100 = GPUS["A100"]
+H100 = GPUS["H100"]
 # Layers, hidden, heads, batch, GPUs, tp, pp, micro-batch, chunks and TFLOP/s: SC '21, table 1.
 # Micro-batch, chunks and whether DDP overlaps sums are from examples/sc21/run_table_1.sh.
 SC21 = {

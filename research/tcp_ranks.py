@@ -44,7 +44,8 @@ HOSTS = ["h1", "h2", "h3", "h4"]
 SENDING_US = 300_000
 BYTES = 375_000
 """The bytes that take that long at the bottleneck's 10 Mbit/s."""
-ITERATIONS, SKIPPED = 20, 4
+ITERATIONS = 20
+SKIPPED = 4
 PATIENCE_S = 300.0
 SMALL = {"receive_window": "20 kB"}
 """The window that the shim has: 16 packets."""
@@ -161,7 +162,8 @@ def held() -> AbstractContextManager[object]:
 
 
 def echelon() -> Policy:
-    return make_policy("echelon")
+    # The plan that was measured. A search finds others that are as good for the shim, but not for TCP.
+    return make_policy("echelon", shifts="cassini")
 
 
 def fair() -> Policy:

@@ -27,7 +27,8 @@ from echelon.model.fabric.load import FabricSpec, fabric_text
 POLICIES = ("fair", "fifo", "mfs", "crux", "srpt", "echelon")
 ITERATIONS = 12
 HOST_BPS = 400 * 10**9
-SMALL_LEAF, LARGE_LEAF = 8, 16
+SMALL_LEAF = 8
+LARGE_LEAF = 16
 MOST_HOSTS_OF_SMALL_LEAVES = 64
 STARTS_MS = 2_000
 """Jobs begin within this time: they were not submitted in step."""
@@ -50,9 +51,11 @@ class Cluster:
             job = kind.document(job_name, hosts)
             job["start"] = f"{rng.randrange(STARTS_MS)} ms"
             jobs.append(job)
+        text = fabric_text(self.fabric, "")
+        fabric = yaml.load(text, yaml.CSafeLoader)
         return {
             "scenario": name,
-            "fabric": yaml.load(fabric_text(self.fabric, ""), yaml.CSafeLoader),
+            "fabric": fabric,
             "iterations": ITERATIONS,
             "policies": list(POLICIES),
             "jobs": jobs,
@@ -108,7 +111,10 @@ def _gpus(layout: Layout) -> int:
 
 def _leaf_spine(hosts: int, oversubscription: int) -> FabricSpec:
     """Return leaves of 8 or 16 hosts, whose uplinks have about the rate of a host's link."""
-    per_leaf = SMALL_LEAF if hosts <= MOST_HOSTS_OF_SMALL_LEAVES else LARGE_LEAF
+    if hosts <= MOST_HOSTS_OF_SMALL_LEAVES:
+        per_leaf = SMALL_LEAF
+    else:
+        per_leaf = LARGE_LEAF
     spines = per_leaf // oversubscription
     return builders.leaf_spine(hosts // per_leaf, spines, per_leaf, oversubscription, HOST_BPS)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from echelon_lab.models import new_job_file
+from bench.laboratory import new_job_file
 
 Document = dict[str, Any]
 GPUS_OF_HOST = 8
@@ -80,14 +80,22 @@ class Decoding:
             attention = self._computing(f"attention{layer}", self.attention_us, received)
             nodes += attention
             sent = f"dispatch{layer}"
-            nodes.append(self._all_to_all(sent, self.dispatched_bytes, _names(attention)))
+            dispatch = self._all_to_all(sent, self.dispatched_bytes, _names(attention))
+            nodes.append(dispatch)
             experts = self._computing(f"experts{layer}", self.experts_us, [sent])
             nodes += experts
             combined = f"combine{layer}"
-            nodes.append(self._all_to_all(combined, self.combined_bytes, _names(experts)))
+            combine = self._all_to_all(combined, self.combined_bytes, _names(experts))
+            nodes.append(combine)
             received = [combined]
-        graph = {"groups": {"all": list(range(self.hosts))}, "nodes": nodes}
-        return {"job": name, "parallelism": "graph", "workers": list(hosts), "graph": graph}
+        ranks = list(range(self.hosts))
+        graph = {"groups": {"all": ranks}, "nodes": nodes}
+        return {
+            "job": name,
+            "parallelism": "graph",
+            "workers": list(hosts),
+            "graph": graph,
+        }
 
     def _computing(
         self,

@@ -91,7 +91,10 @@ def measure(
     # The plan is made inside the run; a search has a method of its own for it.
     planning = _Stopwatch()
     chosen = make_policy(policy)
-    planner = "best_plan" if hasattr(chosen, "best_plan") else "plan"
+    if hasattr(chosen, "best_plan"):
+        planner = "best_plan"
+    else:
+        planner = "plan"
     timed_plan = planning.timed(getattr(chosen, planner))
     transport = scenario.transport
     windows = Windows(
@@ -121,6 +124,7 @@ def measure(
     slowdowns: list[float] = []
     for job in document["results"][policy]["jobs"].values():
         slowdowns.append(job["mean_slowdown"])
+    mean_slowdown = sum(slowdowns) / len(slowdowns)
     return Measured(
         hosts=len(scenario.fabric.hosts),
         jobs=len(scenario.jobs),
@@ -133,7 +137,7 @@ def measure(
         run_s=run_s,
         results_s=results_s,
         peak_mb=_peak_mb(),
-        mean_slowdown=sum(slowdowns) / len(slowdowns),
+        mean_slowdown=mean_slowdown,
         worst_slowdown=max(slowdowns),
     )
 
@@ -158,4 +162,5 @@ def _peak_mb() -> float:
 
 if __name__ == "__main__":
     _, path, label, count = sys.argv
-    print(json.dumps(asdict(measure(Path(path), label, int(count)))))
+    measured = measure(Path(path), label, int(count))
+    print(json.dumps(asdict(measured)))

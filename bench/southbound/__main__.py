@@ -39,7 +39,10 @@ T = TypeVar("T")
 
 _SHELL_ENTRIES = 300
 _SHELL = next(_ROOT.glob(".venv-interop/echelon/p4runtime-shell-*/bin/python"), _ROOT)
-_WANTED_SHELL, _WANTED_FINSY, _WANTED_BYTES, _WANTED_READ_S = 50, 3, 0.9, 3.0
+_WANTED_SHELL = 50
+_WANTED_FINSY = 3
+_WANTED_BYTES = 0.9
+_WANTED_READ_S = 3.0
 
 
 _RUNNER = asyncio.Runner()
@@ -111,7 +114,11 @@ def _session(address: str) -> SwitchSession:
     return SwitchSession("s", address, DEVICE_ID, program(), queues=GnmiQueues("s"))
 
 
-def _check_unchanged(session: SwitchSession, changed: Applied, intent: Intent) -> None:
+def _check_unchanged(
+    session: SwitchSession,
+    changed: Applied,
+    intent: Intent,
+) -> None:
     if changed or session.entries != len(intent.entries):
         raise RuntimeError(f"{session.entries} entries read back, {len(changed)} to write again")
 

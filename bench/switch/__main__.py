@@ -54,12 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     try:
         if not network.is_private():
-            words = sys.argv[1:] if arguments is None else arguments
+            if arguments is None:
+                words = sys.argv[1:]
+            else:
+                words = arguments
             return network.run_private(["-m", "bench.switch", *words])
         network.make_pairs(speed.PAIRS)
         if options.writes:
             return _writes(options)
-        return _shares(options) if options.shares else _speed(options)
+        if options.shares:
+            return _shares(options)
+        return _speed(options)
     except _ERRORS as error:
         print(f"bench-switch: {error}", file=sys.stderr)
         return 2
@@ -197,7 +202,10 @@ def _speed(options: argparse.Namespace) -> int:
         speed.LOAD_TABLES,
         _ENTRIES,
     )
-    rounds = 1 if options.quick else options.rounds
+    if options.quick:
+        rounds = 1
+    else:
+        rounds = options.rounds
     bench = speed.Speed(targets, rounds, search, tables)
     workloads = speed.default_workloads()
     with _progress(bench.steps(workloads)) as (progress, report):
@@ -415,7 +423,9 @@ def _shares(options: argparse.Namespace) -> int:
         )
     else:
         _print_shares(outcomes, options.seconds)
-    return 0 if all(outcome.holds for outcome in outcomes) else 1
+    if all(outcome.holds for outcome in outcomes):
+        return 0
+    return 1
 
 
 def _print_shares(outcomes: Sequence[shares.Outcome], seconds: float) -> None:

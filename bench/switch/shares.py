@@ -66,7 +66,9 @@ class Case:
 
     @property
     def limit(self) -> float:
-        return RATE_LIMIT if len(self.classes) == 1 else SHARE_LIMIT
+        if len(self.classes) == 1:
+            return RATE_LIMIT
+        return SHARE_LIMIT
 
     @property
     def expected_bps(self) -> dict[int, Fraction]:

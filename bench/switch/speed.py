@@ -23,8 +23,10 @@ from .sink import Capture
 from .targets import DEVICE_ID, RunningSwitch, Target
 from .workloads import Workload, echelon, router
 
-GENERATOR_INTERFACE, INGRESS_INTERFACE = "gen0", "sw0"
-EGRESS_INTERFACE, SINK_INTERFACE = "sw1", "sink0"
+GENERATOR_INTERFACE = "gen0"
+INGRESS_INTERFACE = "sw0"
+EGRESS_INTERFACE = "sw1"
+SINK_INTERFACE = "sink0"
 PAIRS = ((GENERATOR_INTERFACE, INGRESS_INTERFACE), (EGRESS_INTERFACE, SINK_INTERFACE))
 
 FRAME_BYTES = (64, 1400)
@@ -232,7 +234,9 @@ class Speed:
         return [target for target in self.targets if target.is_switch]
 
     def _in_turn(self, turn: int) -> Sequence[Target]:
-        return self.targets if turn % 2 == 0 else self.targets[::-1]
+        if turn % 2 == 0:
+            return self.targets
+        return self.targets[::-1]
 
     @staticmethod
     def _is_wanted(

@@ -14,6 +14,18 @@ from itertools import cycle, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
 
+from bench.laboratory import (
+    HEADER_BYTES,
+    SHIM_AT,
+    UNSTAMPED,
+    DataSegment,
+    FlowAddress,
+    Scenario,
+    ShimFrames,
+    headers,
+    internet_checksum,
+    load_scenario,
+)
 from echelon.model.jobs.graph import FlowKey
 from echelon.model.p4program import P4Program, program
 from echelon.planning.policies import make_policy
@@ -21,17 +33,6 @@ from echelon.switches.lowering.identity import ShimIdentity, number_shims
 from echelon.switches.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
 from echelon.switches.lowering.lower import lower
 from echelon.switches.targets.softswitch.capabilities import softswitch
-from echelon_lab.endhosts.shim import (
-    HEADER_BYTES,
-    SHIM_AT,
-    UNSTAMPED,
-    DataSegment,
-    FlowAddress,
-    ShimFrames,
-    headers,
-    internet_checksum,
-)
-from echelon_lab.scenarios.scenario import Scenario, load_scenario
 
 from .generator import Cycle
 

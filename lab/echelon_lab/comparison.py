@@ -22,12 +22,16 @@ from echelon_lab.scenarios.scenario import Scenario
 if TYPE_CHECKING:
     import pandas as pd
 
-RESULTS, NETWORK, REPORT = "results.json", "network.json", "report.md"
+RESULTS = "results.json"
+NETWORK = "network.json"
+REPORT = "report.md"
 PICTURES = ("summary", "timeline")
 """The kinds of pictures that every run gets."""
 
-KEEPING, WRITING = "keep", "write"
-RECORDS, DRAWING = "records", "draw"
+KEEPING = "keep"
+WRITING = "write"
+RECORDS = "records"
+DRAWING = "draw"
 KEPT_RECORD_S = 1.2e-6
 WRITTEN_RECORD_S = 8e-6
 """The time to keep a record of a flow or a compute unit, and to write one that is listed.

@@ -267,7 +267,10 @@ def resnet(blocks: Sequence[int]) -> Iterator[Layer]:
         side = 56 >> group
         for number in range(count):
             # The first block of a group halves the side in its 3x3 convolution.
-            before = side << 1 if number == 0 and group else side
+            if number == 0 and group:
+                before = side << 1
+            else:
+                before = side
             parts = [
                 _convolution("", inputs, width, 1, before, norm=width),
                 _convolution("", width, width, 3, side, norm=width),
@@ -1223,7 +1226,10 @@ def _section(
         exchanged = _exchanged_bytes(training, layers, gpus_per_host, has_context)
         mesh["tensor"] = group
         mesh["layers"] = layers
-        mesh["exchange"] = "context" if has_context else "experts"
+        if has_context:
+            mesh["exchange"] = "context"
+        else:
+            mesh["exchange"] = "experts"
         mesh["exchanged"] = size_text(exchanged)
     if training.overlap and sums:
         mesh["buckets"] = _buckets(training, layers, group)

@@ -271,7 +271,10 @@ def compare(
     records = expected_records(scenario, alone_s)
     phases = _all_phases(due, scenario, target, 0 if kept is None else records)
     if to_write:
-        written = records if every_flow else min(records, 2 * MOST_ROWS)
+        if every_flow:
+            written = records
+        else:
+            written = min(records, 2 * MOST_ROWS)
         phases += writing_phases(written * len(turns))
     progress.expect(phases)
     parts = scenario.iterations * len(scenario.jobs)
@@ -381,7 +384,10 @@ def _phases(
         # A search simulates iterations in the same engine, in which the run of a plan takes as long
         # for each.
         search_like = PLANNED
-        run_like = SEARCH if turn.kind == PLANNED else reactive
+        if turn.kind == PLANNED:
+            run_like = SEARCH
+        else:
+            run_like = reactive
     if turn.simulated_iterations:
         yield Phase(SEARCH, SEARCH, turn.simulated_iterations, similar=search_like)
     yield Phase(RUN, turn.kind, scenario.iterations, similar=run_like)

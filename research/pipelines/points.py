@@ -40,7 +40,8 @@ MICRO_BATCHES = 8
 LINK_BPS = 25_000_000_000
 
 WARM_UP = 2
-ITERATIONS, QUICK_ITERATIONS = 12, 3
+ITERATIONS = 12
+QUICK_ITERATIONS = 3
 _QUEUE_S = Fraction(1, 5)
 """Depth of a queue as the time in which the link carries it: deep, so that RDMA loses nothing."""
 _WINDOW_PACKETS = 16

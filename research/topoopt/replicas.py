@@ -11,7 +11,8 @@ from fractions import Fraction
 
 from research.topoopt.task_graph import ALL_REDUCE, TRANSFER, Task, TaskGraph
 
-FORWARD, BACKWARD = 0, 1
+FORWARD = 0
+BACKWARD = 1
 
 Part = tuple[int, int]
 """An operator, and its direction."""

@@ -105,4 +105,6 @@ def _asked(
 
 def _before(text: str) -> str:
     """Return a text that sorts just before all names that begin with `text`."""
-    return f"{text[:-1]}{chr(ord(text[-1]) - 1)}~" if text else ""
+    if text:
+        return f"{text[:-1]}{chr(ord(text[-1]) - 1)}~"
+    return ""

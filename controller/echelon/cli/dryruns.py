@@ -99,7 +99,9 @@ def _queues(switch: SwitchChange) -> Iterator[Row]:
 
 
 def _difference(before: object, after: object) -> str:
-    return f"{after}" if before == after else f"{before} > {after}"
+    if before == after:
+        return f"{after}"
+    return f"{before} > {after}"
 
 
 def _rates(queue: QueueResource) -> str:

@@ -66,11 +66,15 @@ def size(size_bytes: float | None) -> str:
 
 def ratio(value: float | None) -> str:
     """Return a slowdown or another ratio: ``1.273``."""
-    return NONE if value is None else f"{value:.3f}"
+    if value is None:
+        return NONE
+    return f"{value:.3f}"
 
 
 def percent(part: float) -> str:
-    return f"{part:.1%}" if part else NONE
+    if part:
+        return f"{part:.1%}"
+    return NONE
 
 
 def age(seconds: float) -> str:
@@ -105,7 +109,9 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 def clipped(name: str, most: int) -> str:
     """Return a name of at most `most` characters."""
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    if len(name) <= most:
+        return name
+    return f"{name[: most - 1]}…"
 
 
 def held(entries: int | None, wanted: int) -> str:

@@ -761,7 +761,9 @@ def _kind_of_text(file: Path) -> str:
     # of sizes two.
     texts = [row.partition("#")[0] for row in rows]
     word_counts = {len(text.split()) for text in texts}
-    return "sizes" if word_counts <= {2} else "coflows"
+    if word_counts <= {2}:
+        return "sizes"
+    return "coflows"
 
 
 _SHOWN = 30

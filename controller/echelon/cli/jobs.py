@@ -56,7 +56,9 @@ def _longest(durations_s: Sequence[float] | None) -> str:
 
 
 def _last(durations_s: Sequence[float]) -> float | None:
-    return durations_s[-1] if durations_s else None
+    if durations_s:
+        return durations_s[-1]
+    return None
 
 
 def _last_measured(durations_s: Sequence[float]) -> str:

@@ -167,4 +167,6 @@ def _every_s() -> float:
         every_s = float(os.environ[EVERY])
     except (KeyError, ValueError):
         return LINE_EVERY_S
-    return every_s if every_s >= 0 else LINE_EVERY_S
+    if every_s >= 0:
+        return every_s
+    return LINE_EVERY_S

@@ -86,11 +86,15 @@ def _held(switch: SwitchResource) -> str:
 
 
 def _bound(rate_bps: int) -> str:
-    return figures.rate(rate_bps) if rate_bps else figures.NONE
+    if rate_bps:
+        return figures.rate(rate_bps)
+    return figures.NONE
 
 
 def _limit(rate_bps: int | None) -> str:
-    return figures.NONE if rate_bps is None else figures.rate(rate_bps)
+    if rate_bps is None:
+        return figures.NONE
+    return figures.rate(rate_bps)
 
 
 SWITCHES = (
@@ -308,7 +312,9 @@ def _search(choice: ChoiceResource) -> str:
     if choice.searched_at is not None and choice.search_s is not None:
         duration = figures.duration(choice.search_s, 2)
         return f"{_ago(choice.searched_at)}, took {duration}, instead of {choice.before}"
-    return "not searched for yet" if len(choice.jobs) > 1 else "shares no links"
+    if len(choice.jobs) > 1:
+        return "not searched for yet"
+    return "shares no links"
 
 
 _RATIOS = ("mean", "worst", "score")
@@ -322,7 +328,9 @@ _CANDIDATES = (
 def _verdict(choice: ChoiceResource, candidate: CandidateResource) -> str:
     if candidate.problem:
         return candidate.problem
-    return "in force" if candidate.plan == choice.plan else ""
+    if candidate.plan == choice.plan:
+        return "in force"
+    return ""
 
 
 def _ranking(ranking: RankingResource) -> str:
@@ -510,7 +518,9 @@ def _choices(parameters: Sequence[str]) -> dict[str, str]:
 
 def _policy(policy: PolicyResource) -> str:
     parameters = ", ".join(f"{name}={value}" for name, value in policy.parameters.items())
-    return f"{policy.name}({parameters})" if parameters else policy.name
+    if parameters:
+        return f"{policy.name}({parameters})"
+    return policy.name
 
 
 # -- links -----------------------------------------------------------------------------------------
@@ -709,7 +719,9 @@ def _cable(cable: CableResource) -> str:
 
 
 def _cable_end(node: str, cable: CableResource) -> str:
-    return f"{node} port {cable.ports[node]}" if node in cable.ports else node
+    if node in cable.ports:
+        return f"{node} port {cable.ports[node]}"
+    return node
 
 
 # -- changes, and all at a glance ------------------------------------------------------------------

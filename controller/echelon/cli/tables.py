@@ -69,7 +69,9 @@ class Column:
             value = getattr(thing, self.value or self.title)
         if self.form is not None:
             value = self.form(value)
-        return "-" if value is None else str(value)
+        if value is None:
+            return "-"
+        return str(value)
 
 
 def number_column(

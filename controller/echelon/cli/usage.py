@@ -120,7 +120,9 @@ def fraction(option: str, text: str) -> Fraction:
     digits, percent, _ = text.partition("%")
     try:
         value = number(digits.strip())
-        return value / 100 if percent else value
+        if percent:
+            return value / 100
+        return value
     except QuantityError:
         reason = f"{excerpt(text)} is not a number (write 0.8, 80% or 4/5)"
         raise DocumentError(option, "", reason) from None

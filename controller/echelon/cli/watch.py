@@ -227,7 +227,9 @@ def _share(queue: int, port: PortUse) -> str:
 
 
 def _drops(port: PortUse) -> str | None:
-    return f"{port.drops_per_s:.3g}" if port.drops_per_s else None
+    if port.drops_per_s:
+        return f"{port.drops_per_s:.3g}"
+    return None
 
 
 def first_jobs(jobs: Sequence[JobSummary]) -> Sequence[JobSummary]:

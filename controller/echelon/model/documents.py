@@ -140,7 +140,9 @@ def _nearest(word: str, words: Iterable[str]) -> str | None:
     if len(word) > MAX_TEXT:
         return None
     matches = difflib.get_close_matches(word, [*words], n=1)
-    return matches[0] if matches else None
+    if matches:
+        return matches[0]
+    return None
 
 
 class Section(BaseModel):
@@ -426,10 +428,14 @@ def _or_list(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [*schema["anyOf"], {"type": "array", "items": schema}]}
 
 
-_DURATION, _SIZE, _RATE = _schema("10 ms"), _schema("2.5 MB"), _schema("10 Mbit/s")
+_DURATION = _schema("10 ms")
+_SIZE = _schema("2.5 MB")
+_RATE = _schema("10 Mbit/s")
 _REAL = {"type": "number", "minimum": -(10**9), "maximum": 10**9}
 
-_AS_DURATION, _AS_SIZE, _AS_RATE = _written(duration_text), _written(size_text), _written(rate_text)
+_AS_DURATION = _written(duration_text)
+_AS_SIZE = _written(size_text)
+_AS_RATE = _written(rate_text)
 _AS_REAL: PlainSerializer = _written(float)
 
 Duration = Annotated[Fraction, PlainValidator(duration_s), _AS_DURATION, WithJsonSchema(_DURATION)]
@@ -461,7 +467,8 @@ PositiveReal = Annotated[
     _AS_REAL,
     WithJsonSchema({**_REAL, "exclusiveMinimum": 0}),
 ]
-_NAME, _STEP_NAME = "[A-Za-z][A-Za-z0-9_-]{0,31}", "[A-Za-z][A-Za-z0-9_.-]{0,63}"
+_NAME = "[A-Za-z][A-Za-z0-9_-]{0,31}"
+_STEP_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,63}"
 NAME = re.compile(_NAME)
 Name = Annotated[
     str,

@@ -145,7 +145,9 @@ class _Pace:
     @property
     def per_cost(self) -> float:
         """The time for a cost of 1; 1 as long as nothing is known."""
-        return self.took_s / self.cost if self.cost else 1.0
+        if self.cost:
+            return self.took_s / self.cost
+        return 1.0
 
 
 class _PhaseTime:
@@ -302,7 +304,9 @@ class Account(CommandProgress):
         if pace is None and phase.expected_s is not None:
             return phase.expected_s * self._slowness
         pace = pace or paces.get(phase.similar)
-        return None if pace is None else phase.cost * pace.per_cost
+        if pace is None:
+            return None
+        return phase.cost * pace.per_cost
 
     @property
     def _slowness(self) -> float:

@@ -28,7 +28,9 @@ MAX_TEXT = 64
 
 # Lists may refer to each other, so their full text may be arbitrarily long.
 _SHORT = reprlib.Repr()
-_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 2, 4, 4
+_SHORT.maxlevel = 2
+_SHORT.maxlist = 4
+_SHORT.maxdict = 4
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = MAX_TEXT
 
 

@@ -394,7 +394,9 @@ class JobExecution(Generic[T]):
         return self.record.iterations[-1]
 
     def _begin(self, iteration: int, now: T) -> list[Instruction[T]]:
-        self._flows, self._computes, self._references = {}, {}, {}
+        self._flows = {}
+        self._computes = {}
+        self._references = {}
         spans = self._flows, self._computes, self._references
         self.record.iterations.append(IterationRecord(iteration, now, None, *spans))
         # Each iteration is the same graph, begun with nothing finished.

@@ -49,7 +49,12 @@ class _Measured:
     problem: str = ""
     """The reason why it takes no further part."""
 
-    def add(self, run: Run, result: Mapping[str, Any], took_s: float) -> None:
+    def add(
+        self,
+        run: Run,
+        result: Mapping[str, Any],
+        took_s: float,
+    ) -> None:
         """Take over the end of a run."""
         self.runs[run] = result
         self.took_s[run.stage] = max(took_s, self.took_s.get(run.stage, 0.0))
@@ -74,7 +79,10 @@ class _Measured:
                 by_draw.append(result["slowdowns"])
         if not by_draw:
             return None
-        return {job: fmean(slowdowns[job] for slowdowns in by_draw) for job in by_draw[0]}
+        means = {}
+        for job in by_draw[0]:
+            means[job] = fmean(slowdowns[job] for slowdowns in by_draw)
+        return means
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +143,10 @@ class Campaign:
         self._digests = digests
         self._progress = progress
         self._now_s = now_s
-        self._began_s = now_s() if began_s is None else began_s
+        if began_s is None:
+            self._began_s = now_s()
+        else:
+            self._began_s = began_s
         self._budget_s = budget_s
         self._measured = {choice: _Measured() for choice in self._choices}
         self._flows = {stage: setup.flows(stage) for stage in stages}
@@ -158,7 +169,12 @@ class Campaign:
             for number, stage in enumerate(self._stages):
                 result = measured.exact(stage)
                 if result is not None and "error" not in result:
-                    best = {**result, "stage": number, "run": stage.text, "noise": stage.error}
+                    best = {
+                        **result,
+                        "stage": number,
+                        "run": stage.text,
+                        "noise": stage.error,
+                    }
             if best is not None:
                 exact[choice.label] = best
             elif measured.problem:
@@ -166,7 +182,8 @@ class Campaign:
             slowdowns = measured.doubted()
             if slowdowns is not None:
                 doubted[choice.label] = {"slowdowns": slowdowns}
-        return Estimates(exact, doubted, is_final, self._now_s() - self._began_s)
+        elapsed_s = self._now_s() - self._began_s
+        return Estimates(exact, doubted, is_final, elapsed_s)
 
     def tables(self) -> Iterator[Estimates]:
         """Measure, and yield estimates that get better; the last ones are final.
@@ -203,11 +220,13 @@ class Campaign:
             return None
         for part in (_STAGE_PART, _SAFE_PART):
             for index in reversed(range(number + 1, len(self._stages))):
-                expected_s = self._expected_stage_s(self._stages[index], choices)
+                stage = self._stages[index]
+                expected_s = self._expected_stage_s(stage, choices)
                 if expected_s <= part * left_s:
                     return _Step(index, choices, expected_s)
         # Two policies can be compared.
-        least_s = [self._expected_s(choice, self._stages[number + 1]) for choice in choices[:2]]
+        following = self._stages[number + 1]
+        least_s = [self._expected_s(choice, following) for choice in choices[:2]]
         if sum(least_s) <= _SAFE_PART * left_s:
             return _Step(number + 1, choices, left_s)
         return None
@@ -243,18 +262,21 @@ class Campaign:
         runs = self._runs(stage, choices)
         waiting = []
         for run in runs:
-            stored = self._store.get("", run.identity(*self._digests))
+            identity = run.identity(*self._digests)
+            stored = self._store.get("", identity)
             if stored is None:
                 waiting.append(run)
             else:
                 self._measured[run.choice].add(run, stored.result, stored.wall_s)
-        self._progress.stage("measuring", len(runs), "runs", kept=len(runs) - len(waiting))
+        kept = len(runs) - len(waiting)
+        self._progress.stage("measuring", len(runs), "runs", kept=kept)
         waiting.reverse()
 
         while (waiting or self._under_way) and self._left_s > 0:
             while waiting and self._crew.free:
                 self._begin(waiting.pop())
-            timeout_s = max(0.0, min(_BEAT_S, self._left_s))
+            timeout_s = min(_BEAT_S, self._left_s)
+            timeout_s = max(0.0, timeout_s)
             for outcome in self._crew.outcomes(timeout_s):
                 self._keep(outcome)
             self._stop_slow(number)
@@ -263,8 +285,8 @@ class Campaign:
                 self._has_shown = True
                 yield self.estimates()
                 # Whoever shows progress has stopped to print the table.
-                left = len(waiting) + len(self._under_way)
-                self._progress.stage("measuring", len(runs), "runs", kept=len(runs) - left)
+                kept = len(runs) - len(waiting) - len(self._under_way)
+                self._progress.stage("measuring", len(runs), "runs", kept=kept)
         for run in list(self._under_way):
             self._stop(run)
         if self._left_s <= 0 and not number:
@@ -283,8 +305,9 @@ class Campaign:
         self._under_way.pop(run, None)
         # Faults may be gone next time, and what cannot be planned is soon tried again.
         if "error" not in outcome.result:
-            stored = Stored(run.identity(*self._digests), outcome.result, round(outcome.took_s, 3))
-            self._store.put("", stored)
+            identity = run.identity(*self._digests)
+            took_s = round(outcome.took_s, 3)
+            self._store.put("", Stored(identity, outcome.result, took_s))
         self._measured[run.choice].add(run, outcome.result, outcome.took_s)
         self._progress.done()
 
@@ -309,7 +332,8 @@ class Campaign:
             # All others are compared with it.
             return self._budget_s
         if number:
-            return max(_LEAST_LIMIT_S, _PATIENCE * self._expected_s(run.choice, run.stage))
+            expected_s = self._expected_s(run.choice, run.stage)
+            return max(_LEAST_LIMIT_S, _PATIENCE * expected_s)
         others_s = self._others_s(run.stage)
         if not others_s:
             return self._budget_s
@@ -365,7 +389,8 @@ class Campaign:
         left_s = 0.0
         longest_s = 0.0
         for run, began_s in self._under_way.items():
-            rest_s = max(0.0, self._expected_s(run.choice, stage) - (now_s - began_s))
+            expected_s = self._expected_s(run.choice, stage)
+            rest_s = max(0.0, expected_s - (now_s - began_s))
             left_s += rest_s
             longest_s = max(longest_s, rest_s)
         for run in waiting:
@@ -375,10 +400,12 @@ class Campaign:
         left_s = max(left_s / self._crew.size, longest_s)
         step: _Step | None = _Step(number, choices, left_s)
         while step is not None:
-            step = self._following(step.number, step.choices, self._left_s - left_s)
+            later_s = self._left_s - left_s
+            step = self._following(step.number, step.choices, later_s)
             if step is not None:
                 left_s += step.expected_s
-        left_s = max(min(left_s, self._left_s), 0.0)
+        left_s = min(left_s, self._left_s)
+        left_s = max(left_s, 0.0)
         over_s = now_s - self._phase_began_s
         if over_s:
             self._progress.share(over_s / (over_s + left_s))

@@ -37,6 +37,7 @@ class _Stack:
         length = self.levels * self.layers
         for begin in range(0, length, merged * self.levels):
             end = min(begin + merged * self.levels, length)
+            # The first of these layers stands for all of them.
             for level in range(begin, begin + self.levels):
                 yield range(self.start + level, self.start + end, self.levels)
 
@@ -50,7 +51,10 @@ def with_fewer_layers(job: Job, most_flows: int) -> Job:
     if merged <= 1:
         return job
     levels = _levels(job)
-    looks = [tuple(sorted(map(repr, map(_look, level)))) for level in levels]
+    looks = []
+    for level in levels:
+        level_looks = sorted(map(_order, level))
+        looks.append(tuple(level_looks))
     replaced: dict[str, str] = {}
     """The names of steps that stay, by the names of those that go."""
     factors: dict[str, int] = {}
@@ -70,7 +74,8 @@ def _levels(job: Job) -> list[list[_Step]]:
     levels = defaultdict(list)
     for name in topological_order(job):
         step = steps[name]
-        depth = 1 + max((depths[earlier] for earlier in step.after), default=-1)
+        before = [depths[earlier] for earlier in step.after]
+        depth = 1 + max(before, default=-1)
         depths[name] = depth
         levels[depth].append(step)
     return [levels[depth] for depth in range(len(levels))]
@@ -116,7 +121,8 @@ def _merge(
     for level in same[1:]:
         for step, kept in zip(sorted(level, key=_order), first, strict=True):
             replaced[step.name] = kept.name
-    factors.update(dict.fromkeys([step.name for step in first], len(same)))
+    for step in first:
+        factors[step.name] = len(same)
 
 
 def _order(step: _Step) -> str:
@@ -135,12 +141,14 @@ def _merged(
     for unit in job.computes:
         if unit.name not in replaced:
             duration_s = unit.duration_s * factors.get(unit.name, 1)
-            computes.append(replace(unit, after=after(unit), duration_s=duration_s))
+            merged_unit = replace(unit, after=after(unit), duration_s=duration_s)
+            computes.append(merged_unit)
     flows = []
     for flow in job.flows:
         if flow.name not in replaced:
             size_bytes = flow.size_bytes * factors.get(flow.name, 1)
-            flows.append(replace(flow, after=after(flow), size_bytes=size_bytes))
+            merged_flow = replace(flow, after=after(flow), size_bytes=size_bytes)
+            flows.append(merged_flow)
     echelonflows = []
     for echelonflow in job.echelonflows:
         offsets_s = _offsets_s(echelonflow, replaced)

@@ -13,7 +13,7 @@ from echelon.model.errors import RunError
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import Job
 from echelon.planning.fluid import alone_iteration_s
-from echelon.planning.fluid.interval import Interval, mean_slowdown_interval
+from echelon.planning.fluid.interval import MeanInterval, mean_slowdown_interval
 from echelon.planning.fluid.slowdown import mean_time_s, spans_s
 from echelon.planning.plan import Plan
 from echelon.planning.policies import PlanError, make_policy
@@ -54,7 +54,10 @@ class Stage:
     @property
     def text(self) -> str:
         """The stage in words."""
-        return f"{self.iterations} iterations{', coarse' if self.error else ''}"
+        text = f"{self.iterations} iterations"
+        if self.error:
+            return f"{text}, coarse"
+        return text
 
 
 STAGES = (
@@ -124,8 +127,10 @@ def stages(iterations: int) -> tuple[Stage, ...]:
     """Return the stages, of which the last has this length and none is longer."""
     shorter = []
     for stage in STAGES[:-1]:
-        shorter.append(replace(stage, iterations=min(stage.iterations, iterations)))
-    return (*shorter, replace(STAGES[-1], iterations=iterations))
+        length = min(stage.iterations, iterations)
+        shorter.append(replace(stage, iterations=length))
+    last = replace(STAGES[-1], iterations=iterations)
+    return (*shorter, last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,10 @@ class Setup:
         flows = 0
         for job, grain in zip(self.scenario.jobs, self.grains(stage), strict=True):
             iterations = float(self.period_s / self.least_s[job.name]) / grain
-            each = len(job.flows) if stage.has_rounds else self.whole_flows[job.name]
+            if stage.has_rounds:
+                each = len(job.flows)
+            else:
+                each = self.whole_flows[job.name]
             each = min(each, stage.flows or each)
             flows += ceil(stage.iterations * iterations) * each
         return flows
@@ -205,7 +213,9 @@ def measure(prepared: Setup, run: Run) -> dict[str, Any]:
     from echelon_lab.virtual.fluid_run import run as run_fluid
 
     stage = run.stage
-    scenario = _coarse_scenario(_Same(prepared), replace(stage, iterations=1, draws=0, error=0.0))
+    # Jobs depend on the grain alone.
+    grain_stage = replace(stage, iterations=1, draws=0, error=0.0)
+    scenario = _coarse_scenario(_Same(prepared), grain_stage)
     sizes = {}
     for job, grain in zip(scenario.jobs, prepared.grains(stage), strict=True):
         sizes[job.name] = grain
@@ -213,10 +223,11 @@ def measure(prepared: Setup, run: Run) -> dict[str, Any]:
     if run.draw is not None:
         knowledge = Knowledge(DRAWS, DOUBT)
         scenario = knowledge.drawn(scenario, scenario.file.name, alone_s, run.draw)
-    end_s = stage.iterations * prepared.period_s
+    exact_end_s = stage.iterations * prepared.period_s
+    end_s = float(exact_end_s)
     make = partial(_policy, run.choice, stage.searches)
     try:
-        result = run_fluid(scenario, run.choice.label, make, _quiet, end_s=end_s)
+        result = run_fluid(scenario, run.choice.label, make, _quiet, end_s=exact_end_s)
     except (RunError, PlanError) as error:
         return {"error": str(error)}
 
@@ -226,11 +237,11 @@ def measure(prepared: Setup, run: Run) -> dict[str, Any]:
     for name, job_alone_s in alone_s.items():
         spans[name] = spans_s(result.records[name])
         periods_s[name] = float(job_alone_s)
-        mean_s = mean_time_s(spans[name], float(end_s))
+        mean_s = mean_time_s(spans[name], end_s)
         slowdowns[name] = round(mean_s / periods_s[name], _DIGITS)
     worst = max(slowdowns, key=slowdowns.__getitem__)
-    mean_interval = mean_slowdown_interval(spans, float(end_s), periods_s)
-    worst_interval = mean_slowdown_interval({worst: spans[worst]}, float(end_s), periods_s)
+    mean_interval = mean_slowdown_interval(spans, end_s, periods_s)
+    worst_interval = mean_slowdown_interval({worst: spans[worst]}, end_s, periods_s)
     return {
         "slowdowns": slowdowns,
         "interval": _part(mean_interval),
@@ -238,7 +249,7 @@ def measure(prepared: Setup, run: Run) -> dict[str, Any]:
     }
 
 
-def _part(interval: Interval) -> float:
+def _part(interval: MeanInterval) -> float:
     """Return the half width as a part of the mean."""
     if interval.half_width is None:
         return _SHORT_ERROR
@@ -311,7 +322,9 @@ def searched_iterations(choice: PolicyChoice) -> int:
     Raises `PlanError` if there is no such policy.
     """
     policy = make_policy(choice.name, **dict(choice.parameters))
-    return policy.simulated_iterations if isinstance(policy, Patient) else 0
+    if isinstance(policy, Patient):
+        return policy.simulated_iterations
+    return 0
 
 
 def _quiet(_job: str, _iteration: int) -> None:

@@ -303,7 +303,10 @@ def _target(target: str | None, ranking_at: str | None) -> str:
     if target is None or target not in (FLUID, *TARGETS):
         return target or defaults[ranking_at]
     if (target == FLUID or TARGETS[target].ranks) != (ranking_at == "switches"):
-        rankers = "hosts" if ranking_at == "switches" else "switches"
+        if ranking_at == "switches":
+            rankers = "hosts"
+        else:
+            rankers = "switches"
         reason = (
             f"with --target {target}, {rankers} rank packets (leave out --target, or --ranking-at)"
         )

@@ -140,7 +140,8 @@ def _show_schedule(schedule: Schedule, in_bursts: float | None) -> None:
     quantiles = ""
     if ordered:
         mean = figures.size(schedule.total_bytes / len(ordered))
-        median, high = figures.size(percentile(ordered, 50)), figures.size(percentile(ordered, 99))
+        median = figures.size(percentile(ordered, 50))
+        high = figures.size(percentile(ordered, 99))
         quantiles = f"{median}, {high}"
     bursts = ""
     if in_bursts is not None:

@@ -123,7 +123,10 @@ class TrainingEmulator:
         self._clock = clock
         self._fabric = fabric
         self._jobs = jobs
-        self._transport = Transport() if transport is None else transport
+        if transport is None:
+            self._transport = Transport()
+        else:
+            self._transport = transport
         self.completion = Completion((job.name for job in jobs), iterations, until)
         """The progress of the jobs."""
         self._on_iteration = on_iteration

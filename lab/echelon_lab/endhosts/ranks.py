@@ -167,7 +167,8 @@ class FlowRank:
         if packet.resent or _is_behind(stream.epoch, packet.epoch):
             return Ranked(wanted, age_us=age_us, memory=memory)
         waits = stream.epoch == packet.epoch and not packet.alone and wanted > stream.queue
-        stream.epoch, stream.queue = packet.epoch, stream.queue if waits else wanted
+        stream.epoch = packet.epoch
+        stream.queue = stream.queue if waits else wanted
         return Ranked(stream.queue, waits, age_us, memory)
 
     def _key(self, now_us: int, packet: RankPacket) -> int:

@@ -100,7 +100,10 @@ class FlowSender:
         self._initial = min(initial, window)
         self._open = self._initial  # packets that may be in flight by now
         self._retransmit_after_ns = retransmit_after_ns
-        self._tally = PacketTally() if tally is None else tally
+        if tally is None:
+            self._tally = PacketTally()
+        else:
+            self._tally = tally
         self._next = 0  # first packet, counted from 0, that was never sent
         self._acked = 0  # first packet that is not acknowledged
         self._recover = 0  # packets before this one may be lost
@@ -261,7 +264,10 @@ class FlowReceiver:
         """Bytes from the first missing one to the end; 0 when everything has arrived."""
         self._window_bytes = window * packet_bytes
         self._every = max(1, window // 2)
-        self._tally = PacketTally() if tally is None else tally
+        if tally is None:
+            self._tally = PacketTally()
+        else:
+            self._tally = tally
         self._unanswered = 0
         # The part behind the last packet that may be in flight when the last echo of `drain`
         # reaches the sender.

@@ -43,7 +43,8 @@ MIXED = "mixed"
 PERIODS = ("identical", "harmonic", "free")
 
 _JOBS = (2, 3, 4, 5, 6, 7, 8)
-_SHORTEST_S, _LONGEST_S = 0.25, 1.0
+_SHORTEST_S = 0.25
+_LONGEST_S = 1.0
 _ATTEMPTS = 1000
 _ONE_SHAPE = 2 / 3
 """The share of scenarios whose jobs all have the same shape."""

@@ -15,7 +15,7 @@ from echelon.model.errors import RunError
 from echelon.model.jobs.analysis import with_profile_error
 from echelon.model.jobs.graph import Job
 from echelon.planning.allocation import Link
-from echelon.planning.fluid.interval import Interval, interval_of_draws, mean_slowdown_interval
+from echelon.planning.fluid.interval import MeanInterval, interval_of_draws, mean_slowdown_interval
 from echelon.planning.fluid.slowdown import slowdown, spans_s
 from echelon.planning.policies import PlanError, make_policy
 from echelon.planning.policies.base import Policy
@@ -109,7 +109,10 @@ class Knowledge:
 
     def scenario(self, origin: Origin, draw: int) -> Scenario:
         """Return a scenario in a draw, counted from 0."""
-        name = Path(origin).name if isinstance(origin, str) else str(origin)
+        if isinstance(origin, str):
+            name = Path(origin).name
+        else:
+            name = str(origin)
         drawn = prepared(origin)
         alone_s = {job: demand.alone_s for job, demand in drawn.demands.items()}
         return self.drawn(drawn.scenario, name, alone_s, draw)
@@ -184,7 +187,8 @@ def slowdowns(
     try:
         runs = []
         for draw in range(knowledge.draws):
-            runs.append(_run(mode, knowledge.scenario(origin, draw), choice.label, make, end_s))
+            drawn = knowledge.scenario(origin, draw)
+            runs.append(_run(mode, drawn, choice.label, make, end_s))
     except (RunError, PlanError, LoweringError) as error:
         return {"error": str(error)}
     except Exception as error:
@@ -210,14 +214,16 @@ def _interval(
     run: PolicyRun,
     end_s: float,
     least_s: Mapping[str, Fraction],
-) -> Interval:
+) -> MeanInterval:
     spans_by_job = {job: spans_s(run.records[job]) for job in least_s}
     alone_s = {job: float(job_least_s) for job, job_least_s in least_s.items()}
     return mean_slowdown_interval(spans_by_job, end_s, alone_s)
 
 
 def _astray(runs: Sequence[PolicyRun]) -> dict[str, int]:
-    dropped = reordered = retransmitted = 0
+    dropped = 0
+    reordered = 0
+    retransmitted = 0
     for run in runs:
         dropped += sum(switch.packets_dropped for switch in run.switches.values())
         reordered += sum(run.reordered.values())

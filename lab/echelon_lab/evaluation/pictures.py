@@ -93,7 +93,8 @@ def _panel(
         curves.append(distribution(policy, measured, index))
         last = len(measured) - 1
         edges += [measured[round(quantile * last)] for quantile in _EDGES]
-    least, greatest = min(edges), max(edges)
+    least = min(edges)
+    greatest = max(edges)
     margin = 0.03 * max(greatest - least, 0.1)
 
     subject = "worst job"

@@ -23,7 +23,8 @@ WORST = "worst"
 """The directory of the worst cases."""
 
 _ERRORS_SHOWN = 10
-_PICTURES, _CASES = "pictures", "cases"
+_PICTURES = "pictures"
+_CASES = "cases"
 _PICTURES_S, _CASE_S = 3.0, 0.1
 """The processor time of the tables with pictures, and of a scenario file.
 

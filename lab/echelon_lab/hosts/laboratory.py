@@ -95,7 +95,10 @@ class Laboratory:
             signal.signal(signal.SIGINT, lambda _number, _frame: None)
         # A shell needs the terminal's foreground; anything else gets a group, so that all of it can
         # be ended.
-        group = None if on_terminal else 0
+        if on_terminal:
+            group = None
+        else:
+            group = 0
         process = subprocess.Popen(
             [*dies_with_this("HUP"), *command],
             env=self.environment,

@@ -316,7 +316,10 @@ def _reap() -> dict[int, int]:
         if not process:
             return ended
         code = os.waitstatus_to_exitcode(status)
-        ended[process] = code if code >= 0 else _BY_SIGNAL - code
+        if code >= 0:
+            ended[process] = code
+        else:
+            ended[process] = _BY_SIGNAL - code
 
 
 def _furnish(private: Sequence[str]) -> None:

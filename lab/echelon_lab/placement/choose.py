@@ -13,7 +13,8 @@ from echelon_lab.placement.cost import PlacementCost, edge_switch, placement_cos
 from echelon_lab.placement.strategies import STRATEGIES, Placement, Racks, drawn
 from echelon_lab.scenarios.scenario import Scenario
 
-GIVEN, BEST = "given", "best"
+GIVEN = "given"
+BEST = "best"
 CANDIDATES = 10
 """Drawn placements among which the best is sought besides the named ones.
 

@@ -53,7 +53,10 @@ def draw_fabric(fabric: Fabric, style: Style) -> Figure:
             zorder=2,
         )
     for stage in stages:
-        named = stage if len(stage) <= _NAMED else [stage[0], stage[-1]]
+        if len(stage) <= _NAMED:
+            named = stage
+        else:
+            named = [stage[0], stage[-1]]
         for node in named:
             _write_name(axis, node, spots, below=node in fabric.hosts and not is_flat)
     axis.margins(0.06, 0.08 if is_flat else 0.2)

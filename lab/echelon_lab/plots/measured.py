@@ -12,7 +12,8 @@ from typing import Any
 from echelon.model.documents import DocumentError
 from echelon.planning.paths import links_of
 
-RESULTS, NETWORK = "results.json", "network.json"
+RESULTS = "results.json"
+NETWORK = "network.json"
 _BITS = 8
 _UNCHANGED = 0.0005
 """The part below which a change counts as none."""
@@ -142,7 +143,10 @@ def listed(
     counts = job.get("listed_iterations", {})
     count: int = min(iterations, counts.get(kind, iterations))
     if count < iterations and selection.takes(count + 1):
-        words = f"iterations after the first {count}" if count else "all of them"
+        if count:
+            words = f"iterations after the first {count}"
+        else:
+            words = "all of them"
         selection.note(f"no single {kind}: {words} (list them with echelon run --every-flow)")
     return count
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 WIDTHS_INCHES = {"column": 3.3, "text": 7.0}
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#777777", "#000000")
 """Okabe and Ito's palette, in an order that keeps neighbours far apart."""
-INK, FAINT = "#222222", "#dddddd"
+INK = "#222222"
+FAINT = "#dddddd"
 DASHES: tuple[Any, ...] = (
     "-",
     "--",

@@ -10,7 +10,9 @@ from echelon_lab.plots.measured import Excerpt, MeasuredRun
 
 _MOST_LINES = 24
 """The most lines of a picture, which decide how many workers it shows."""
-_IDLE, _SEVERAL, _UNNUMBERED = ".", "=", "#"
+_IDLE = "."
+_SEVERAL = "="
+_UNNUMBERED = "#"
 
 
 def timeline(run: MeasuredRun, width: int = 80) -> str:

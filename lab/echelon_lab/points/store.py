@@ -44,7 +44,8 @@ from echelon_lab.scenarios.results import (
 from echelon_lab.traffic.outcome import FlowOutcome
 from echelon_lab.traffic.schedule import PacedFlow, ScheduledFlow
 
-_CORE, _LAB = Path(model.__file__).parents[1], Path(__file__).parents[1]
+_CORE = Path(model.__file__).parents[1]
+_LAB = Path(__file__).parents[1]
 _FLUID = (
     "planning/allocation.py",
     "planning/execution.py",
@@ -79,7 +80,9 @@ def code_digest(*sources: Path, packets: bool = False) -> str:
         files = [*(_CORE / name for name in _FLUID), *(_LAB / name for name in _FLUID_LAB)]
     digest = hashlib.sha256()
     for path in sorted(_sources([*files, *sources])):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        name = path.name.encode()
+        content = path.read_bytes()
+        digest.update(name + b"\0" + content + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -108,14 +111,12 @@ class Stored:
     def text(self) -> str:
         """Return the point as one line of JSON."""
         document = {"identity": self.identity, "result": self.result, "wall_s": self.wall_s}
-        return (
-            json.dumps(
-                document,
-                sort_keys=True,
-                allow_nan=False,
-            )
-            + "\n"
+        text = json.dumps(
+            document,
+            sort_keys=True,
+            allow_nan=False,
         )
+        return f"{text}\n"
 
     @classmethod
     def parsed(cls, text: str) -> Stored | None:
@@ -142,8 +143,9 @@ class PointStore:
 
     def path(self, name: str, identity: Mapping[str, Any]) -> Path:
         """Return the file of a point; `name` is for people."""
-        digest = hashlib.sha256(canonical(identity).encode()).hexdigest()[:_DIGEST_DIGITS]
-        return self._directory / f"{name}-{digest}.json"
+        text = canonical(identity)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return self._directory / f"{name}-{digest[:_DIGEST_DIGITS]}.json"
 
     def get(self, name: str, identity: Mapping[str, Any]) -> Stored | None:
         """Return the point, if it has been measured."""
@@ -232,7 +234,8 @@ def run_from_json(document: Mapping[str, Any]) -> PolicyRun:
         traffic_flows[source] = [_outcome(flow) for flow in flows]
     plans = []
     for plan in run["plans"]:
-        plans.append(ChosenPlan(tuple(plan["jobs"]), plan["plan"], plan["slowdowns"]))
+        jobs = tuple(plan["jobs"])
+        plans.append(ChosenPlan(jobs, plan["plan"], plan["slowdowns"]))
     return PolicyRun(
         records={name: _record(name, record) for name, record in run["records"].items()},
         switches={name: SwitchStats(**stats) for name, stats in run["switches"].items()},

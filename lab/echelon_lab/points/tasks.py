@@ -243,7 +243,8 @@ class _Times:
 
     def take(self, waiting: list[Task]) -> Task:
         """Remove the task from the list that is to begin next."""
-        last = longest = len(waiting) - 1
+        longest = len(waiting) - 1
+        last = longest
         for index in range(last, -1, -1):
             task = waiting[index]
             if not task.kind or task.cost != waiting[last].cost:

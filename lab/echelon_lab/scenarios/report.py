@@ -421,7 +421,8 @@ def _window(by_policy: Mapping[str, Any]) -> str:
     for policy in by_policy.values():
         # All summaries are of the same time.
         for summary in policy["traffic"].values():
-            begin, end = _measured(summary["from_s"]), _measured(summary["to_s"])
+            begin = _measured(summary["from_s"])
+            end = _measured(summary["to_s"])
             return f"from {begin} to {end} s, the end of the shortest run"
     return "none"
 

@@ -56,7 +56,7 @@ from echelon.model.fabric.routing import narrowest_bps
 from echelon.model.jobs.graph import ComputeUnit, Flow, Job
 from echelon.planning.allocation import Number
 from echelon.planning.execution import IterationRecord, JobRecord, Span, tardiness_s
-from echelon.planning.fluid.interval import Interval, mean_slowdown_interval
+from echelon.planning.fluid.interval import MeanInterval, Spans, mean_slowdown_interval
 from echelon.planning.fluid.slowdown import spans_s
 from echelon.planning.policies.base import Choice, Labelled
 from echelon_lab.traffic.outcome import FlowOutcome, TrafficSummary, until
@@ -105,7 +105,10 @@ class ChosenPlan:
         choice: Choice[Labelled] | None,
     ) -> Self:
         """Return the plan of these jobs, with what the search for it foresaw."""
-        slowdowns = choice.best.slowdowns if choice else {}
+        if choice:
+            slowdowns = choice.best.slowdowns
+        else:
+            slowdowns = {}
         return cls(tuple(sorted(jobs)), plan, slowdowns)
 
 
@@ -176,10 +179,13 @@ def assemble(
         interval = steady.interval(*jobs)
         sources = {}
         for name, summary in traffic[label].items():
-            sources[name] = _rounded_fields({**asdict(summary), "from_s": 0.0, "to_s": end_s})
+            fields = {**asdict(summary), "from_s": 0.0, "to_s": end_s}
+            sources[name] = _rounded_fields(fields)
+        whole_run = _interval_document(interval)
+        whole_run["ended"] = _end(scenario, run, interval)
         results[label] = {
             "jobs": jobs,
-            "steady": {**_interval_document(interval), "ended": _end(scenario, run, interval)},
+            "steady": whole_run,
             "switches": {name: asdict(stats) for name, stats in run.switches.items()},
             "plans": [_plan_document(plan) for plan in run.plans],
             "traffic": sources,
@@ -193,19 +199,9 @@ class _Steady:
     def __init__(self, run: PolicyRun, alone_s: Mapping[str, Fraction]) -> None:
         self._spans = {job: spans_s(record) for job, record in run.records.items()}
         self._alone_s = {job: float(job_alone_s) for job, job_alone_s in alone_s.items()}
-        ends_s = []
-        stops_s = []
-        for spans in self._spans.values():
-            finishes_s = [finish_s for _, finish_s in spans if finish_s is not None]
-            if not finishes_s:
-                continue
-            ends_s.append(finishes_s[-1])
-            if spans[-1][1] is not None:
-                stops_s.append(finishes_s[-1])
-        # A job whose last iteration has finished may have left the network to the others.
-        self._end_s = min(stops_s) if stops_s else max(ends_s, default=0.0)
+        self._end_s = _iterating_until_s(self._spans.values())
 
-    def interval(self, *jobs: str) -> Interval | None:
+    def interval(self, *jobs: str) -> MeanInterval | None:
         """Return the mean slowdown over jobs; None without jobs, or if one has not begun by then."""
         spans_by_job = {}
         for job in jobs:
@@ -213,8 +209,9 @@ class _Steady:
             for start_s, finish_s in self._spans[job]:
                 if start_s >= self._end_s:
                     break
-                is_over = finish_s is not None and finish_s <= self._end_s
-                spans.append((start_s, finish_s if is_over else None))
+                if finish_s is not None and finish_s > self._end_s:
+                    finish_s = None
+                spans.append((start_s, finish_s))
             if not spans:
                 return None
             spans_by_job[job] = spans
@@ -223,7 +220,26 @@ class _Steady:
         return mean_slowdown_interval(spans_by_job, self._end_s, self._alone_s)
 
 
-def _interval_document(interval: Interval | None) -> dict[str, object]:
+def _iterating_until_s(loops: Iterable[Spans]) -> float:
+    """Return until when every job iterates."""
+    ends_s = []
+    stops_s = []
+    for spans in loops:
+        finishes_s = [finish_s for _, finish_s in spans if finish_s is not None]
+        if not finishes_s:
+            continue
+        end_s = finishes_s[-1]
+        ends_s.append(end_s)
+        _, last_s = spans[-1]
+        if last_s is not None:
+            stops_s.append(end_s)
+    # A job whose last iteration has finished may have left the network to the others.
+    if stops_s:
+        return min(stops_s)
+    return max(ends_s, default=0.0)
+
+
+def _interval_document(interval: MeanInterval | None) -> dict[str, object]:
     if interval is None:
         return {"mean_slowdown": None, "half_width": None}
     half_width = None
@@ -235,13 +251,15 @@ def _interval_document(interval: Interval | None) -> dict[str, object]:
 def _end(
     scenario: Scenario,
     run: PolicyRun,
-    interval: Interval | None,
+    interval: MeanInterval | None,
 ) -> str:
     """Return what ended a run."""
     if scenario.precise_from is None:
         return "iterations"
     finished = min(len(record.finished) for record in run.records.values())
-    if finished < scenario.iterations or (interval is not None and interval.is_precise):
+    if finished < scenario.iterations:
+        return "precise"
+    if interval is not None and interval.is_precise:
         return "precise"
     return "budget"
 
@@ -340,7 +358,8 @@ def to_text(results: Results) -> str:
         return document
 
     def listed(place: re.Match[str]) -> str:
-        lines = map(_ROW.encode, rows[int(place[1])])
+        number = int(place[1])
+        lines = map(_ROW.encode, rows[number])
         return "[\n          " + ",\n          ".join(lines) + "\n        ]"
 
     places = _of_each_job(results, with_places)
@@ -449,13 +468,13 @@ def _observed_steps(observed: Observed, iterations: Collection[int]) -> dict[str
     flows = []
     for operation in observed.operations:
         if operation.iteration in iterations:
-            flows.append(_flow_row(operation, operation.iteration, None, operation, None))
+            row = _flow_row(operation, operation.iteration, None, operation, None)
+            flows.append(row)
     computes = []
     for computing in observed.computing:
         if computing.iteration in iterations:
-            computes.append(
-                _compute_row(computing, computing.iteration, "compute", None, computing)
-            )
+            row = _compute_row(computing, computing.iteration, "compute", None, computing)
+            computes.append(row)
     return {"echelonflows": {}, "flows": flows, "computes": computes}
 
 

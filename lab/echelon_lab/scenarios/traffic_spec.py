@@ -52,7 +52,10 @@ class TrafficSource:
 
 
 def _hosts(value: object) -> tuple[str, ...]:
-    names = value if isinstance(value, list | tuple) else (value,)
+    if isinstance(value, list | tuple):
+        names = value
+    else:
+        names = (value,)
     if not names or not all(isinstance(name, str) for name in names):
         raise problem(
             f"{excerpt(value)} is not a host (give the name of a host, or a list of names)",

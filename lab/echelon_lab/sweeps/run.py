@@ -22,7 +22,7 @@ from statistics import fmean
 from typing import Any
 
 from echelon.model.progress import UNSEEN, CommandProgress
-from echelon.planning.fluid.interval import Interval, interval_of_draws
+from echelon.planning.fluid.interval import MeanInterval, interval_of_draws
 from echelon_lab import FLUID
 from echelon_lab.points.lines import LineStore
 from echelon_lab.points.store import Stored, code_digest
@@ -33,7 +33,9 @@ from echelon_lab.scenarios.scenario import scenario_of
 from echelon_lab.sweeps.spec import Sweep, Variant
 from echelon_lab.tables import Cell, Table
 
-RESULTS, REPORT, SWEEP = "results.jsonl", "report.md", "sweep.json"
+RESULTS = "results.jsonl"
+REPORT = "report.md"
+SWEEP = "sweep.json"
 _NAMED = 10
 """The number of missing runs that the report names."""
 
@@ -107,8 +109,9 @@ def _write(
         out / RESULTS,
         out / SWEEP,
     ]
-    document = json.dumps(_document(spec, overview, missing), indent=2)
-    (out / SWEEP).write_text(f"{document}\n", encoding="utf-8")
+    document = _document(spec, overview, missing)
+    text = json.dumps(document, indent=2)
+    (out / SWEEP).write_text(f"{text}\n", encoding="utf-8")
 
     asked = len(spec.variants) * len(spec.policies)
     sentences = f"{len(spec.variants)} variants of one scenario on {spec.target}, {asked} runs."
@@ -123,12 +126,14 @@ def _write(
             f" ({missing.name}.csv):"
         )
         names = _missing_names(missing, len(spec.variants))
-        parts.append("\n".join(f"- {name}" for name in names))
+        lines = [f"- {name}" for name in names]
+        parts.append("\n".join(lines))
         files.append(missing.write(out))
     else:
         (out / f"{missing.name}.csv").unlink(missing_ok=True)
     parts += [overview.markdown(), steady.markdown()]
-    (out / REPORT).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    report = "\n\n".join(parts)
+    (out / REPORT).write_text(f"{report}\n", encoding="utf-8")
     return SweepReport(overview, steady, tuple(files))
 
 
@@ -137,8 +142,7 @@ def _missing(spec: Sweep, runs: Mapping[Place, Stored]) -> Table:
     for number, variant in enumerate(spec.variants):
         values = [variant.values[key] for key in spec.keys]
         for choice in spec.policies:
-            is_missing = (number, choice.label) not in runs
-            if is_missing:
+            if (number, choice.label) not in runs:
                 rows.append((number, *values, choice.label))
     return Table("missing", "Runs that are missing", ("variant", *spec.keys, "policy"), rows)
 
@@ -152,9 +156,11 @@ def _missing_names(missing: Table, variants: int) -> list[str]:
         if counts[policy] == variants:
             continue
         name = f"{policy} on variant {number}"
-        settings = ", ".join(f"{key} = {value}" for key, value in zip(keys, values, strict=True))
+        settings = []
+        for key, value in zip(keys, values, strict=True):
+            settings.append(f"{key} = {value}")
         if settings:
-            name = f"{name} ({settings})"
+            name = f"{name} ({', '.join(settings)})"
         names.append(name)
     more = len(names) - _NAMED
     if more > 0:
@@ -203,7 +209,8 @@ def _tasks(
         document = {**variant.document, "policies": [choice]}
         run = partial(measure, document, str(spec.file), spec.target, spec.scale)
         identity = {**determined, "policy": choice.label}
-        yield Task(f"variant {number}, {choice.label}", identity, run)
+        name = f"variant {number}, {choice.label}"
+        yield Task(name, identity, run)
 
 
 def measure(
@@ -233,7 +240,12 @@ def _jobs(spec: Sweep, runs: Mapping[Place, Stored]) -> Table:
         for name, job in stored.result["jobs"].items():
             times_s = job["iteration_times_s"]
             mean_s = fmean(times_s)
-            figures = len(times_s), mean_s, job["alone_iteration_s"], job["mean_slowdown"]
+            figures = [
+                len(times_s),
+                mean_s,
+                job["alone_iteration_s"],
+                job["mean_slowdown"],
+            ]
             rows.append((*values, policy, name, *figures))
     columns = (*spec.keys, "policy", "job", "iterations", "mean_s", "alone_s", "mean_slowdown")
     return Table("jobs", "Iterations by job", columns, rows)
@@ -271,10 +283,13 @@ def _steady(spec: Sweep, runs: Mapping[Place, Stored]) -> Table:
 def _steady_cells(runs: Sequence[Stored | None]) -> tuple[Cell, Cell]:
     intervals = []
     for run in runs:
-        if run is None or run.result["steady"]["mean_slowdown"] is None:
+        if run is None:
             return None, None
         steady = run.result["steady"]
-        intervals.append(Interval(steady["mean_slowdown"], steady["half_width"]))
+        mean = steady["mean_slowdown"]
+        if mean is None:
+            return None, None
+        intervals.append(MeanInterval(mean, steady["half_width"]))
     interval = interval_of_draws(intervals)
     return interval.mean, interval.half_width
 

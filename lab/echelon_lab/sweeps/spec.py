@@ -216,7 +216,8 @@ def _steps(path: str | Path, key: str) -> list[str | int]:
         if match is None or (begin == 0 and match[1] is None):
             reason = "is not the path of a key (write it as jobs[0].data.gradient)"
             raise DocumentError(str(path), f"vary.{key}", reason)
-        name, index = match[1], match[2]
+        name = match[1]
+        index = match[2]
         if name:
             steps.append(name)
         elif index == "*":

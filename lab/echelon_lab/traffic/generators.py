@@ -150,7 +150,8 @@ class _Matched:
         return [time * stretch for time in times[:-1]]
 
 
-_DRAWS, _NEAR = 50, 0.02
+_DRAWS = 50
+_NEAR = 0.02
 _BELOW_1 = math.nextafter(1.0, 0.0)
 
 DRAWS: Mapping[str, _Printed | _Matched] = {"matched": _Matched(), "printed": _Printed()}

@@ -88,7 +88,10 @@ def summary(
     """
     if to_s <= from_s:
         raise ValueError(f"the interval from {from_s} s to {to_s} s is empty")
-    offered = flows = unfinished = failed = 0
+    offered = 0
+    flows = 0
+    unfinished = 0
+    failed = 0
     received = 0.0
     times: list[float] = []
     slowdowns: list[float] = []

@@ -36,7 +36,8 @@ BURST_BYTES = 16 * 1024
 
 Smaller ones would wake the sender more often than flows gain by it.
 """
-MIN_TICK_NS, MAX_TICK_NS = 1_000_000, 50_000_000
+MIN_TICK_NS = 1_000_000
+MAX_TICK_NS = 50_000_000
 
 
 class Pacer:

@@ -433,10 +433,15 @@ def on_terminals(arguments: Sequence[str], **environment: str) -> tuple[str, str
 def test_on_a_terminal_standard_output_is_still_the_document_alone(
     terminal: str, tmp_path: Path
 ) -> None:
-    options = ("--json", "--target", "fluid", "--policy", "fair", "-o", str(tmp_path))
+    # Long enough that a display which is drawn ten times a second appears.
+    scenario = tmp_path / "long.yaml"
+    text = (SCENARIOS / "fig2.yaml").read_text(encoding="utf-8")
+    scenario.write_text(f"{text}\niterations: 200\n", encoding="utf-8")
     out, err = on_terminals(
-        command("run", str(SCENARIOS / "fig2.yaml"), *options), TERM=terminal, **{EVERY: "0"}
+        command("run", str(scenario), "--json", "--policy", "fair", "-o", str(tmp_path / "out")),
+        TERM=terminal,
+        **{EVERY: "0"},
     )
     assert json.loads(out)["scenario"] == "fig2"
-    assert "drawing summary, 2 of 5 files" in err
+    assert "fair: running 1 job" in err
     assert ("\x1b" in err) == (terminal == "xterm")

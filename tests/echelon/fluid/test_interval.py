@@ -16,7 +16,7 @@ from echelon.planning.fluid import alone_iteration_s, simulate
 from echelon.planning.fluid.interval import (
     LEAST_ITERATIONS,
     RESOLUTION,
-    Interval,
+    MeanInterval,
     Precision,
     interval_of_draws,
     mean_slowdown_interval,
@@ -102,7 +102,7 @@ def test_a_run_with_too_few_iterations_has_no_interval() -> None:
 
 def test_a_loop_that_repeats_itself_has_the_least_half_width() -> None:
     interval = mean_slowdown_interval({"a": run_until(iter([1.0] * 99), 30.0)}, 30.0, {"a": 0.8})
-    assert interval == Interval(1.25, pytest.approx(1.25 * RESOLUTION))
+    assert interval == MeanInterval(1.25, pytest.approx(1.25 * RESOLUTION))
     assert interval.is_precise
 
 
@@ -115,13 +115,13 @@ def test_a_job_that_starves_makes_the_interval_wide() -> None:
 
 
 def test_draws_add_as_squares_or_by_their_own_spread() -> None:
-    equal = interval_of_draws([Interval(2.0, 0.3), Interval(2.0, 0.4)])
-    assert equal == Interval(2.0, pytest.approx(0.25))
+    equal = interval_of_draws([MeanInterval(2.0, 0.3), MeanInterval(2.0, 0.4)])
+    assert equal == MeanInterval(2.0, pytest.approx(0.25))
     means = [1.0, 2.0, 3.0]
-    apart = interval_of_draws([Interval(mean, 0.01) for mean in means])
+    apart = interval_of_draws([MeanInterval(mean, 0.01) for mean in means])
     assert apart.half_width == pytest.approx(4.303 * stdev(means) / 3**0.5)
-    assert interval_of_draws([Interval(1.0, None)]) == Interval(1.0, None)
-    assert interval_of_draws([Interval(1.0, None), Interval(2.0, 0.1)]).half_width is None
+    assert interval_of_draws([MeanInterval(1.0, None)]) == MeanInterval(1.0, None)
+    assert interval_of_draws([MeanInterval(1.0, None), MeanInterval(2.0, 0.1)]).half_width is None
 
 
 def test_a_run_is_precise_when_two_looks_agree() -> None:

@@ -139,7 +139,9 @@ class Controllers:
             response = yield from self._attempt(self._current, Request("GET", path))
         except ClientError as error:
             return error.reason
-        return None if response.is_success else read_refusal(response).reason
+        if response.is_success:
+            return None
+        return read_refusal(response).reason
 
     def _in_turn(self) -> Sequence[ServiceEndpoint]:
         """Return the controllers to try, the one that answered last first."""

@@ -80,7 +80,9 @@ def _check_readable(path: str | Path) -> None:
 def token_from_environment() -> SecretStr | None:
     """Return the token in the file that ECHELON_TOKEN_FILE names, if it names one."""
     file = os.environ.get(TOKEN_FILE_VARIABLE)
-    return read_token(file) if file else None
+    if file:
+        return read_token(file)
+    return None
 
 
 def read_token(path: str | Path) -> SecretStr:

@@ -137,7 +137,9 @@ class LinksDown(Fact):
         else:
             subject = f"{self.switch} port {self.port}"
             state = "is down"
-        return f"{subject} {state}" if self.down else subject
+        if self.down:
+            return f"{subject} {state}"
+        return subject
 
     def story(self) -> StoryLines:
         state = "down" if self.down else "up"

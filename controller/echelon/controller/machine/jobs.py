@@ -123,7 +123,9 @@ class RegisteredJob:
 
         Building it is no work for the event loop.
         """
-        return self.job if "job" in vars(self) else None
+        if "job" in vars(self):
+            return self.job
+        return None
 
     @property
     def is_judged(self) -> bool:

@@ -368,7 +368,9 @@ class Progress:
     def _problem_of_links(self, standing: JobStanding) -> str | None:
         """Return the problem of the first link of a job's paths that is down."""
         cut = self.down.keys() & standing.links
-        return self.down[min(cut)] if cut else None
+        if cut:
+            return self.down[min(cut)]
+        return None
 
     def waiting_for(self, name: str) -> tuple[str, ...]:
         """Return the switches that keep a planned job from being installed, by name."""

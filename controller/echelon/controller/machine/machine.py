@@ -274,7 +274,9 @@ class Machine:
         None: that is not computed yet.
         """
         alone = self._alone(job)
-        return None if alone is None else alone.duration_s
+        if alone is None:
+            return None
+        return alone.duration_s
 
     def alone_tardiness_s(self, job: str) -> float | None:
         """Return the job's tardiness on an empty fabric (seconds).
@@ -282,7 +284,9 @@ class Machine:
         None: that is not computed yet.
         """
         alone = self._alone(job)
-        return None if alone is None else alone.tardiness_s
+        if alone is None:
+            return None
+        return alone.tardiness_s
 
     def _alone(self, job: str) -> Alone | None:
         """Return what is known of a job alone, if the job is as it was then."""

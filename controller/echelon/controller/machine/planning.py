@@ -769,7 +769,9 @@ def _parts_to_try(
     problems.update(dict.fromkeys(at_fault, str(failure)))
     if at_fault:
         rest = [job for job in group if job.name not in problems]
-        return [rest] if rest else []
+        if rest:
+            return [rest]
+        return []
     half = len(group) // 2
     return [[*group[half:]], [*group[:half]]]
 

@@ -141,7 +141,9 @@ class Following:
         None: it was not seen.
         """
         followed = self._jobs.get(job)
-        return None if followed is None else followed.head_at
+        if followed is None:
+            return None
+        return followed.head_at
 
     def view(self, job: str) -> JobView | None:
         """Return what was seen of a job; None: the job is in no plan."""

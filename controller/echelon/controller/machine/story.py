@@ -144,7 +144,9 @@ class Stories:
                 return self._switches.setdefault(name, deque(maxlen=PER_SWITCH))
             case "request":
                 job = self._requests.get(name)
-                return None if job is None else self._job(job)
+                if job is None:
+                    return None
+                return self._job(job)
         return self._for_all
 
     def _job(self, name: str) -> deque[StoryRecord]:

@@ -27,7 +27,9 @@ _SAVED = "(change the fabric file and reload the service)"
 
 def ends_of(a: str, b: str) -> LinkEnds:
     """Return a link's name, whichever end comes first."""
-    return (a, b) if a < b else (b, a)
+    if a < b:
+        return (a, b)
+    return (b, a)
 
 
 def ends_of_cable(cable: CableLink) -> LinkEnds:

@@ -150,7 +150,8 @@ def _endpoint(value: object) -> tuple[str, int]:
             f"{excerpt(value)} is not an endpoint (write it as 10.0.0.1:29500)",
             code="not-an-address",
         )
-    address, number = match[1], int(match[2])
+    address = match[1]
+    number = int(match[2])
     if not 1 <= number < 1 << 24:
         raise QuantityError(
             f"{excerpt(value)} has neither a port nor the number of a queue pair (give that of the"

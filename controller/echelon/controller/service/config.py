@@ -309,4 +309,6 @@ def _api(spec: ApiSpec, directory: Path) -> ApiConfig:
 
 
 def _path(name: str | None, directory: Path) -> Path | None:
-    return None if name is None else directory / name
+    if name is None:
+        return None
+    return directory / name

@@ -159,7 +159,9 @@ def _file(value: object) -> str:
 
 def _policy(value: object) -> object:
     """Turn a bare name into a mapping."""
-    return {"name": value} if isinstance(value, str) else value
+    if isinstance(value, str):
+        return {"name": value}
+    return value
 
 
 def _text_values(value: object) -> object:

@@ -91,7 +91,9 @@ async def _packets_sent(
             if (name, port) in ports:
                 packets[name, port, queue] = count.packets
     counted = {(switch, port) for switch, port, _ in packets}
-    return packets if counted == ports else None
+    if counted == ports:
+        return packets
+    return None
 
 
 async def switch_links(

@@ -43,7 +43,9 @@ class WorkProcess:
     @property
     def pid(self) -> int | None:
         """The process id; None: there was nothing to do yet."""
-        return None if self._process is None else self._process.pid
+        if self._process is None:
+            return None
+        return self._process.pid
 
     def run(self, work: Callable[[], T]) -> T:
         """Call `work` in the process and return its result, however long that takes.

@@ -200,7 +200,8 @@ class Router:
 
         for name in [*filterfalse(present.__contains__, self._jobs)]:
             self._leave(self._routes.pop(name).values())
-        self._fabric, self._jobs = fabric, present
+        self._fabric = fabric
+        self._jobs = present
         # All that are kept are counted before the first is chosen, which goes by these counts.
         for name, paths in kept.items():
             routes = self._routes.get(name, {})

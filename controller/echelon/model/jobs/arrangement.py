@@ -88,7 +88,9 @@ def _echelonflow(
 
 def _duration_s(node: Node) -> Fraction | int:
     # The integer 0, because graphs have many flows, and it is multiplied faster than a fraction.
-    return node.duration_s if isinstance(node, ComputeUnit) else 0
+    if isinstance(node, ComputeUnit):
+        return node.duration_s
+    return 0
 
 
 class _Graph:
@@ -133,7 +135,8 @@ class _Graph:
                 self._consumers_end[index] = count
             for follower in followers:
                 if self._computes[follower]:
-                    consumed, consumers_end = float(starts[follower]), follower
+                    consumed = float(starts[follower])
+                    consumers_end = follower
                 else:
                     # Who consumes what a send passes on consumes this, too.
                     consumed = self.consumed[follower]
@@ -304,4 +307,6 @@ def _joined(
 
 def _begin_after(head: int, begin: _Begin) -> int | None:
     times, delay = begin
-    return times[head] + delay if head in times else None
+    if head in times:
+        return times[head] + delay
+    return None

@@ -183,7 +183,9 @@ def _rank_list(ranks: Sequence[str]) -> str:
     names = ", ".join(ranks[:8])
     if ranks[8:]:
         names += ", ..."
-    return f"ranks {names}" if ranks[1:] else f"rank {names}"
+    if ranks[1:]:
+        return f"ranks {names}"
+    return f"rank {names}"
 
 
 def _check_waits(
@@ -305,7 +307,8 @@ def _matrix_block(node: CollectiveStep, matrix: Sequence[Sequence[int]]) -> Bloc
         for src in ranks:
             dst = (src + shift) % len(ranks)
             size_bytes = matrix[src][dst]
-            sender, receiver = node.group[src], node.group[dst]
+            sender = node.group[src]
+            receiver = node.group[dst]
             if sender != receiver and size_bytes:
                 name = f"{node.name}-w{src + 1}-w{dst + 1}"
                 flows.append(flow(name, sender, receiver, size_bytes))
@@ -358,16 +361,19 @@ def _placed(
         after = _replaced(after, replaced)
         if isinstance(step, ComputeUnit):
             host = host_of[step.worker]
-            duration_s, kind = step.duration_s, step.kind
+            duration_s = step.duration_s
+            kind = step.kind
         elif _is_flow(step, host_of):
-            src, dst = host_of[step.src], host_of[step.dst]
+            src = host_of[step.src]
+            dst = host_of[step.dst]
             among = tuple(host_of[rank] for rank in step.among)
             flows.append(Flow(step.name, src, dst, step.size_bytes, after, step.micro_batch, among))
             continue
         else:
             assert local_bps is not None
             host = host_of[step.src]
-            duration_s, kind = 8 * step.size_bytes / local_bps, LOCAL
+            duration_s = 8 * step.size_bytes / local_bps
+            kind = LOCAL
         computes.append(ComputeUnit(step.name, host, duration_s, after, kind, step.micro_batch))
     return tuple(computes), tuple(flows)
 

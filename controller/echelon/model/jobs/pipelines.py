@@ -132,7 +132,9 @@ def connected(
 
 
 def _stages_passed(each: Pass) -> int:
-    return each.stage if each.direction == "forward" else -each.stage
+    if each.direction == "forward":
+        return each.stage
+    return -each.stage
 
 
 def _crossings(passes: Sequence[Pass], stages: int) -> list[Crossing]:

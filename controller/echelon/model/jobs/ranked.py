@@ -149,4 +149,6 @@ class RankedParadigm(Paradigm):
 
 def value_of(value: V | tuple[V, ...], place: int) -> V:
     """Return the value for a place, from 0, of a key that has one for each or one for all."""
-    return value[place] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return value[place]
+    return value

@@ -12,7 +12,7 @@ from echelon.model.jobs.graph import Job
 from echelon.model.kept import altered
 from echelon.planning.execution import AloneRecord
 from echelon.planning.fluid.alone import run_on
-from echelon.planning.fluid.shape import Rates, Shape, shape_of
+from echelon.planning.fluid.shape import Rates, RunShape, shape_of
 from echelon.planning.paths import FlowPaths, Paths, links_of
 
 
@@ -24,12 +24,12 @@ class AloneRuns:
     """
 
     def __init__(self) -> None:
-        self._records: dict[Shape, tuple[Shape, AloneRecord]] = {}
+        self._records: dict[RunShape, tuple[RunShape, AloneRecord]] = {}
         """The first shape of all that are equal, and its record. Jobs hold that one, because
         comparing others to it takes long."""
         self._jobs: dict[str, Job] = {}
         self._fabric: Fabric | None = None
-        self._entries: dict[str, tuple[Shape, AloneRecord]] = {}
+        self._entries: dict[str, tuple[RunShape, AloneRecord]] = {}
         """The members of `_records` by job."""
 
     def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, AloneRecord]:
@@ -44,7 +44,7 @@ class AloneRuns:
         if fabric is self._fabric:
             last = self._jobs
         entries = dict(self._entries)
-        new: dict[Shape, tuple[Shape, AloneRecord]] = {}
+        new: dict[RunShape, tuple[RunShape, AloneRecord]] = {}
         # A plan may have thousands of jobs of which few are new: those loop in Python, not all.
         is_new = map(is_not, jobs, map(last.get, by_name))
         for job in compress(jobs, is_new):
@@ -52,7 +52,8 @@ class AloneRuns:
             shape = _shape(job, fabric, paths)
             entry = self._records.get(shape) or new.get(shape)
             if entry is None:
-                entry = new[shape] = shape, _record(shape, job, fabric, paths)
+                entry = shape, _record(shape, job, fabric, paths)
+                new[shape] = entry
             entries[job.name] = entry
 
         self._records |= new
@@ -86,12 +87,12 @@ _RECENT_STEPS = 300_000
 """The most steps that their jobs have together: shapes and records are as large as jobs. A step
 takes some 250 bytes. The eight jobs of a mix on 32 hosts have 80,000, and a search asks for each
 of its candidates."""
-_recent: dict[Shape, AloneRecord] = {}
+_recent: dict[RunShape, AloneRecord] = {}
 """Several threads use it, each by single operations."""
 
 
 def _record(
-    shape: Shape,
+    shape: RunShape,
     job: Job,
     fabric: Fabric,
     paths: Paths,
@@ -99,7 +100,8 @@ def _record(
     """Return the record of a recent job of this shape, or else of a simulation."""
     record = _recent.get(shape)
     if record is None:
-        record = _recent[shape] = run_on(job, fabric, paths)
+        record = run_on(job, fabric, paths)
+        _recent[shape] = record
         _forget_old()
     return record
 
@@ -116,7 +118,7 @@ def _shape(
     job: Job,
     fabric: Fabric,
     paths: Paths,
-) -> Shape:
+) -> RunShape:
     rates: dict[Hashable, Rates] = {}
     for path in set(paths.values()):
         rates[path] = [(link, fabric.capacity_Bps[link]) for link in links_of(path)]

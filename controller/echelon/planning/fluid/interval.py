@@ -49,7 +49,7 @@ _QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class MeanInterval:
     """A mean slowdown, and how far that of a much longer run is from it in 95 of 100 runs."""
 
     mean: float
@@ -67,7 +67,7 @@ def mean_slowdown_interval(
     spans_by_job: Mapping[str, Spans],
     end_s: float,
     alone_s: Mapping[str, float],
-) -> Interval:
+) -> MeanInterval:
     """Return the mean slowdown over jobs in a run until `end_s`, with its 95 % interval.
 
     `alone_s` has the seconds of an iteration alone, by job. With one job, it is that job's own. The
@@ -79,13 +79,14 @@ def mean_slowdown_interval(
         loops.append(_Loop(spans, begin_s, end_s, alone_s[job]))
     mean = fmean(loop.slowdown for loop in loops)
     if min(loop.iterations for loop in loops) < LEAST_ITERATIONS:
-        return Interval(mean, None)
+        return MeanInterval(mean, None)
 
     widths = [_batch_width(loops, batches) for batches in BATCHES]
     # The first and the last iteration are partly outside: the mean depends on whether they count.
     edges = fmean(loop.slowdown_of_time for loop in loops) - mean
     half_width = hypot(max(widths), edges)
-    return Interval(mean, max(half_width, RESOLUTION * mean))
+    half_width = max(half_width, RESOLUTION * mean)
+    return MeanInterval(mean, half_width)
 
 
 class Precision:
@@ -117,7 +118,7 @@ class Precision:
         return abs(interval.mean - former) < PRECISE * interval.mean
 
 
-def interval_of_draws(draws: Sequence[Interval]) -> Interval:
+def interval_of_draws(draws: Sequence[MeanInterval]) -> MeanInterval:
     """Return the mean of runs with phases of their own, with its 95 % interval.
 
     Draws are independent: their squared half widths add. From three draws on, their own spread
@@ -130,8 +131,9 @@ def interval_of_draws(draws: Sequence[Interval]) -> Interval:
     if len(half_widths) == count:
         widths.append(hypot(*half_widths) / count)
     if count >= BATCHES[0]:
-        widths.append(_width([draw.mean - mean for draw in draws]))
-    return Interval(mean, max(widths, default=None))
+        deviations = [draw.mean - mean for draw in draws]
+        widths.append(_width(deviations))
+    return MeanInterval(mean, max(widths, default=None))
 
 
 def _batch_width(loops: Sequence[_Loop], batches: int) -> float:

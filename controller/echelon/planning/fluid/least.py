@@ -32,7 +32,7 @@ from typing import NamedTuple
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs import analysis
 from echelon.model.jobs.graph import Ends, Flow, Job
-from echelon.planning.fluid.shape import Rates, Shape, shape_of
+from echelon.planning.fluid.shape import Rates, RunShape, shape_of
 from echelon.planning.plan import PlanError
 
 _MOST_BITS = 256
@@ -66,7 +66,7 @@ def least_iterations_s(jobs: Iterable[Job], fabric: Fabric) -> dict[str, Fractio
     Raises `PlanError` if a worker cannot be reached, and `GraphError` for a job that cannot run.
     """
     cuts = _Cuts(fabric)
-    by_shape: dict[Shape, Fraction] = {}
+    by_shape: dict[RunShape, Fraction] = {}
     by_job = {}
     for job in jobs:
         crossed = _crossed(job, cuts)
@@ -87,7 +87,7 @@ def _crossed(job: Job, cuts: _Cuts) -> dict[Ends, _Crossing]:
     return crossed
 
 
-def _shape(job: Job, crossed: Mapping[Ends, _Crossing]) -> Shape:
+def _shape(job: Job, crossed: Mapping[Ends, _Crossing]) -> RunShape:
     ways = [flow.ends for flow in job.flows]
     rates: dict[Hashable, Rates] = dict.fromkeys(ways, ())
     for ends, (fastest, by_cut) in crossed.items():
@@ -237,7 +237,8 @@ def _heads(
         for shared in tasks.values():
             if len(shared) > 1:
                 head = max(head, _end(shared))
-        out[name] = heads[before] = head
+        out[name] = head
+        heads[before] = head
     return out
 
 

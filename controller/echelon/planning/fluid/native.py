@@ -166,7 +166,8 @@ class _RankingTable:
         key = job, id(ranking)
         number = self._numbered.get(key)
         if number is None:
-            number = self._numbered[key] = self._add(job, ranking)
+            number = self._add(job, ranking)
+            self._numbered[key] = number
         return number
 
     def _add(self, job: str, ranking: Ranking) -> int:

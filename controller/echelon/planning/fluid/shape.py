@@ -13,7 +13,7 @@ Rates = Sequence[tuple[Hashable, Fraction]]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RunShape:
     """Everything on which an iteration alone depends."""
 
     digest: int
@@ -35,7 +35,7 @@ def shape_of(
     job: Job,
     ways: Sequence[Hashable],
     rates: Mapping[Hashable, Rates],
-) -> Shape:
+) -> RunShape:
     """Return the shape of a job whose flows go these ways, of which `rates` says what they cross.
 
     What is crossed is numbered in the order in which flows come to it.
@@ -59,6 +59,6 @@ def shape_of(
     computes = [(unit.name, unit.duration_s, unit.after) for unit in job.computes]
     flows = [(flow.name, flow.size_bytes, flow.after) for flow in job.flows]
     formations = [(h.name, h.flows, h.offsets_s) for h in job.echelonflows]
-    return Shape(
+    return RunShape(
         digest, numbered_ways, tuple(crossed), tuple(computes), tuple(flows), tuple(formations)
     )

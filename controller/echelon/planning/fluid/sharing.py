@@ -31,7 +31,7 @@ from echelon.planning.plan import PortSchedule, QueuePlan
 
 TOLERANCE = 1e-9
 """The relative error of a rate. A link of which no more than this part is left is full."""
-ACKNOWLEDGED = 1e-3
+ACKNOWLEDGED = 3e-4
 """The part of a link by which what acknowledgements take of it may differ from what is reckoned."""
 _ONE_FIFO = (QueuePlan(level=0),)
 

@@ -496,7 +496,7 @@ GRAINS_OF_UNIT = 2**9
 
 Two flows that count bytes left overtake each other again and again, as whoever sends becomes more
 urgent faster. Switches tell them apart by whole packets and microseconds, so this is as fine as
-they are; with 2^20 runs are three times as long, and mean slowdowns differ by 0.1 to 0.5 %.
+they are. With 2^20 runs take up to three times as long, and mean slowdowns differ by 0.1 to 0.5 %.
 """
 
 

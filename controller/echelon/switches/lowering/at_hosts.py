@@ -140,7 +140,9 @@ def for_code_points(plan: Plan) -> Plan:
 
 
 def _without_moving(schedule: PortSchedule) -> PortSchedule:
-    return _STRICT if schedule == _MOVING else schedule
+    if schedule == _MOVING:
+        return _STRICT
+    return schedule
 
 
 def _check_path(

@@ -558,7 +558,9 @@ class Lowering:
 
 
 def _schedules(plan: Plan | None) -> object:
-    return None if plan is None else (plan.default_schedule, plan.schedules)
+    if plan is None:
+        return None
+    return (plan.default_schedule, plan.schedules)
 
 
 def _replaced(

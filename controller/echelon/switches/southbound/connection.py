@@ -554,7 +554,9 @@ class SwitchConnection:
 
     def _newest(self) -> Intent | None:
         wanted = self._lifecycle.wanted
-        return None if wanted is None else self._intents.get(wanted)
+        if wanted is None:
+            return None
+        return self._intents.get(wanted)
 
     async def _watch(self, number: int, session: IntentSession) -> None:
         error = await session.wait_lost()
@@ -628,7 +630,8 @@ class SwitchConnection:
         applied: Applied,
     ) -> tuple[lifecycle.Event, list[SwitchEvent]]:
         now = self._clock()
-        self._entries, self._foreign = session.entries, applied.foreign
+        self._entries = session.entries
+        self._foreign = applied.foreign
         if order.afresh:
             self._last_audit_at = now
         if applied:

@@ -28,7 +28,9 @@ def no_deadlines() -> Iterator[None]:
 
 def within(timeout_s: float) -> float | None:
     """Return the timeout for gRPC or asyncio: `timeout_s`, or None inside `no_deadlines`."""
-    return None if _waived.get() else timeout_s
+    if _waived.get():
+        return None
+    return timeout_s
 
 
 @asynccontextmanager

@@ -508,7 +508,9 @@ class Lifecycle:
             return []
         is_reported = primary_id == self._reported
         self._reported = primary_id
-        return [] if is_reported else [ReportPrimary(primary_id)]
+        if is_reported:
+            return []
+        return [ReportPrimary(primary_id)]
 
     def _raise_term(self, term: int, now: float) -> None:
         if term <= self._term:

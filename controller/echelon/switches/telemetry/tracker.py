@@ -145,7 +145,9 @@ def head_flow(job: Job) -> str | None:
     """Return the flow by whose starts iterations are timed; None: the job has no flows."""
     if job.echelonflows:
         return job.echelonflows[0].flows[0]
-    return job.flows[0].name if job.flows else None
+    if job.flows:
+        return job.flows[0].name
+    return None
 
 
 def paths_of(flows: Iterable[FlowPlan]) -> dict[str, Paths]:

@@ -20,7 +20,10 @@ from echelon_lab.endhosts.shim import ETHERNET_BYTES, internet_checksum
 
 ROCE_PORT = 4791
 ROCE_PORT_BYTES = ROCE_PORT.to_bytes(2, "big")
-WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_ONLY = 0x06, 0x07, 0x08, 0x0A
+WRITE_FIRST = 0x06
+WRITE_MIDDLE = 0x07
+WRITE_LAST = 0x08
+WRITE_ONLY = 0x0A
 ACKNOWLEDGE = 0x11
 ACK, NAK_SEQUENCE = 0x1F, 0x60
 """Syndromes of an acknowledgement: all is well, with no word about credits; a number is missing."""
@@ -29,7 +32,9 @@ NUMBERS = 1 << 24
 DSCP = 26
 """The code point with which NICs are often told to mark RoCE, for a lossless queue."""
 
-_IPV4_AT, _UDP_AT, _BTH_AT = ETHERNET_BYTES, ETHERNET_BYTES + 20, ETHERNET_BYTES + 28
+_IPV4_AT = ETHERNET_BYTES
+_UDP_AT = ETHERNET_BYTES + 20
+_BTH_AT = ETHERNET_BYTES + 28
 HEADER_BYTES = _BTH_AT + 12
 ICRC_BYTES = 4
 _SHORTEST = HEADER_BYTES + ICRC_BYTES

@@ -106,7 +106,10 @@ class Requester:
     ) -> None:
         self._frames = PairFrames(address)
         self._settings = settings
-        self._tally = PacketTally() if tally is None else tally
+        if tally is None:
+            self._tally = PacketTally()
+        else:
+            self._tally = tally
         self._first_psn = first_psn
         self._to_write: deque[int] = deque()  # bytes of messages that were not begun
         self._message_bytes = 0  # of the message that is being sent
@@ -235,7 +238,10 @@ class Responder:
         first_psn: int = 0,
     ) -> None:
         self._frames = PairFrames(address.reversed())
-        self._tally = PacketTally() if tally is None else tally
+        if tally is None:
+            self._tally = PacketTally()
+        else:
+            self._tally = tally
         self._expected = first_psn
         self._missing = False  # a number is missing, and was asked for
         self._messages = 0

@@ -150,7 +150,10 @@ class TcpSender:
             )
         self._settings = settings
         self._frames = SegmentFrames(address)
-        self._tally = TcpTally() if tally is None else tally
+        if tally is None:
+            self._tally = TcpTally()
+        else:
+            self._tally = tally
         self._isn = isn
         self._mss = settings.mss_bytes
         self._congestion = settings.congestion(self._mss)
@@ -466,7 +469,10 @@ class TcpSender:
     def _on_ack(self, now_ns: int, segment: Segment) -> Sequence[bytes]:
         una = self._una
         behind = segment.ack - (self._isn + 1 + una) & _WRAP
-        acked = behind if behind < _HALF else behind - _WRAP - 1
+        if behind < _HALF:
+            acked = behind
+        else:
+            acked = behind - _WRAP - 1
         if acked < 0 or una + acked > self._highest:
             return ()  # outdated, or for something that was never sent
         window = segment.window << self._peer_scale

@@ -309,7 +309,10 @@ class TcpReceiver:
     ) -> None:
         self._settings = settings
         self._frames = SegmentFrames(address.reversed())
-        self._tally = TcpTally() if tally is None else tally
+        if tally is None:
+            self._tally = TcpTally()
+        else:
+            self._tally = tally
         self._isn = isn
         self._base = 0  # sequence number of the first byte
         self._connected = False

@@ -89,9 +89,11 @@ class NamespaceFabric(HostFabric):
         lines = []
         for cable in self._fabric.cables:
             # The host's end is made in the host's namespace, the switch's end in this one.
-            near, far = cable.a, cable.b
+            near = cable.a
+            far = cable.b
             if cable.a.node in self._hosts:
-                near, far = cable.b, cable.a
+                near = cable.b
+                far = cable.a
             lines.append(
                 f"link add {self._end(near)} group {self._group} type veth peer {self._end(far)}"
             )

@@ -69,7 +69,8 @@ class CpuComputing:
         closing.callback(self._process.kill)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._requests, self._answers = self._process.stdin, self._process.stdout.fileno()
+        self._requests = self._process.stdin
+        self._answers = self._process.stdout.fileno()
         self._read()
         loop.on_readable(self._answers, self._on_answer)
 

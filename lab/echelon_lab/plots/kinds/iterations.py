@@ -41,7 +41,8 @@ def draw(
             marker = ""
             if longest < _MANY:
                 marker = MARKERS[index]
-            numbers, values = list(slowdowns), list(slowdowns.values())
+            numbers = list(slowdowns)
+            values = list(slowdowns.values())
             curves.append(Curve(job, numbers, values, index, DASHES[index], marker))
         title = ""
         if len(run.policies) > 1:

@@ -116,7 +116,10 @@ def _chosen(busiest: Mapping[Link, float], selection: Excerpt) -> list[Link]:
 def _message(uses: Mapping[str, Uses], link: Link) -> str:
     parts = []
     for policy, by_link in uses.items():
-        mean = _mean(by_link[link]) if link in by_link else 0
+        if link in by_link:
+            mean = _mean(by_link[link])
+        else:
+            mean = 0
         parts.append(f"{100 * mean:.3g} % under {policy}")
     return f"The busiest link, {_name(link)}, is used {', '.join(parts)}"
 

@@ -30,7 +30,9 @@ _UNITS = 44.0
 
 That is about eight inches in the text.
 """
-_COMPUTE, _FLOW, _ROW_GAP = 1.0, 0.6, 0.5
+_COMPUTE = 1.0
+_FLOW = 0.6
+_ROW_GAP = 0.5
 _LANES = 4
 """The most lanes for flows of a worker that overlap.
 

@@ -22,7 +22,7 @@ from echelon_lab.hosts import run as hosts_run
 from echelon_lab.hosts import sandbox
 from echelon_lab.hosts.serving import ServiceProcess
 from echelon_lab.scenarios import results
-from echelon_lab.scenarios.results import PolicyRun, network_text
+from echelon_lab.scenarios.results import PolicyRun, network_document, network_text
 from echelon_lab.scenarios.scenario import load_scenario
 
 
@@ -68,7 +68,7 @@ def main() -> int:
         return 1
     document = results.assemble(scenario, arguments.target, runs)
     retransmitted = {label: dict(run.retransmitted) for label, run in runs.items()}
-    network = json.loads(network_text(scenario, runs))
+    network = json.loads(network_text(network_document(scenario, runs)))
     print(json.dumps({"results": document, "retransmitted": retransmitted, "network": network}))
     return 0
 

@@ -50,7 +50,9 @@ def flow_table(flows: Iterable[SeenFlow], count: int) -> FlowTable:
 
 
 def _tardiness_s(flow: SeenFlow) -> float | None:
-    return None if flow.tardiness_s is None else round(flow.tardiness_s, _DIGITS)
+    if flow.tardiness_s is None:
+        return None
+    return round(flow.tardiness_s, _DIGITS)
 
 
 class _Numbers(dict[str, int]):

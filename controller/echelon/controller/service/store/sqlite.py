@@ -498,7 +498,9 @@ class _File:
     def leader(self) -> Candidate | None:
         with self._errors():
             [(leader, url)] = self._sql("SELECT id, url FROM leadership")
-            return None if leader is None else Candidate(leader, url)
+            if leader is None:
+                return None
+            return Candidate(leader, url)
 
     def lead(self, candidate: Candidate) -> int:
         """Begin a new term once the lock is held, with the documents in this version's schema."""

@@ -138,11 +138,13 @@ class Expert(RankedParadigm):
         def layer(direction: str, number: int) -> list[Block]:
             suffix = f"{direction}-l{number}"
             times = 1
-            dispatched, combined = to_experts, from_experts
+            dispatched = to_experts
+            combined = from_experts
             if direction != "forward":
                 # Gradients of results go to the experts, and those of tokens come back.
                 times = BACKWARD
-                dispatched, combined = from_experts, to_experts
+                dispatched = from_experts
+                combined = to_experts
 
             def attention(place: int, rank: str) -> Block:
                 duration_s = times * self.attention

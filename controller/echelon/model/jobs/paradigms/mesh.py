@@ -387,7 +387,8 @@ class MeshOfRanks(RankedParadigm):
             kind = "activation" if goes_forward else "gradient"
             size = self._size_bytes(share, worker if goes_forward else next_worker)
             name = f"{kind}-{suffix}"
-            src, dst = groups[worker], groups[next_worker]
+            src = groups[worker]
+            dst = groups[next_worker]
             sent[each] = self._sent(name, src, dst, size, each.micro_batch)
 
         def lane(each: Pass) -> int:

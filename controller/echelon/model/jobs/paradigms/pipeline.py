@@ -112,4 +112,6 @@ class Pipeline(Paradigm):
 
 
 def _each(value: V | tuple[V, ...], count: int) -> tuple[V, ...]:
-    return value if isinstance(value, tuple) else (value,) * count
+    if isinstance(value, tuple):
+        return value
+    return (value,) * count

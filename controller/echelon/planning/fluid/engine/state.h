@@ -12,7 +12,7 @@ void free(void *old);
 #define QUEUES 8
 #define NEVER 1e300
 #define TOLERANCE 1e-9 /* the relative error of a rate, as in sharing.py */
-#define ACKNOWLEDGED 1e-3 /* the part of a link that acknowledgements may differ by, as in sharing.py */
+#define ACKNOWLEDGED 3e-4 /* the part of a link that acknowledgements may differ by, as in sharing.py */
 #define SAME_TIME 1e-12 /* events so close, as a part of the time, happen at once */
 #define GRAIN_BYTES (1.0 / (1 << 20))
 #define GRAINS 1e9 /* ranks closer than 1 / GRAINS count as equal */

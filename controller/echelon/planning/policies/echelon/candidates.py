@@ -51,6 +51,12 @@ class PlanCandidate:
             words.append("shifted")
         return " ".join(words)
 
+    @property
+    def relies_on_bytes(self) -> bool:
+        """Whether flows are kept apart by ranks that depend on their bytes left, and not by shifts."""
+        counts_bytes = self.order in BLENDS and bool(BLENDS[self.order].left)
+        return counts_bytes and not self.shifted
+
     def new_policy(self, similar: OrderedPolicy | None = None) -> Policy:
         """Return a new policy. Its connections take the paths of `chooser`.
 
@@ -190,7 +196,7 @@ OTHER_POLICIES = (
     PlanCandidate(policy="unfair"),
 )
 """Other policies of which switches execute the plan without a controller."""
-_OFTEN_BEST = ("delayed_first", "light_jobs_and_short_groups_first", "normalised")
+_OFTEN_BEST = ("delayed_first", "normalised")
 SHIFTED = ("critical_and_short_first", "furthest_behind_and_short_first")
 """The blends that are also simulated with shifts."""
 

@@ -159,11 +159,11 @@ class Contest:
 
     def keep(self, candidates: Sequence[PlanCandidate]) -> None:
         """Forget the trials of other candidates: each holds the state of its runs."""
-        self._trials = {
-            candidate: self._trials[candidate]
-            for candidate in candidates
-            if candidate in self._trials
-        }
+        trials = {}
+        for candidate in candidates:
+            if candidate in self._trials:
+                trials[candidate] = self._trials[candidate]
+        self._trials = trials
 
     def _trial(self, candidate: PlanCandidate) -> Trial:
         """Return the trial of a candidate, which is planned at its first. Raises `PlanError`."""
@@ -176,7 +176,8 @@ class Contest:
             if isinstance(policy, OrderedPolicy):
                 self._similar.setdefault(candidate.paths, policy)
             self._work += self._planning
-            trial = self._trials[candidate] = Trial(stage, plan, self._reference)
+            trial = Trial(stage, plan, self._reference)
+            self._trials[candidate] = trial
         return trial
 
 

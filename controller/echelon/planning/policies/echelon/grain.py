@@ -14,7 +14,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from echelon.model.jobs.analysis import topological_order
-from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, GraphError, Job
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Ends, Flow, GraphError, Job
 
 _LEAST_ROUNDS = 4
 """The rounds of a ring of three, the smallest whose rounds are many."""
@@ -36,10 +36,12 @@ def coarse(job: Job, grain: int) -> Job:
         return job
     computes = []
     for unit in job.computes:
-        computes.append(replace(unit, duration_s=unit.duration_s * grain))
+        duration_s = unit.duration_s * grain
+        computes.append(replace(unit, duration_s=duration_s))
     flows = []
     for flow in job.flows:
-        flows.append(replace(flow, size_bytes=flow.size_bytes * grain))
+        size_bytes = flow.size_bytes * grain
+        flows.append(replace(flow, size_bytes=size_bytes))
     echelonflows = []
     for echelonflow in job.echelonflows:
         offsets_s = tuple(Fraction(offset_s) * grain for offset_s in echelonflow.offsets_s)
@@ -55,9 +57,9 @@ def coarse(job: Job, grain: int) -> Job:
 def whole_rings(job: Job) -> Job:
     """Return the job with one flow for each pair of neighbours on a ring, instead of rounds.
 
-        A ring is found by its dependencies: flows that follow flows only, such that each pair of
-        neighbours waits for each other pair. All of a ring begins when its last neighbour is ready. A job
-    in which that would be a cycle stays as it is.
+    A ring is found by its dependencies: flows that follow flows only, such that each pair of
+    neighbours waits for each other pair. All of a ring begins when its last neighbour is ready. A
+    job in which that would be a cycle stays as it is.
     """
     groups = {}
     for echelonflow in job.echelonflows:
@@ -123,17 +125,17 @@ def _is_ring(stream: Sequence[Flow]) -> bool:
     after = defaultdict(set)
     for flow in stream:
         for earlier in flow.after:
-            if earlier in pair_by_name:
-                before[flow.ends].add(pair_by_name[earlier])
-                after[pair_by_name[earlier]].add(flow.ends)
-    everything = len(pairs)
+            pair = pair_by_name.get(earlier)
+            if pair is not None:
+                before[flow.ends].add(pair)
+                after[pair].add(flow.ends)
     start = stream[0].ends
-    return len(_reached(start, before)) == len(_reached(start, after)) == everything
+    reaching = _reached(start, before)
+    reached = _reached(start, after)
+    return len(reaching) == len(reached) == len(pairs)
 
 
-def _reached(
-    start: tuple[str, ...], neighbours: Mapping[tuple[str, ...], Iterable[tuple[str, ...]]]
-) -> set[tuple[str, ...]]:
+def _reached(start: Ends, neighbours: Mapping[Ends, Iterable[Ends]]) -> set[Ends]:
     reached = {start}
     waiting = [start]
     while waiting:
@@ -166,7 +168,9 @@ def _replaced(job: Job, flow_by_member: Mapping[str, Flow]) -> Job:
 
     def renamed(name: str) -> str:
         flow = flow_by_member.get(name)
-        return name if flow is None else flow.name
+        if flow is None:
+            return name
+        return flow.name
 
     def followers(step: Flow | ComputeUnit) -> tuple[str, ...]:
         return tuple(dict.fromkeys(map(renamed, step.after)))
@@ -183,9 +187,8 @@ def _replaced(job: Job, flow_by_member: Mapping[str, Flow]) -> Job:
         for name, offset_s in zip(echelonflow.flows, echelonflow.offsets_s, strict=True):
             offsets_s.pop(renamed(name), None)
             offsets_s[renamed(name)] = offset_s
-        echelonflows.append(
-            EchelonFlow(echelonflow.name, tuple(offsets_s), tuple(offsets_s.values()))
-        )
+        times_s = tuple(offsets_s.values())
+        echelonflows.append(EchelonFlow(echelonflow.name, tuple(offsets_s), times_s))
     return replace(
         job,
         computes=tuple(computes),

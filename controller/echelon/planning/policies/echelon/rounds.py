@@ -74,7 +74,11 @@ def length_in(round_: Round, other_draws: int) -> Length:
     return Length(round_.iterations, 1 + ceil(round_.draws * other_draws))
 
 
-def added_iterations(rounds: Sequence[Round], number: int, other_draws: int) -> int:
+def added_iterations(
+    rounds: Sequence[Round],
+    number: int,
+    other_draws: int,
+) -> int:
     """Return the iterations that a round simulates of one candidate, beside those before."""
     before = Length(0, 0)
     if number:

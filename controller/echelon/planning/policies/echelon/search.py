@@ -211,9 +211,9 @@ class PlanSearch:
             if contest.work_an_iteration is None:
                 return outcomes
             left = int(self._most_work * round_.work) - self._spent
-            others = candidates[2:]
-            length, count = contest.begun((planned, PRICING), len(others), left)
-            chosen = others[:count]
+            remaining = candidates[2:]
+            length, count = contest.begun((planned, PRICING), len(remaining), left)
+            chosen = remaining[:count]
             if length != PRICING:
                 chosen = candidates
         else:
@@ -253,7 +253,8 @@ class PlanSearch:
         """Return the candidates of the next round: the first are the last to be left out."""
         following = ROUNDS[min(number + 1, len(ROUNDS) - 1)]
         order = sorted(outcomes, key=lambda candidate: self._score(outcomes[candidate].by_draw))
-        best = order[: kept(len(self._candidates), following)]
+        count = kept(len(self._candidates), following)
+        best = order[:count]
         ordered = [best[0], self._in_force, FAIR, *best, *_FINALISTS]
         return [candidate for candidate in dict.fromkeys(ordered) if candidate in outcomes]
 
@@ -300,6 +301,9 @@ class PlanSearch:
         def excess(prediction: _Predicted) -> float:
             return max(0.0, loss(prediction) - _CLOSE)
 
+        def preference(prediction: _Predicted) -> tuple[float, bool]:
+            return excess(prediction), prediction.candidate.relies_on_bytes
+
         allowed = []
         for prediction in predictions:
             if loss(prediction) <= self._limit:
@@ -310,10 +314,11 @@ class PlanSearch:
         best = allowed[0]
         if fair is not None:
             # Of plans that are about as good, the one that slows no job down compared with fair
-            # sharing.
+            # sharing. Packets follow ranks less closely that count the bytes left, because a packet
+            # keeps the queue of its arrival.
             limit = best.score * (1 + _CLOSE)
             close = [prediction for prediction in allowed if prediction.score <= limit]
-            best = min(close, key=excess)
+            best = min(close, key=preference)
         in_force = _prediction_of(self._in_force, allowed)
         if in_force is None or not self._loyal:
             return best

@@ -209,7 +209,9 @@ def settings_of(
         is_carried = tree_of(settings, port) == tree
     except ValueError:
         return None
-    return tuple(settings) if is_carried else None
+    if is_carried:
+        return tuple(settings)
+    return None
 
 
 def _weights(leaves: Sequence[Leaf], frame_bytes: int) -> list[int]:

@@ -313,7 +313,9 @@ class _DamagedError(Exception):
 def _options(message: Any) -> dict[str, Any]:
     """Return the attributes in TCA_OPTIONS, by name."""
     options = message.get_attr("TCA_OPTIONS")
-    return {} if options is None else dict(options["attrs"])
+    if options is None:
+        return {}
+    return dict(options["attrs"])
 
 
 def _leaf(queue: int) -> int:

@@ -61,7 +61,9 @@ class EmbeddedTarget(Target[O]):
     def virtual_packets_per_s(self) -> int:
         embedded = _embedded()
         in_c = embedded is not None and embedded.runs_in_c()
-        return 500_000 if in_c else super().virtual_packets_per_s()
+        if in_c:
+            return 500_000
+        return super().virtual_packets_per_s()
 
     def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
         from echelon.switches.targets.softswitch.queues import GnmiRates
