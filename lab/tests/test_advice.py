@@ -114,6 +114,8 @@ def test_progress_counts_once_and_names_no_file_of_its_own(tmp_path: Path) -> No
         "fair",
         "--policy",
         "varys",
+        "-o",
+        str(tmp_path / "advice.png"),
     ]
     environment = {**os.environ, EVERY: "0"}
     with subprocess.Popen(
