@@ -67,7 +67,10 @@ class Allocation:
 
 @runtime_checkable
 class Allocator(Protocol):
-    """A policy that gives every flow under way a rate."""
+    """A policy that gives every flow under way a rate.
+
+    It says `allocates = False` if it does not for the jobs of its last plan.
+    """
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of `flows` from now on."""

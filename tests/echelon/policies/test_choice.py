@@ -26,7 +26,7 @@ from echelon.planning.fluid.native import NativeNetwork, NativeRun
 from echelon.planning.fluid.slowdown import mean_time_s
 from echelon.planning.plan import Plan
 from echelon.planning.policies import make_policy
-from echelon.planning.policies.base import Choice
+from echelon.planning.policies.base import Choice, Prediction
 from echelon.planning.policies.echelon.candidates import (
     BLENDS,
     FAIR,
@@ -444,3 +444,17 @@ def test_copies_that_start_together_are_separated() -> None:
     for job in jobs:
         times_s = [float(time_s) for time_s in result.iteration_times_s(job.name)]
         assert times_s[3:] == pytest.approx([2] * len(times_s[3:]), rel=0.03)
+
+
+def test_where_a_chosen_policy_gives_no_rates_its_plan_is_executed() -> None:
+    """A run with ideal rates asks the policy, and `mfs` has a plan only."""
+    jobs, fabric = mix(7, 3), pairs(3)
+    policy = Echelon(Echelon.Parameters(plan="rule"))
+    plan = policy.plan(jobs, fabric)
+    assert policy.allocates
+    group = next(group for group in policy.choices if len(group) > 1)
+    policy.adopt(group, Choice(Prediction(MFS, {}, 1, 1), ()))
+    assert policy.plan(jobs, fabric) != plan
+    assert not policy.allocates
+    run = simulate(jobs, fabric, policy, 2, ideal=True)
+    assert all(record.finished for record in run.jobs.values())

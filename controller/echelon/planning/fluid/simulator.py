@@ -160,7 +160,8 @@ def simulate(
         jobs, fabric, plan, iterations, until, routed, delays, windows, on_iteration, stopping
     )
     allocator = None
-    if isinstance(policy, Allocator) and (ideal or plan.reactive or plan.allocated):
+    is_asked = ideal or plan.reactive or plan.allocated
+    if is_asked and isinstance(policy, Allocator) and getattr(policy, "allocates", True):
         allocator = policy
     needs_python = allocator is not None or plan.reactive or observe
     if not needs_python and native.available() and native.executable(plan):

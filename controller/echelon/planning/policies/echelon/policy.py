@@ -27,7 +27,14 @@ from echelon.model.fabric.routing import ChosenByFabric, NoRouteError, PathChoos
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
 from echelon.model.kept import Kept
-from echelon.planning.allocation import ActiveFlow, Allocation, Capacities, Link, Number
+from echelon.planning.allocation import (
+    ActiveFlow,
+    Allocation,
+    Allocator,
+    Capacities,
+    Link,
+    Number,
+)
 from echelon.planning.paths import check_names, links_of
 from echelon.planning.plan import FlowPlans, Plan, PlanError, PortSchedule
 from echelon.planning.policies.base import (
@@ -418,6 +425,11 @@ class Echelon:
         return GroupDecision(self._decisions[closest].candidate)
 
     # -- ideal rates -------------------------------------------------------------------------------
+
+    @property
+    def allocates(self) -> bool:
+        """Whether the policies of all groups give rates: some have plans only."""
+        return all(isinstance(policy, Allocator) for policy in self._policy_by_job.values())
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of the ideal order, without levels, until it changes on some link.

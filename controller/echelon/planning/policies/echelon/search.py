@@ -301,8 +301,9 @@ class PlanSearch:
         def excess(prediction: _Predicted) -> float:
             return max(0.0, loss(prediction) - _CLOSE)
 
-        def preference(prediction: _Predicted) -> tuple[float, bool]:
-            return excess(prediction), prediction.candidate.relies_on_bytes
+        def preference(prediction: _Predicted) -> tuple[float, bool, bool]:
+            candidate = prediction.candidate
+            return excess(prediction), candidate.relies_on_bytes, bool(candidate.policy)
 
         allowed = []
         for prediction in predictions:
@@ -315,7 +316,7 @@ class PlanSearch:
         if fair is not None:
             # Of plans that are about as good, the one that slows no job down compared with fair
             # sharing. Packets follow ranks less closely that count the bytes left, because a packet
-            # keeps the queue of its arrival.
+            # keeps the queue of its arrival. Our orders take account of delays that come later.
             limit = best.score * (1 + _CLOSE)
             close = [prediction for prediction in allowed if prediction.score <= limit]
             best = min(close, key=preference)
