@@ -69,7 +69,7 @@ def test_what_cannot_be_used_is_one_line(
         (["--no-p4", "--port-rate", "0"], "--port-rate '0' 1 bit/s"),
         (["--no-p4", "--port-rate", "3=1Mbit"], "--port-rate 3= interface"),
         (["--no-p4", "--log-console", "--log-file", "x"], "--log-console --log-file"),
-        (["--no-p4", "-L", "loud"], "-L/--log-level 'loud' 'trace' 'off'"),
+        (["--no-p4", "-L", "loud"], "-L/--log-level loud trace off"),
         (
             ["--no-p4", "--pcap=/no/such/directory", "-i", "0@unix:{tmp}/p0"],
             f"/no/such/directory {ABSENT}",
