@@ -103,8 +103,8 @@ def overwrite_all(path: Path) -> None:
     ("damage", "words_of_sqlite"),
     [
         (cut, ["malformed"]),
-        # Versions of SQLite differ in which of the two they look at first.
-        (overwrite_pages, ["Page ", "malformed"]),
+        # Versions of SQLite differ in what they look at first, and in how they say it.
+        (overwrite_pages, ["Page ", " page ", "malformed"]),
         (overwrite_all, ["not a database"]),
     ],
 )
