@@ -172,7 +172,9 @@ class _Requests:
         self, method: str, path: str, body: bytes | None, status: int, content: bytes
     ) -> None:
         self._statuses[status] += 1
-        if status >= 500 and not (status == 503 and path.startswith("/readyz")):
+        # Before the first plan, right after the start, there is none to show.
+        is_early = status == 503 and (path.startswith("/readyz") or b'"no-plan"' in content)
+        if status >= 500 and not is_early:
             self._faults.append(f"{method} {path} {body!r}: {status} {content[:300]!r}")
         if (
             method in ("POST", "PUT")
