@@ -27,7 +27,7 @@ class Layout:
     zero: int = 0
     micro_batches: int | None = None
     samples: int = 1
-    """Of a micro-batch."""
+    """The seconds of a micro-batch."""
     gpus_per_host: int = GPUS_OF_HOST
     efficiency: str | None = None
     """The part of the GPU's peak, as 1/10; None: as `echelon job new` takes it."""

@@ -33,11 +33,11 @@ class Measured:
     hosts: int
     jobs: int
     flows: int
-    """Of an iteration of each job."""
+    """The flows of an iteration of each job."""
     started: int
     """Flows that began during the run."""
     settings: int
-    """Of rates."""
+    """The number of times that rates were set."""
     work: int
     """The sum over the settings of rates, of the links on the paths concerned."""
     load_s: float

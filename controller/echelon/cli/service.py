@@ -26,6 +26,7 @@ from echelon.cli.calls import Answer, answers, on_service
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import Column, number_column
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
+from echelon.model.extras import cached
 
 if TYPE_CHECKING:
     from echelon.controller.client import Client
@@ -921,10 +922,9 @@ def shell(
         switches = {**load(config).switches}
     if switch not in switches:
         fail(f"{config}: switches: there is no '{switch}' ({suggestion(switch, switches)})")
-    cache = Path.home() / ".cache" / os.environ.get("XDG_CACHE_HOME", "") / "echelon"
     with ShownProgress() as progress:
         progress.stage("making the environment of p4runtime-shell (once)")
-        python = shell_python(cache)
+        python = shell_python(cached())
     # Two controllers must not have the same id.
     election_id = random.randint(1, HIGHEST_BACKUP_ID)
     inspected = switches[switch]

@@ -1,11 +1,13 @@
 """The parts that come with the package or beside it.
 
 An extra brings what a command imports, or a plug-in that the base does not have. `shipped` has the
-files beside the code: examples, topologies, P4 sources and the compiled programs.
+files beside the code: examples, topologies, P4 sources and the compiled programs. `cached` is where
+commands keep what can be made again.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,3 +96,8 @@ def shipped() -> Path:
     if installed.is_dir():
         return installed
     return _PACKAGE.parent.parent
+
+
+def cached() -> Path:
+    """Return the folder for files that can be made again: echelon in ~/.cache or XDG_CACHE_HOME."""
+    return Path.home() / ".cache" / os.environ.get("XDG_CACHE_HOME", "") / "echelon"

@@ -35,8 +35,6 @@ _SEARCH_S = 40.0
 else (`search.MOST_WORK`)."""
 _BEAT_S = 0.5
 """The time between two looks at the clock."""
-_FIRST = (WITHOUT_KNOWLEDGE, "echelon", "fifo", "crux", "mfs")
-"""The policies that run first: what others are compared with, and the most frequent winners."""
 
 
 @dataclass(slots=True)
@@ -136,7 +134,9 @@ class Campaign:
         began_s: float | None = None,
     ) -> None:
         self._setup = setup
-        self._choices = sorted(dict.fromkeys(choices), key=_place)
+        self._searched = {choice: searched_iterations(choice) for choice in choices}
+        # First what others are compared with, then what takes longest.
+        self._choices = sorted(self._searched, key=self._place)
         self._stages = stages
         self._crew = crew
         self._store = store
@@ -150,7 +150,6 @@ class Campaign:
         self._budget_s = budget_s
         self._measured = {choice: _Measured() for choice in self._choices}
         self._flows = {stage: setup.flows(stage) for stage in stages}
-        self._searched = {choice: searched_iterations(choice) for choice in self._choices}
         self._phase_began_s = self._began_s
         self._has_shown = False
         self._under_way: dict[Run, float] = {}
@@ -231,6 +230,9 @@ class Campaign:
             return _Step(number + 1, choices, left_s)
         return None
 
+    def _place(self, choice: PolicyChoice) -> tuple[bool, bool]:
+        return choice.label != WITHOUT_KNOWLEDGE, not self._searched[choice]
+
     def _ordered(self, stage: Stage) -> list[PolicyChoice]:
         """Return the policies that went through a stage.
 
@@ -243,8 +245,7 @@ class Campaign:
                 means[choice] = fmean(result["slowdowns"].values())
 
         def place(choice: PolicyChoice) -> tuple[bool, bool, float]:
-            is_other = choice.label != WITHOUT_KNOWLEDGE
-            return is_other, not self._searched[choice], means[choice]
+            return *self._place(choice), means[choice]
 
         return sorted(means, key=place)
 
@@ -415,9 +416,3 @@ class Campaign:
             return False
         measured = sum(bool(measured.runs) for measured in self._measured.values())
         return measured >= min(2, len(self._choices))
-
-
-def _place(choice: PolicyChoice) -> int:
-    if choice.name in _FIRST:
-        return _FIRST.index(choice.name)
-    return len(_FIRST)

@@ -16,6 +16,7 @@ import typer
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, Column, show, show_json
 from echelon.cli.usage import BAD_INPUT, fail
+from echelon.model.extras import cached
 from echelon.model.progress import clock_text
 from echelon_lab.commands.compilers import slow_code
 from echelon_lab.commands.errors import one_line_errors
@@ -215,10 +216,7 @@ def _kept(out: Path | None, digest: str) -> Path:
     """Return the file in which runs are kept, and from which the next command takes them."""
     if out is not None:
         return out.with_suffix(".jsonl")
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():
-        cache = Path.home() / ".cache"
-    return cache / "echelon" / "advice" / f"{digest[:16]}.jsonl"
+    return cached() / "advice" / f"{digest[:16]}.jsonl"
 
 
 def _budget_s(text: str) -> float:

@@ -195,7 +195,7 @@ def test_jobs_without_rings_are_the_same() -> None:
 @settings(max_examples=examples(200), deadline=None)
 @given(st.integers(0, 10**6))
 def test_jobs_with_dependencies_across_a_ring_stay_without_cycles(seed: int) -> None:
-    """As those of a recorded graph may have: some work waits for a round and delays a later one."""
+    """Some work waits for a round and delays a later one, as recorded graphs may have it."""
     random = Random(seed)
     job = ring(hosts_around(random.choice((3, 4))), Fraction(1, 10), 400_000)
     order = topological_order(job)
@@ -238,7 +238,7 @@ def test_jobs_of_scenarios_are_simplified(file: Path) -> None:
 
 
 def test_scenarios_have_rings() -> None:
-    """So that the tests above say something."""
+    """Mixes have rings, so that the tests above say something."""
     simplified = set()
     for file in SCENARIOS:
         for job in load_scenario(file).jobs:

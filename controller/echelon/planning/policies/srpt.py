@@ -109,8 +109,8 @@ def remaining_thresholds_bytes(
     """
     total = sum(sizes_bytes)
     passing = []
-    """By size, ascending: the size, the bytes that are sent while at most so much of their flow is
-    left, and the number of larger flows."""
+    """The sizes in ascending order. Each has the bytes that are sent while at most so much of their
+    flow is left, and the number of larger flows."""
     below = 0
     larger = len(sizes_bytes)
     for size in sorted(sizes_bytes):

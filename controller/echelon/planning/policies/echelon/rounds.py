@@ -42,7 +42,7 @@ class Length:
     """The length of the simulations of a candidate."""
 
     iterations: int
-    """In iterations of the slowest job alone."""
+    """The length in iterations of the slowest job alone."""
     draws: int
 
     def added(self, before: Length) -> int:
