@@ -18,6 +18,7 @@ from rich.table import Table
 COMMANDS = {
     "bound": "bench.bound",
     "intervals": "bench.intervals",
+    "ladder": "bench.ladder.command",
     "mixes": "bench.mixes.command",
     "planning": "bench.planning",
 }

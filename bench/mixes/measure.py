@@ -14,11 +14,10 @@ from time import process_time
 from typing import ParamSpec, TypeVar
 from unittest import mock
 
-from echelon.planning.fluid import Windows, simulate
+from echelon.planning.fluid import simulate
 from echelon.planning.fluid.result import FluidResult
 from echelon.planning.policies import make_policy
 from echelon_lab import FLUID
-from echelon_lab.endhosts.shim import ACK_BYTES
 from echelon_lab.scenarios.results import PolicyRun, assemble, to_text
 from echelon_lab.scenarios.scenario import load_scenario
 
@@ -96,13 +95,6 @@ def measure(
     else:
         planner = "plan"
     timed_plan = planning.timed(getattr(chosen, planner))
-    transport = scenario.transport
-    windows = Windows(
-        transport.packet_bytes,
-        transport.window_packets,
-        transport.initial_window_packets,
-        ACK_BYTES,
-    )
     begin_s = process_time()
     with mock.patch.object(chosen, planner, timed_plan):
         result = simulate(
@@ -111,7 +103,7 @@ def measure(
             chosen,
             iterations,
             until=scenario.until,
-            windows=windows,
+            windows=scenario.transport.windows,
         )
     run_s = process_time() - begin_s - planning.elapsed_s
 

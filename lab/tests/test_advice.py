@@ -19,15 +19,14 @@ from typer.testing import CliRunner, Result
 from echelon.cli import app
 from echelon.cli.progress import EVERY
 from echelon.model.documents import DocumentError
-from echelon.planning.fluid import alone_iteration_s, simulate
-from echelon.planning.fluid.plan_execution import Windows
+from echelon.planning.fluid import simulate
 from echelon.planning.fluid.slowdown import mean_time_s
 from echelon.planning.policies import make_policy, policy_names
 from echelon_lab.advice import CLOSE, ranked
 from echelon_lab.advising.campaign import Campaign, Estimates
 from echelon_lab.commands.describing import host_names
-from echelon_lab.endhosts.shim import ACK_BYTES
 from echelon_lab.points.lines import LineStore
+from echelon_lab.scenarios.results import alone_iterations_s
 from echelon_lab.scenarios.scenario import load_scenario
 from tests.drawing import examples
 from tests.faults import coded
@@ -171,10 +170,9 @@ def test_job_files_on_a_fabric(tmp_path: Path) -> None:
     said = json.loads(result.stdout)
     assert {one["policy"] for one in said["policies"]} == {"fair", "fifo"}
     scenario = load_scenario(tmp_path / "scenario.yaml")
-    alone_s = {job.name: alone_iteration_s(job, scenario.fabric) for job in scenario.jobs}
+    alone_s = alone_iterations_s(scenario)
     end_s = 4 * max(alone_s.values())
-    of = scenario.transport
-    windows = Windows(of.packet_bytes, of.window_packets, of.initial_window_packets, ACK_BYTES)
+    windows = scenario.transport.windows
     run = simulate(
         scenario.jobs, scenario.fabric, make_policy("fair"), None, until=end_s, windows=windows
     )

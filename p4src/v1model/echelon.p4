@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Echelon's data plane for v1model: ranks every packet of a training job as the plan says for its flow.
 //
-//   classify -> flow: path and ranking -> forward -> rank -> level -> promotion -> mark -> queue
+//   classify -> flow: path and ranking -> forward -> rank -> level or order -> promotion -> mark -> queue
 //
 // Tables hold offsets and thresholds, never absolute times; no decision needs the control plane within an iteration.
 // Ingress, which BMv2 runs in one thread, writes all state that decides; egress only records departures.
@@ -43,6 +43,7 @@ struct metadata_t {
 #include "include/rankings/window.p4"
 #include "include/control/forwarding.p4"
 #include "include/control/level.p4"
+#include "include/control/order.p4"
 #include "include/control/pause.p4"
 #include "include/control/promotion.p4"
 #include "include/control/marking.p4"
@@ -58,6 +59,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     Attained() by_attained;
     Window() by_window;
     Level() level;
+    Order() order;
     Pause() pause;
     Promotion() promotion;
     Marking() marking;
@@ -113,6 +115,9 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 }
                 if (meta.ranking == Ranking.NONE) {
                     traffic_class.apply();
+                } else if (meta.is_relative == 1) {
+                    order.apply(meta, meta.egress_port, now, queue_left, queue_rank, queue_ranked, queue_ranked_us,
+                                queue_pace, queue_until_us);
                 } else if (meta.ranking != Ranking.FIXED) {
                     level.apply(meta);
                 }
@@ -120,7 +125,8 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 if (meta.is_relative == 1 || meta.ranking == Ranking.ATTAINED || meta.ranking == Ranking.DSCP) {
                     meta.rank_holds_us = 0xFFFFFFFF;
                 }
-                promotion.apply(hdr, meta, meta.egress_port, now, queue_left, stream_left_us,
+                promotion.apply(hdr, meta, meta.egress_port, now, queue_left, queue_rank, queue_ranked,
+                                queue_ranked_us, queue_pace, queue_until_us, stream_left_us,
                                 connection_stays, connection_acked);
                 marking.apply(hdr, meta, standard_metadata);
                 if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5

@@ -11,6 +11,7 @@
 #define PROFILE_ID_BITS 12
 #define CONNECTION_ID_BITS 14
 #define FLOW_ID_BITS 14
+#define PAIR_ID_BITS 14
 #define GROUP_ID_BITS 12
 
 #define JOBS 4096
@@ -19,9 +20,11 @@
 #define GROUPS 4096
 #define CONNECTIONS 16384
 #define FLOWS 16384
-/* Packets that keep their order among themselves: those of a flow, or of a connection. FLOWS + CONNECTIONS, of which the
- * highest bit of a number tells which. */
-#define STREAMS 32768
+/* The flows of a job from one host to another that leave by the same port. */
+#define PAIRS 16384
+/* Packets that keep their order among themselves: those of a flow, of a connection, or of a pair. The upper two bits of a
+ * number tell which. */
+#define STREAMS 65536
 #define PORTS 512
 /* One slot per egress port (9 bits) and queue (3 bits). */
 #define PORT_QUEUES 4096

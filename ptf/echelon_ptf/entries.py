@@ -117,7 +117,7 @@ class Form:
         alone_us: int,
         idle_us: int,
     ) -> list[TableEntry]:
-        """Return the entries of a relative profile with edges just above `parts` of the period."""
+        """Return the entry of a relative profile, whose queues are in the order of ranks."""
         unit = _NUMBERS["RANK_UNIT"]
         shift = 30 + period_us.bit_length() - unit.bit_length()
         factor = round(Fraction(unit << shift, period_us))
@@ -131,8 +131,10 @@ class Form:
             rank_at_zero=zero % (1 << 48),
             alone_tardiness_us=alone_us,
             idle=idle_us,
+            lowest=min(queues),
+            highest=max(queues),
         )
-        return [*self._levels(number, [int(part * unit) + 1 for part in parts], queues), period]
+        return [period]
 
     def hold_key(self, port: int, queue: int) -> Mapping[str, Match]:
         """Return the key of a hold time."""
@@ -196,6 +198,11 @@ def flow(number: int, rank: Rank, port: int, host: int) -> TableEntry:
 
 def shim_flow(job: int, number: int, flow: int) -> TableEntry:
     return entry("shim_flow", {"job": job, "flow": number}, "set_flow", flow=flow)
+
+
+def shim_flow_of(job: int, number: int, flow: int, pair: int) -> TableEntry:
+    """Return the entry of a flow that shares its place in queues with others of the `pair`."""
+    return entry("shim_flow", {"job": job, "flow": number}, "set_flow_of", flow=flow, pair=pair)
 
 
 def connection(
@@ -321,11 +328,11 @@ def relative(
     alone_us: int = 0,
     idle_us: int | None = None,
 ) -> list[TableEntry]:
-    """Return the entries of a relative profile: ranks are parts of `period_us`, and a packet that
-    is behind by more than the first of the ascending `parts` gets the second of the `queues`, and
-    so on.
+    """Return the entries of a relative profile: ranks are parts of `period_us`.
 
-    A flow that has not sent for `idle_us`, a period by default, is forgotten.
+    Packets get their places between the lowest and the highest of the `queues`. On a Tofino, one
+    that is behind by more than the first of the ascending `parts` gets the second of the `queues`,
+    and so on. Behind the switch, a packet counts for `idle_us`, a period by default.
     """
     idle_us = period_us if idle_us is None else idle_us
     return _form.relative(

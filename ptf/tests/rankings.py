@@ -13,6 +13,7 @@ from echelon_ptf import entries, frames
 from echelon_ptf.base import (
     BEST_EFFORT_QUEUE,
     PORTS,
+    RECEIVER,
     STALE_QUEUE,
     EchelonTest,
     Flow,
@@ -20,7 +21,8 @@ from echelon_ptf.base import (
     skipped_on,
 )
 from echelon_ptf.entries import Attained, Deadline, Fixed, Window
-from echelon_ptf.frames import LAST
+from echelon_ptf.frames import ALONE, LAST
+from scapy.packet import Packet
 
 from echelon.model.p4program import constants
 
@@ -191,24 +193,38 @@ class WindowsBeginAnewAfterASilence(EchelonTest):
 
 
 _S = 1_000_000
+OTHER = 3
+"""Another port."""
 _NO_RANK = -0x40000000
 """The value of the register while no flow is at the port (`NO_RANK` in p4src/tna)."""
 
 
 class _RelativeTest(EchelonTest):
-    """Ranks are parts of a period of 100 s, and levels are 10, 20 and 30 % behind the most urgent
-    flow at the port.
+    """Ranks are parts of a period of 100 s.
 
-    Offsets are tens of seconds apart, so that nothing depends on how fast the machine is.
+    Offsets are tens of seconds apart, so that nothing depends on how fast the machine is. On a
+    Tofino, levels are 10, 20 and 30 % behind the most urgent flow at the port. Elsewhere queues are
+    in the order of ranks: there, queues of the tests are behind the switch, where a packet that has
+    left counts for a period.
     """
 
     period_us = 100 * _S
+    queues = (1, 2, 3, 4, 5, 6, 7)
+
+    def setUp(self) -> None:
+        super().setUp()
+        if architecture() == "tna":
+            return
+        held = constants()["HOLD_FOREVER"]
+        for port in (RECEIVER, OTHER):
+            self.install(*(entries.promotion_hold(port, queue, held) for queue in range(8)))
 
     def relative(self, period_us: int, **facts: Any) -> int:
         """Install a new relative profile, and return its number."""
         profile = self.new_profile()
         parts = [Fraction(part, 100) for part in (10, 20, 30)]
-        self.install(*entries.relative(profile, period_us, parts, [7, 6, 5, 4], **facts))
+        queues = [7, 6, 5, 4] if architecture() == "tna" else self.queues
+        self.install(*entries.relative(profile, period_us, parts, queues, **facts))
         return profile
 
     def job(self, offsets_s: Sequence[int], profile: int) -> list[Flow]:
@@ -222,61 +238,69 @@ class _RelativeTest(EchelonTest):
         job = self.new_job()
         return [self.shim_flow(rank, job=job) for rank in ranks]
 
-    def forget(self) -> None:
+    def forget(self, port: int = RECEIVER) -> None:
         """Leave no flow at the port.
 
-        A packet that is a thousand periods late, and the last of its flow, is forgotten at once.
-        Where only packets of others make a port forget, its register is set.
+        Where queues are behind the switch, a packet that counts for no time goes to each of them.
+        On a Tofino, where only packets of others make a port forget, its register is set.
         """
         if architecture() == "tna":
-            for port in PORTS:
-                self.switch.set_register("EchelonIngress.top.top_rank", port, _NO_RANK)
+            for each in PORTS:
+                self.switch.set_register("EchelonIngress.top.top_rank", each, _NO_RANK)
             return
-        rank = Deadline(self.new_echelonflow(), self.relative(_S // 10, idle_us=0), 0)
-        self.carry(self.shim_flow(rank).packet(age_us=100 * _S, flags=LAST))
+        for queue in self.queues:
+            profile = self.new_profile()
+            self.install(*entries.relative(profile, _S, [], [queue], idle_us=0))
+            flow = self.shim_flow(Deadline(self.new_echelonflow(), profile, 0), port=port)
+            self.assertEqual(self.queue_of(flow.packet(), port), queue)
+
+    def packet(self, flow: Flow, epoch: int = 1, flags: int = 0, **fields: Any) -> Packet:
+        """Return a packet of a flow that may change its queue."""
+        return flow.packet(epoch, flags=flags | ALONE, **fields)
+
+    def assert_queues(
+        self, seen: Sequence[int], *, by_steps: Sequence[int], in_order: Sequence[int]
+    ) -> None:
+        """Check queues: those of a Tofino, and those of switches with queues in order."""
+        self.assertEqual(list(seen), list(by_steps if architecture() == "tna" else in_order))
 
     def shim_after(self, flow: Flow, epoch: int = 1, **fields: Any) -> frames.Shim:
-        return frames.shim_of(self.carry(flow.packet(epoch, **fields)))
+        return frames.shim_of(self.carry(self.packet(flow, epoch, **fields)))
 
 
 class RelativeLevels(_RelativeTest):
-    """The most urgent flow is on top, whatever its deadline, and others below by how far they are
-    behind it.
+    """The more urgent is above, whatever its deadline.
+
+    On a Tofino, the most urgent is on top, and others below by how far they are behind it. In queues
+    in order, each comes below or above those that are there, while there are queues.
     """
 
     def runTest(self) -> None:
         flows = self.job((0, 5, 15, 28, 95), self.relative(self.period_us))
-        self.assertEqual([self.queue_of(flow.packet()) for flow in flows], [7, 7, 6, 5, 4])
+        seen = [self.queue_of(flow.packet()) for flow in flows]
+        self.assert_queues(seen, by_steps=[7, 7, 6, 5, 4], in_order=[4, 3, 2, 1, 1])
         # The one at the top counts for a while after its end.
-        self.assertEqual(self.queue_of(flows[0].packet(flags=LAST)), 7)
-        self.assertEqual([self.queue_of(flow.packet(remaining=1)) for flow in flows[3:]], [5, 4])
-
-
-@skipped_on(tna="the most urgent rank decays with packets of others, not with time")
-class TheMostUrgentHasLeft(_RelativeTest):
-    """The next flow that sends is at the top when the most urgent one counts no more.
-
-    A flow counts for a time after its end.
-    """
-
-    def runTest(self) -> None:
-        profile = self.relative(self.period_us, idle_us=8 * _S // 10)
-        flows = self.job((0, 28, 95), profile)
-        self.assertEqual(self.queue_of(flows[0].packet(flags=LAST)), 7)
-        time.sleep(0.3)
-        self.assertEqual([self.queue_of(flow.packet()) for flow in flows[1:]], [7, 4])
+        last = self.queue_of(self.packet(flows[0], flags=LAST))
+        seen = [last, *(self.queue_of(self.packet(flow, remaining=1)) for flow in flows[3:])]
+        # In order, the fourth flow is nearer to the third than to the last, which has its queue.
+        self.assert_queues(seen, by_steps=[7, 5, 4], in_order=[4, 2, 1])
 
 
 class RelativeLevelsOfAPort(_RelativeTest):
-    """Every port has a most urgent flow of its own."""
+    """Every port has an order of its own."""
 
     def runTest(self) -> None:
         profile = self.relative(self.period_us)
         urgent, calm = self.job((0, 25), profile)
-        self.assertEqual([self.queue_of(flow.packet()) for flow in (urgent, calm)], [7, 5])
-        self.rerank(calm, Deadline(self.new_echelonflow(), profile, 25 * _S), port=3)
-        self.assertEqual(self.queue_of(calm.packet(2), port=3), 7)
-        self.assertEqual(self.queue_of(calm.packet(2, flags=LAST), port=3), 7)
+        seen = [self.queue_of(flow.packet()) for flow in (urgent, calm)]
+        self.assert_queues(seen, by_steps=[7, 5], in_order=[4, 3])
+        self.addCleanup(self.forget, OTHER)
+        self.rerank(calm, Deadline(self.new_echelonflow(), profile, 25 * _S), port=OTHER)
+        seen = [
+            self.queue_of(self.packet(calm, 2), port=OTHER),
+            self.queue_of(self.packet(calm, 2, flags=LAST), port=OTHER),
+        ]
+        self.assert_queues(seen, by_steps=[7, 7], in_order=[4, 4])
         self.rerank(calm, Deadline(self.new_echelonflow(), profile, 25 * _S))
 
 
@@ -290,9 +314,13 @@ class RelativeLevelsOfJobsOfOnePort(_RelativeTest):
         handicapped = self.job((60, 0), self.relative(self.period_us, head_start=Fraction(15, 100)))
         for flow in (urgent[0], calm[0], handicapped[0]):
             self.start(flow)
-        queues = [self.queue_of(job[1].packet()) for job in (urgent, calm, handicapped)]
-        # 30 points behind or a little more, and 15.
-        self.assertEqual(queues, [7, 4, 6])
+        self.forget()
+        # 15 points behind, and 30 or a little more. On a Tofino, each packet lowers the top a little.
+        jobs = (urgent, calm, handicapped)
+        if architecture() != "tna":
+            jobs = (urgent, handicapped, calm)
+        queues = [self.queue_of(job[1].packet()) for job in jobs]
+        self.assert_queues(queues, by_steps=[7, 4, 6], in_order=[4, 3, 2])
 
 
 class ADueTimeOfItsOwn(_RelativeTest):
@@ -305,8 +333,10 @@ class ADueTimeOfItsOwn(_RelativeTest):
         dues_s = (10, 25, 45, 10)
         flows = self.flows(*(Deadline(echelonflow, profile, 10 * _S, due * _S) for due in dues_s))
         self.start(flows[0])
-        self.assertEqual([self.queue_of(flow.packet()) for flow in flows], [7, 6, 4, 7])
-        self.carry(flows[2].packet(flags=LAST))
+        seen = [self.queue_of(self.packet(flow)) for flow in flows]
+        # The last is as urgent as the first, and a little later.
+        self.assert_queues(seen, by_steps=[7, 6, 4, 7], in_order=[4, 3, 2, 5])
+        self.carry(self.packet(flows[2], flags=LAST))
         for flow in flows[1:]:
             self.next_event(flow)
         ended = self.next_event(flows[2])
@@ -326,7 +356,8 @@ class ADueTimeBeforeTheOffset(_RelativeTest):
         late, early = self.flows(
             *(Deadline(echelonflow, profile, 50 * _S, due * _S) for due in (50, 35))
         )
-        self.assertEqual([self.queue_of(flow.packet()) for flow in (early, late)], [7, 6])
+        seen = [self.queue_of(flow.packet()) for flow in (early, late)]
+        self.assert_queues(seen, by_steps=[7, 6], in_order=[4, 3])
 
 
 class ADueTimeByThresholds(EchelonTest):
@@ -357,19 +388,21 @@ class _BytesLeftTest(_RelativeTest):
         one, other = (self.flows(rank)[0] for rank in ranks)
         return one, other
 
-    def queues(self, bytes_of_s: int, *packets: tuple[Flow, int]) -> list[int]:
+    def queues_of(self, bytes_of_s: int, *packets: tuple[Flow, int]) -> list[int]:
         """Return the queues of packets of flows of which so many seconds are left."""
         return [
-            self.queue_of(flow.packet(remaining=left_s * bytes_of_s)) for flow, left_s in packets
+            self.queue_of(self.packet(flow, remaining=left_s * bytes_of_s))
+            for flow, left_s in packets
         ]
 
     def overtakes(self, left_shift: int, bytes_of_s: int) -> None:
         long, short = self.two(left_shift)
-        self.assertEqual(self.queues(bytes_of_s, (short, 5), (long, 20)), [7, 6])
+        seen = self.queues_of(bytes_of_s, (short, 5), (long, 20))
+        self.assert_queues(seen, by_steps=[7, 6], in_order=[4, 3])
         # What is left of the longer one has become less: it overtakes, and its rank goes on rising.
-        self.assertEqual(
-            self.queues(bytes_of_s, (long, 1), (short, 16), (long, 0), (short, 25)), [7, 6, 7, 5]
-        )
+        seen = self.queues_of(bytes_of_s, (long, 1), (short, 16), (long, 0), (short, 25))
+        # Behind the switch, the packet of which 20 s were left counts still.
+        self.assert_queues(seen, by_steps=[7, 6, 7, 5], in_order=[5, 4, 5, 2])
 
 
 class BytesLeft(_BytesLeftTest):
@@ -401,10 +434,11 @@ class BytesLeftDoNotCount(_BytesLeftTest):
 
     def runTest(self) -> None:
         profile = self.relative(self.period_us)
-        flow, other = (self.flows(Deadline(self.new_echelonflow(), profile))[0] for _ in range(2))
-        self.assertEqual(
-            self.queues(_S, (other, 0), (flow, 4000), (other, 4000), (flow, 0)), [7, 7, 7, 7]
-        )
+        dues_us = (5 * _S, 0)
+        ranks = (Deadline(self.new_echelonflow(), profile, due_us=due_us) for due_us in dues_us)
+        flow, other = (self.flows(rank)[0] for rank in ranks)
+        seen = self.queues_of(_S, (other, 0), (flow, 4000), (other, 4000), (flow, 0))
+        self.assert_queues(seen, by_steps=[7, 7, 7, 7], in_order=[4, 3, 4, 3])
 
 
 class BytesLeftBesideADueTime(_BytesLeftTest):
@@ -416,7 +450,8 @@ class BytesLeftBesideADueTime(_BytesLeftTest):
         second = self.flows(
             Deadline(self.new_echelonflow(), profile, due_us=15 * _S, left_shift=2)
         )[0]
-        self.assertEqual(self.queues(4 * _S, (first, 0), (second, 0), (second, 8)), [7, 6, 5])
+        seen = self.queues_of(4 * _S, (first, 0), (second, 0), (second, 8))
+        self.assert_queues(seen, by_steps=[7, 6, 5], in_order=[4, 3, 3])
 
 
 @skipped_on(tna="all bytes of a flow count where it is known by its bytes")
@@ -446,8 +481,11 @@ class BytesLeftByPosition(_RelativeTest):
         self.start(urgent)
         seen = [self.queue_of(frames.udp(8, 8, 12 * per_s)) for _ in range(3)]
         # 40 s are left, then 28 s, then 16 s. A connection does not change its queue while its
-        # packets may wait.
-        self.assertEqual(seen, [4, 5, 6])
+        # packets may wait: who comes next tells its rank.
+        self.assertEqual(seen, [3, 3, 3])
+        ranks = (Deadline(self.new_echelonflow(), profile, due_us=due * _S) for due in (35, 10))
+        late, early = (self.flows(rank)[0] for rank in ranks)
+        self.assertEqual([self.queue_of(flow.packet()) for flow in (late, early)], [2, 3])
 
 
 class MoreBytesLeftThanTime(_BytesLeftTest):
@@ -459,19 +497,19 @@ class MoreBytesLeftThanTime(_BytesLeftTest):
         endless = self.flows(Deadline(self.new_echelonflow(), profile, left_shift=-6))[0]
         self.start(first)
         for left in (1 << 24, (1 << 27) - 1):
-            self.assertEqual(self.queue_of(endless.packet(remaining=left)), 4)
+            seen = [self.queue_of(self.packet(endless, remaining=left))]
+            self.assert_queues(seen, by_steps=[4], in_order=[3])
 
 
 @skipped_on(tna="the most urgent rank decays with packets of others, not with time")
-class TheMostUrgentIsForgotten(_RelativeTest):
-    """A flow that stops sending without an end is no longer at the port after a while."""
+class WhoWaitsBehindTheSwitchIsForgotten(_RelativeTest):
+    """A packet in a queue behind the switch counts for a while, as nobody knows when it leaves."""
 
     def runTest(self) -> None:
-        brief = self.relative(_S // 2)
-        first, second = self.job((0, 60), brief)
-        self.assertEqual([self.queue_of(first.packet()), self.queue_of(second.packet())], [7, 4])
+        first, second = self.job((0, 60), self.relative(self.period_us, idle_us=_S // 2))
+        self.assertEqual([self.queue_of(flow.packet()) for flow in (first, second)], [4, 3])
         time.sleep(1)
-        self.assertEqual(self.queue_of(second.packet(remaining=1)), 7)
+        self.assertEqual(self.queue_of(self.packet(second)), 4)
 
 
 class TheReferenceIsTold(_RelativeTest):
@@ -547,10 +585,11 @@ class MemoryIsTold(_RelativeTest):
 
     def runTest(self) -> None:
         profile = self.relative(self.period_us)
-        unhurt, hurt = self.job((0,), profile)[0], self.job((0,), profile)[0]
+        ranks = (Deadline(self.new_echelonflow(), profile, due_us=due * _S) for due in (0, 5))
+        unhurt, hurt = (self.flows(rank)[0] for rank in ranks)
         quarter = _NUMBERS["MEMORY_UNIT"] // 4
-        self.assertEqual(self.queue_of(unhurt.packet()), 7)
-        for told, expected in ((0, 0), (quarter, quarter), (1, quarter)):
-            self.assertEqual(self.shim_after(hurt, memory=told).memory, expected)
-        # 25 % behind now.
-        self.assertEqual(self.queue_of(unhurt.packet(remaining=1)), 5)
+        self.assertEqual([self.queue_of(flow.packet()) for flow in (unhurt, hurt)], [4, 3])
+        for told, expected in ((quarter, quarter), (1, quarter)):
+            frame = self.carry(self.packet(hurt, memory=told))
+            self.assertEqual(frames.shim_of(frame).memory, expected)
+            self.assertEqual(frames.queue_of(frame), 5)

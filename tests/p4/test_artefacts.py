@@ -88,7 +88,12 @@ def test_registers_are_as_deep_as_their_numbers_are_wide(architecture: str) -> N
     assert 1 << sizes["CONNECTION_ID_BITS"] == sizes["CONNECTIONS"]
     assert 1 << sizes["GROUP_ID_BITS"] == sizes["GROUPS"]
     assert 1 << sizes["JOB_ID_BITS"] == sizes["JOBS"]
-    assert sizes["STREAMS"] == sizes["FLOWS"] + sizes["CONNECTIONS"]
+    if architecture == "tna":
+        assert sizes["STREAMS"] == sizes["FLOWS"] + sizes["CONNECTIONS"]
+    else:
+        assert 1 << sizes["PAIR_ID_BITS"] == sizes["PAIRS"] >= sizes["FLOWS"]
+        kinds = sizes["FLOWS"], sizes["CONNECTIONS"], sizes["PAIRS"]
+        assert set(kinds) == {sizes["STREAMS"] // 4}
 
 
 def _ids(architecture: str) -> dict[int, str]:

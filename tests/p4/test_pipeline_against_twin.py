@@ -56,7 +56,8 @@ def configure(switch: Switch) -> Twin:
     """
     twin = Twin()
     twin.shim_flow = {
-        (1, 0): 1, (1, 1): 2, (2, 0): 3, (2, 1): 4, (1, 2): 9, (2, 2): 10, (3, 0): 11, (3, 1): 12, (3, 2): 13
+        (1, 0): 1, (1, 1): 2, (2, 0): 3, (2, 1): 4, (1, 2): 9, (2, 2): 10, (3, 0): 11, (3, 1): 12, (3, 2): 13,
+        (4, 2): 15, (5, 2): 16, (6, 2): 17
     }  # fmt: skip
     twin.flow = {
         1: Rank(DEADLINE, 2, MACS[2], echelonflow=1, profile=0),
@@ -87,6 +88,9 @@ def configure(switch: Switch) -> Twin:
         11: Rank(ATTAINED, 3, MACS[3], group=1, profile=4),
         12: Rank(WINDOW, 2, MACS[2], group=2, profile=5, period_us=1000),
         # Nothing is known of flow 13.
+        15: Rank(DEADLINE, 2, MACS[2], echelonflow=5, profile=3, offset_us=900),
+        16: Rank(DEADLINE, 3, MACS[2], echelonflow=7, profile=2, left_us_of_byte=Fraction(1, 2)),
+        17: Rank(DEADLINE, 3, MACS[2], echelonflow=8, profile=3, offset_us=200),
         14: Rank(
             DEADLINE,
             2,
@@ -105,8 +109,12 @@ def configure(switch: Switch) -> Twin:
         11: [(0, 1199, 5, 1200), (1200, 2999, 6, 3000)],
         12: [(0, 1499, 7, 1500)],
     }
+    twin.pairs = {10: 1, 15: 1, 16: 2}
     for key, flow in twin.shim_flow.items():
-        insert(switch, C + "shim_flow", key, C + "set_flow", [flow])
+        if flow in twin.pairs:
+            insert(switch, C + "shim_flow", key, C + "set_flow_of", [flow, twin.pairs[flow]])
+        else:
+            insert(switch, C + "shim_flow", key, C + "set_flow", [flow])
     for flow, rank in twin.flow.items():
         action, args = arguments(rank)
         insert(switch, "EchelonIngress.flow.flow", (flow,), action, args)
@@ -135,12 +143,10 @@ def configure(switch: Switch) -> Twin:
         values = [c.number, c.job, int(c.is_head), c.gap_us, c.head_bytes, c.whole_bytes, 0]
         insert(switch, f"{C}{kind}_connection", key4, C + "set_connection", values)
     falling, rising = list(range(7, -1, -1)), list(range(8))
-    # Slacks, by how much a rank is behind, bytes, and time left.
+    # Slacks, bytes, and time left.
     twin.profiles = {
         0: ([0, *((1 << 31) - k * 100 + 1 for k in range(7, 0, -1))], falling),
         1: ([0, *((1 << 31) - k * 333 + 1 for k in range(7, 0, -1))], falling),
-        2: ([0, *(k * 7000 for k in range(1, 8))], falling),
-        3: ([0, *(k * 20_000 for k in range(1, 8))], falling),
         4: ([0, *(k * 1500 for k in range(1, 8))], rising),
         5: ([0, 250, 600], [1, 6, 3]),
     }
@@ -152,10 +158,11 @@ def configure(switch: Switch) -> Twin:
     # A period of about 2 ms, and one of 0.7 ms.
     twin.periods = {
         2: Period(0x8637BD05, 26, -(((1 << 31) - 1) * 0x8637BD05 >> 26) - 777, 400, 90),
-        3: Period(0xBB9ECBDB, 25, -(((1 << 31) - 1) * 0xBB9ECBDB >> 25), 0, 2000),
+        3: Period(0xBB9ECBDB, 25, -(((1 << 31) - 1) * 0xBB9ECBDB >> 25), 0, 2000, 2, 6),
     }
     for profile, each in twin.periods.items():
         args = [each.factor, each.shift, each.zero % (1 << 48), each.alone_us, each.idle_us]
+        args += [each.lowest, each.highest]
         insert(switch, D + "period", (profile,), D + "set_period", args)
     f = "EchelonIngress.forwarding."
     twin.ipv4_lpm = {32: {HOSTS[0]: (1, MACS[1]), HOSTS[1]: (2, MACS[2])}, 8: {10: (3, MACS[3])}}
@@ -393,13 +400,14 @@ def test_same_packets_same_queue(compiled: Program, sequence: list[Step]) -> Non
 
 
 def competing_flows() -> st.SearchStrategy[bytes]:
-    """Return a strategy for packets of three jobs that are ranked relative to each other at one
-    port, over a few iterations. One is known by its bytes.
+    """Return a strategy for packets of jobs that are ranked relative to each other, over a few
+    iterations, to a port with queues of the switch and to one with queues behind it. One job is
+    known by its bytes.
     """
     told = st.one_of(st.just((0, 0)), st.tuples(st.integers(0, 4000), st.integers(0, 2000)))
     shims = st.builds(
         lambda job, epoch, left, fl, heard: shim(job, 2, epoch, left, flags=fl, age_us=heard[0], memory=heard[1]),
-        st.integers(1, 2), st.integers(1, 4), st.integers(0, 4000), st.sampled_from([0, 0, 4]), told,
+        st.integers(1, 6), st.integers(1, 4), st.integers(0, 4000), st.sampled_from([0, 0, 4, 8]), told,
     )  # fmt: skip
     by_bytes = st.sampled_from([1, 500, 1200]).map(lambda size: udp(300, 400, bytes(size)))
     return st.one_of(shims, shims, by_bytes).map(lambda l4: ipv4(HOSTS[0], HOSTS[1], 17, l4))

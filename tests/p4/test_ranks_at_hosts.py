@@ -195,6 +195,7 @@ class InSwitch:
             if rule.factor:
                 at, idle = INGRESS + "by_deadline.", 1
                 period = [rule.factor, rule.factor_shift, rule.rank_at_zero, rule.alone_us, idle]
+                period += [1, 7]
                 tables[at + "period"].insert((number,), 0, at + "set_period", period)
 
     def rank(self, flow: int, now_us: int, packet: RankPacket) -> Ranked:
@@ -216,7 +217,8 @@ class InSwitch:
             queued.queue,
         )
         if rule.factor and queued.port:
-            rank = self._switch.registers[INGRESS + "by_deadline.top_rank"].read(flow + 1)
+            place = queued.port << 3 | queued.queue
+            rank = self._switch.registers["queue_rank"].read(place) >> 16
             behind = (rule.top - rank + 2**47) % 2**48 - 2**47
             keys = [step.lowest for step in rule.levels]
             queue = rule.levels[bisect_right(keys, min(max(behind, 0), 2**32 - 1)) - 1].queue

@@ -84,16 +84,23 @@ def without(statement: str) -> str:
 @pytest.mark.parametrize(
     ("statement", "test"),
     [
-        ("behind = 0", "RelativeLevels"),
-        ("meta.reference_us = told_us", "TheReferenceIsTold"),
+        ("meta.queue = meta.ceiling", "order.AStreamFallsAtOnce"),
+        ("meta.reference_us = told_us", "rankings.TheReferenceIsTold"),
         *(
             pytest.param(statement, test, marks=pytest.mark.long)
             for statement, test in (
-                ("attained_epoch.write(index, 1w1 ++ meta.epoch)", "AttainedService"),
-                ("meta.level_key = (bit<32>)(period - into)", "TimeWindow"),
-                ("top_flow.write(port, 1w1 ++ meta.flow)", "RelativeLevels"),
-                ("hdr.shim.memory = meta.memory", "MemoryIsTold"),
-                ("late_us.read(late, index)", "Memory"),
+                ("attained_epoch.write(index, 1w1 ++ meta.epoch)", "rankings.AttainedService"),
+                ("meta.level_key = (bit<32>)(period - into)", "rankings.TimeWindow"),
+                (
+                    "queue_rank.write((bit<32>)(port ++ meta.queue), meta.rank ++ meta.stream)",
+                    "rankings.RelativeLevels",
+                ),
+                (
+                    "queue_ranked.write((bit<32>)(port ++ meta.queue), meta.sequence)",
+                    "order.AboveAndBelow",
+                ),
+                ("hdr.shim.memory = meta.memory", "rankings.MemoryIsTold"),
+                ("late_us.read(late, index)", "rankings.Memory"),
             )
         ),
     ],
@@ -101,9 +108,9 @@ def without(statement: str) -> str:
 def test_a_ranking_that_forgets_a_step_fails(tmp_path: Path, statement: str, test: str) -> None:
     shutil.copy(program().p4info, tmp_path)
     (tmp_path / program().binary.name).write_text(without(statement))
-    done = run(tmp_path, "--ports", "unix", "--program", str(tmp_path), f"rankings.{test}", TEST)
+    done = run(tmp_path, "--ports", "unix", "--program", str(tmp_path), test, TEST)
     assert [line.split()[:2] for line in done.stdout.splitlines()[1:3]] == [
-        [f"rankings.{test}", "FAILED"],
+        [test, "FAILED"],
         [TEST, "ok"],
     ]
 

@@ -43,6 +43,8 @@ class Period:
     zero: int
     alone_us: int
     idle_us: int
+    lowest: int = 1
+    highest: int = 7
 
 
 @dataclass(slots=True)
@@ -55,12 +57,29 @@ class Iteration:
 
 
 @dataclass(slots=True)
-class Top:
-    """The most urgent flow at a port."""
+class Last:
+    """The packet of a relative rank that entered a queue last."""
 
-    flow: int
+    stream: tuple[str, int]
     rank: int
-    until_us: int
+    sequence: int
+    now_us: int
+    pace: tuple[int, int]
+    """What the rank grows by in a microsecond: a factor, and a shift to the right."""
+    until_us: int = 0
+    """How long it counts, where the queue is outside the switch."""
+
+
+@dataclass(slots=True)
+class Place:
+    """The place of a packet between the others at its port."""
+
+    rank: int
+    queue: int
+    """The queue between those that are more urgent and those that are less."""
+    ceiling: int
+    """The highest queue below all that are more urgent."""
+    period: Period
 
 
 @dataclass(slots=True)
@@ -99,6 +118,8 @@ class Twin:
     """
 
     shim_flow: dict[tuple[int, int], int] = field(default_factory=dict)
+    pairs: dict[int, int] = field(default_factory=dict)
+    """Flow -> the pair of hosts with which it shares its place in queues."""
     tcp_connection: dict[tuple[int, int, int, int], Connection] = field(default_factory=dict)
     udp_connection: dict[tuple[int, int, int, int], Connection] = field(default_factory=dict)
     segment: dict[int, list[tuple[int, int, int, int]]] = field(default_factory=dict)
@@ -126,7 +147,7 @@ class Twin:
         """Connections of which an iteration has passed whole."""
         self.iterations: dict[int, Iteration] = {}
         self.late_us: dict[int, int] = {}
-        self.tops: dict[int, Top] = {}
+        self.lasts: dict[int, Last] = {}
         self.attained: dict[int, tuple[int, int]] = {}
         """Epoch, bytes."""
         self.windows: dict[int, tuple[int, int]] = {}
@@ -246,16 +267,23 @@ class Twin:
         wanted = 0
         holds_us = MASK32
         relative = None
+        place = None
+        if connection is not None:
+            stream = ("connection", connection.number)
+        elif flow in self.pairs:
+            stream = ("pair", self.pairs[flow])
+        else:
+            stream = ("flow", flow or 0)
         if rank is not None and flow is not None:
             if rank.kind == FIXED:
                 wanted = rank.queue
             elif rank.kind == DEADLINE:
-                found = self._deadline(rank, flow, epoch, now_us, told, last, left_bytes)
+                found = self._deadline(rank, stream, epoch, now_us, told, left_bytes)
                 if found is None:
                     rank = None
                     traffic_class = STALE
                 else:
-                    slack_key, wanted, holds_us, iteration = found
+                    slack_key, wanted, holds_us, iteration, place = found
                     if iteration is not None:
                         relative = (
                             iteration.reference_us, rank.offset_us, iteration.memory, rank.echelonflow, last, shim
@@ -282,11 +310,18 @@ class Twin:
             else:
                 first = before != epoch
                 self.flow_epochs[flow] = epoch
-                stream = ("flow", flow) if connection is None else ("connection", connection.number)
                 if connection is None:
                     anew = first
+                if place is None and connection is None:
+                    stream = ("flow", flow)
+                elif stream[0] == "pair":
+                    anew = False
                 state = self.streams.get(stream, (0, 0))
-                if (
+                if place is not None:
+                    outside = (port, state[0]) in self.promotion_hold
+                    if self._waits(port, stream, flags if shim else 0, frame, now_us, anew):
+                        queue = state[0] if outside else min(state[0], place.ceiling)
+                elif (
                     not anew
                     and state[0] != wanted
                     and self._waits(port, stream, flags if shim else 0, frame, now_us)
@@ -294,6 +329,15 @@ class Twin:
                     queue = state[0]
                     flags |= 1
         sequence = self._enter(port, queue)
+        if rank is not None and place is not None:
+            before = self.lasts.get(port << 3 | queue)
+            until_us = 0 if before is None else before.until_us
+            if outside:
+                until_us = now_us + place.period.idle_us & MASK48
+            pace = place.period.factor, place.period.shift
+            self.lasts[port << 3 | queue] = Last(
+                stream, place.rank, sequence, now_us, pace, until_us
+            )
         if rank is not None:
             self.streams[stream] = (queue, sequence)
             if first or last:
@@ -362,12 +406,20 @@ class Twin:
         return bytes(out)
 
     def _waits(
-        self, port: int, stream: tuple[str, int], flags: int, frame: bytes, now_us: int
+        self,
+        port: int,
+        stream: tuple[str, int],
+        flags: int,
+        frame: bytes,
+        now_us: int,
+        anew: bool = False,
     ) -> bool:
         """Return whether a stream has to stay in its queue."""
         queue, sequence = self.streams.get(stream, (0, 0))
         inside = bool((self.left.get(port << 3 | queue, 0) - sequence) & BIAS)
         hold_us = self.promotion_hold.get((port, queue))
+        if anew:
+            return False
         if hold_us is None:
             return inside
         if flags & 8 and frame[42] >> 4 == 2:
@@ -426,15 +478,14 @@ class Twin:
     def _deadline(
         self,
         rank: Rank,
-        flow: int,
+        stream: tuple[str, int],
         epoch: int,
         now_us: int,
         told: tuple[int, int],
-        last: bool,
         left_bytes: int,
-    ) -> tuple[int, int, int, Iteration | None] | None:
-        """Return slack key, queue, for how long that holds, and the iteration if the ranking is
-        relative.
+    ) -> tuple[int, int, int, Iteration | None, Place | None] | None:
+        """Return slack key, queue, for how long that holds, and the iteration and the place if the
+        ranking is relative.
         """
         period = self.periods.get(rank.profile)
         told_age_us, told_memory = (0, 0) if period is None else told
@@ -456,7 +507,7 @@ class Twin:
         slack_key = BIAS + _slack(iteration.reference_us + rank.offset_us - now_us)
         slack = _slack(iteration.reference_us + rank.due_us - now_us)
         if period is None:
-            return slack_key, *self._level(rank.profile, BIAS + slack), None
+            return slack_key, *self._level(rank.profile, BIAS + slack), None, None
         iteration.memory = max(iteration.memory, told_memory)
         # Counted from the earliest slack that there is.
         urgency = (
@@ -466,25 +517,39 @@ class Twin:
         )
         left_us = min(int(left_bytes * rank.left_us_of_byte), MASK32)
         urgency -= left_us * period.factor >> period.shift
-        behind = self._behind(rank.port, flow, urgency & MASK48, now_us, period.idle_us, last)
-        return (
-            slack_key,
-            self._level(rank.profile, min(behind, MASK32))[0],
-            MASK32,
-            replace(iteration),
-        )
+        place = self._place(rank.port, stream, urgency & MASK48, now_us, period)
+        return slack_key, place.queue, MASK32, replace(iteration), place
 
-    def _behind(
-        self, port: int, flow: int, urgency: int, now_us: int, idle_us: int, last: bool
-    ) -> int:
-        """Return by how much a flow is less urgent than the most urgent one at its port."""
-        top = self.tops.get(port)
-        if top is not None and top.flow != flow and _signed(top.until_us - now_us) >= 0:
-            behind = _signed(top.rank - urgency)
-            if behind >= 0:
-                return behind
-        self.tops[port] = Top(flow, urgency, now_us + (idle_us // 8 if last else idle_us))
-        return 0
+    def _place(
+        self, port: int, stream: tuple[str, int], urgency: int, now_us: int, period: Period
+    ) -> Place:
+        """Return the place of a packet between those of other streams."""
+        behind = {}
+        for queue in range(8):
+            last = self.lasts.get(port << 3 | queue)
+            if last is None or last.stream == stream:
+                continue
+            waits = bool(self.left.get(port << 3 | queue, 0) - last.sequence & BIAS)
+            counts = last.until_us != 0 and _signed(last.until_us - now_us) >= 0
+            if waits or counts:
+                factor, shift = last.pace
+                grown = (now_us - last.now_us & MASK32) * factor >> shift
+                behind[queue] = _signed(last.rank + grown - urgency)
+        lowest, highest = period.lowest, period.highest
+        above = min((queue for queue, by in behind.items() if by > 0), default=None)
+        below = max((queue for queue, by in behind.items() if by <= 0), default=None)
+        ceiling = highest if above is None else max(above - 1, lowest)
+        if above is None:
+            queue = (lowest + highest) // 2 if below is None else below + 1
+        elif below is None:
+            queue = ceiling
+        elif above <= below:
+            queue = above
+        elif above - below > 1:
+            queue = (above + below + 1) // 2
+        else:
+            queue = above if _signed(behind[above] + behind[below]) < 0 else below
+        return Place(urgency, max(lowest, min(queue, highest)), min(ceiling, highest), period)
 
     def _attained(self, group: int, epoch: int, length: int) -> int | None:
         known = self.attained.get(group)

@@ -35,6 +35,7 @@ from echelon.planning.fluid import BackgroundFlow, Windows
 from echelon.planning.paths import links_of
 from echelon.planning.plan import Plan, QueuePlan
 from echelon.planning.rankings.base import Execution, Ranking, RatedExecution
+from echelon.planning.rankings.deadline import Deadline
 from echelon.planning.rankings.fixed import Fixed
 
 _LONGEST = 400
@@ -321,20 +322,60 @@ class _Executed:
             self._executions[kind] = kind.execution(Fraction)
         return self._executions[kind], ranking
 
-    def _at_first(self, links: Sequence[Link]) -> int:
-        """Return the packets in flight at first: what the slowest link sends in a round trip
-        without queues.
-        """
+    def _held(self, links: Sequence[Link]) -> int:
+        """Return what the slowest link sends in a round trip without queues, in packets."""
         given = self._windows
-        if given.initial is not None:
-            return min(given.initial, given.full)
         capacity = self._fabric.capacity_Bps
-        delays = {frozenset((c.a.node, c.b.node)): c.delay_s for c in self._fabric.cables}
         one_way_s = sum(
-            given.packet_bytes / capacity[link] + delays[frozenset(link)] for link in links
+            given.packet_bytes / capacity[link] + _delay_s(self._fabric, link) for link in links
         )
         packets = 2 * one_way_s * min(capacity[link] for link in links) / given.packet_bytes
-        return min(ceil(packets), given.full)
+        return ceil(packets)
+
+    def _window(self, flow: ActiveFlow) -> tuple[int, int]:
+        """Return the packets in flight at first, and when the window is open."""
+        given = self._windows
+        if given.full is not None:
+            first = self._held(flow.links) if given.initial is None else given.initial
+            return min(first, given.full), given.full
+        fits = self._held(flow.links) + 4
+        full = fits
+        if not self._shares(flow):
+            longest = max(self._held(links_of(planned.path)) for planned in self._plan.flows) + 4
+            full = max(fits, min(longest, 4 * fits))
+        return min(given.initial or full, full), full
+
+    def _in_flight(self, flow: ActiveFlow, sent: Any) -> tuple[int, Any]:
+        """Return the window after so many bytes, and the bytes from which on it is larger."""
+        window, full = self._window(flow)
+        end = window
+        while window < full and sent >= end * self._windows.packet_bytes:
+            window = min(2 * window, full)
+            end += window
+        return window, None if window == full else end * self._windows.packet_bytes
+
+    def _shares(self, flow: ActiveFlow) -> bool:
+        """Return whether flows of its job between its hosts send one after the other."""
+        _, ranking = self._of(flow)
+        return (
+            self._windows.streams
+            and self._plan.ranks_at(flow.links[0][0])
+            and isinstance(ranking, Deadline)
+            and (ranking.relative is not None or bool(ranking.thresholds_s))
+        )
+
+    def _held_back(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> set[ActiveFlow]:
+        """Return the flows that wait at their host for a more urgent one of the same stream."""
+        streams: dict[Any, list[tuple[Any, int, ActiveFlow]]] = {}
+        for flow in flows:
+            if self._shares(flow):
+                execution: Any
+                execution, ranking = self._of(flow)
+                urgency = execution.urgency(now_s, flow, ranking)
+                streams.setdefault((flow.job, flow.links), []).append(
+                    (-urgency, flow.sequence, flow)
+                )
+        return {flow for members in streams.values() for _, _, flow in sorted(members)[1:]}
 
     def started(self, now_s: Fraction, flow: ActiveFlow) -> None:
         execution, ranking = self._of(flow)
@@ -424,16 +465,19 @@ class _Executed:
                     rated.append((execution, present))
         senders = []
         opening = []
-        for flow in flows:
+        held_back = self._held_back(now_s, flows)
+        sending = [flow for flow in flows if flow not in held_back]
+        for flow in sending:
             sent = flow.size_bytes - flow.remaining_bytes
-            window, opens = self._windows.in_flight(sent, self._at_first(flow.links))
+            window, opens = self._in_flight(flow, sent)
             opening.append(None if opens is None else opens - sent)
             queues = [(link, queue.get((flow, link), 0)) for link in flow.links]
             senders.append(_Sender(queues, window, flow.max_rate_Bps))  # type: ignore[arg-type]
         narrow = share(
             senders, self._fabric.capacity_Bps, self._queues, self._windows.acknowledging
         )
-        rate = {flow: sender.rate for flow, sender in zip(flows, senders, strict=True)}
+        rate = dict.fromkeys(flows, Fraction(0))
+        rate |= {flow: sender.rate for flow, sender in zip(sending, senders, strict=True)}
         for execution, present in rated:
             ends_s.append(execution.until_s(now_s, present, [rate[flow] for flow, _ in present]))
         for rank in counting:
@@ -488,10 +532,16 @@ def simulate_exactly(
     told = jobs if believed is None else believed
     plan = policy.plan(told, fabric)
     allocates = ideal or plan.reactive
-    rates = _Given(policy) if allocates else _Executed(plan, fabric, windows or Windows())
+    windows = (windows or Windows()).under(plan, fabric)
+    rates = _Given(policy) if allocates else _Executed(plan, fabric, windows)
     return _Run(
-        jobs, told, plan, fabric, rates, iterations, until, background, delays or {}
+        jobs, told, plan, fabric, rates, iterations, until, background, delays or {}, windows
     ).to_the_end()
+
+
+def _delay_s(fabric: Fabric, link: Link) -> Fraction:
+    (delay_s,) = (c.delay_s for c in fabric.cables if {c.a.node, c.b.node} == {*link})
+    return delay_s
 
 
 class _Run:
@@ -506,7 +556,9 @@ class _Run:
         until: Until,
         background: Sequence[BackgroundFlow],
         delays: Mapping[tuple[str, str, int], Fraction],
+        windows: Windows,
     ) -> None:
+        self._fabric, self._windows = fabric, windows
         self._now = Fraction(0)
         self._rates = rates
         self._paths = {(flow.job, flow.flow): links_of(flow.path) for flow in plan.flows}
@@ -623,13 +675,27 @@ class _Run:
             for flow in done:
                 if flow.links and flow.size_bytes:
                     self._rates.finished(self._now, flow)
-                if flow.job:
-                    self._obey(flow.job, self._jobs[flow.job].flow_finished(flow.flow, self._now))
+                passing_s = self._passing_s(flow)
+                if flow.job and passing_s:
+                    self._at(self._now + passing_s, partial(self._arrived, flow.job, flow.flow))
+                elif flow.job:
+                    self._arrived(flow.job, flow.flow)
             others += self._due()
             while others:
                 for what in others:
                     what()
                 others = self._due()
+
+    def _arrived(self, job: str, flow: str) -> None:
+        self._obey(job, self._jobs[job].flow_finished(flow, self._now))
+
+    def _passing_s(self, flow: ActiveFlow) -> Fraction:
+        """Return how long the last packet takes on links other than the slowest, and delays."""
+        if not (self._windows.passes and flow.links and flow.size_bytes):
+            return Fraction(0)
+        last = min(flow.size_bytes, self._windows.packet_bytes)
+        each_s = sorted(last / self._fabric.capacity_Bps[link] for link in flow.links)
+        return sum(each_s[:-1], sum(_delay_s(self._fabric, link) for link in flow.links))  # type: ignore[return-value]
 
     def to_the_end(self) -> dict[str, JobRecord[Fraction]]:
         rates: list[Any] = []

@@ -584,7 +584,8 @@ class CheckedFile:
     """The kind and name of a good file."""
     mistakes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """Notes on what switches can and cannot do for jobs that they recognise by bytes."""
+    """Notes on what switches can and cannot do for jobs that they recognise by bytes, and on
+    windows that cannot fill a path."""
 
 
 GROUP = "echelon.files"
@@ -680,7 +681,7 @@ def _notes(
     file: Path,
     loaded: Any,
 ) -> Iterator[str]:
-    """Yield what is to be said of jobs whose senders do not mark packets."""
+    """Yield what is to be said of jobs whose senders do not mark packets, and of a scenario."""
     from echelon.model.jobs.spec import load_job_spec
     from echelon.switches.lowering.limits import limits
 
@@ -690,6 +691,7 @@ def _notes(
         for job in loaded.jobs:
             if job.name in loaded.specs:
                 yield from limits(job, loaded.specs[job.name].recognition)
+        yield from loaded.notes
 
 
 def _loader(file: Path, kind: str) -> Callable[[Path], Any]:

@@ -31,6 +31,13 @@ def links_of(path: Sequence[str]) -> tuple[Link, ...]:
     return tuple(pairwise(path))
 
 
+def nodes_of(links: Sequence[Link]) -> Path:
+    """Return the path of these links, each of which begins where the one before ends."""
+    if not links:
+        return ()
+    return (links[0][0], *(node for _, node in links))
+
+
 def is_tree(path: Sequence[str]) -> bool:
     """Return whether a path is a tree among several hosts."""
     return BREAK in path

@@ -243,6 +243,8 @@ def _run(
         scenario = _scaled(scenario, scale, fabric)
     if until_precise:
         scenario = prolonged(scenario, target)
+    for note in scenario.notes:
+        typer.echo(f"{file}: {note}", err=True)
     if fabric == VIRTUAL and target != FLUID:
         _estimate(scenario, target, yes)
     with _writing(out):

@@ -15,8 +15,9 @@ from echelon.model.errors import RunError
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Flow, FlowKey, Job
-from echelon.planning.paths import Paths, packets_held
+from echelon.planning.paths import Paths
 from echelon.planning.rankings.base import Ranking
+from echelon.planning.windows import FlowWindows, Windows, shares_window
 from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.switches.lowering.trees import JobTree
 from echelon.switches.targets.virtual import CONNECTION, Clock, Interfaces, Nic, Urgency
@@ -28,7 +29,7 @@ from echelon_lab.endhosts.agreement import (
 )
 from echelon_lab.endhosts.native import NativeEnds, NativeFlow, new_tally, tally_of
 from echelon_lab.endhosts.ranks import CONTROL, HostRanks
-from echelon_lab.endhosts.roce.frames import ROCE_PORT_BYTES, QueuePairAddress
+from echelon_lab.endhosts.roce.frames import ROCE_PORT_BYTES, QueuePairAddress, packet_bytes
 from echelon_lab.endhosts.roce.queue_pair import PairSettings
 from echelon_lab.endhosts.roce.stack import PairConnection, RoceStack
 from echelon_lab.endhosts.shim import (
@@ -54,7 +55,13 @@ from echelon_lab.endhosts.tcp.native import tally_of as tcp_tally_of
 from echelon_lab.endhosts.tcp.newreno import Aggressiveness
 from echelon_lab.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
 from echelon_lab.endhosts.tcp.stack import Connection, TcpStack
-from echelon_lab.endhosts.transport import NS_PER_S, FlowEnds, FlowReceiver, FlowSender
+from echelon_lab.endhosts.transport import (
+    NS_PER_S,
+    FlowEnds,
+    FlowReceiver,
+    FlowSender,
+    StreamPlace,
+)
 from echelon_lab.scenarios.scenario import Congestion, Transport
 
 
@@ -175,22 +182,6 @@ RankingOf = Callable[[FlowKey], Ranking | None]
 """Returns the ranking that the newest plan gives a flow."""
 
 
-def initial_window(
-    transport: Transport,
-    fabric: Fabric,
-    path: Sequence[str] | None,
-) -> int:
-    """Return how many packets a flow begins with.
-
-    Without a path in the plan it is one, unless the transport says it.
-    """
-    if transport.initial_window_packets is not None:
-        return transport.initial_window_packets
-    if path is None:
-        return 1
-    return packets_held(path, fabric, transport.packet_bytes)
-
-
 @dataclass(frozen=True, slots=True)
 class HostNetwork:
     """The hosts that flows go between, and the clock that they share."""
@@ -266,8 +257,8 @@ class ShimCarrier:
 
     If `ranking` tells the rankings of flows, a host sends acknowledgements first, and then its most
     urgent flows. Otherwise it sends packet by packet, as they come. `paths` are those of the flows
-    in the plan, which say by which links of its hosts a flow goes, and how many packets it begins
-    with if the transport leaves it open.
+    in the plan, which say by which links of its hosts a flow goes, and its window if the transport
+    leaves that open.
 
     Raises `RunError` for a flow that is too long for the shim.
     """
@@ -277,7 +268,7 @@ class ShimCarrier:
         network: HostNetwork,
         job: Job,
         identities: Mapping[str, ShimIdentity],
-        transport: Transport,
+        windows: Windows,
         retransmit_after_ns: int,
         *,
         paced: bool = False,
@@ -293,7 +284,7 @@ class ShimCarrier:
         self._tally = PacketTally()
         self._network = network
         self._job = job.name
-        self._transport = transport
+        self._windows = windows
         self._retransmit_after_ns = retransmit_after_ns
         self._paced = paced
         self._ranking = ranking
@@ -303,10 +294,10 @@ class ShimCarrier:
         begins = paths
         if paced:
             begins = {}
-        self._initial = {}
+        self._flow_windows: dict[str, FlowWindows] = {}
         for flow in job.flows:
             path = begins.get(flow.name)
-            self._initial[flow.name] = initial_window(transport, fabric, path)
+            self._flow_windows[flow.name] = windows.on_path(path, fabric)
         self._keys: dict[str, tuple[str, bytes]] = {}
         """The source host and the key of each flow's last iteration."""
         self._addresses = {}
@@ -355,9 +346,8 @@ class ShimCarrier:
         epoch = iteration % 256
         key = flow_key(epoch, address.job, address.flow)
         size_bytes = flow.size_bytes
-        transport = self._transport
-        packet_bytes = transport.packet_bytes
-        window = transport.window_packets
+        windows = self._windows
+        packet_bytes = windows.packet_bytes
         frames = ShimFrames(address, epoch, packet_bytes)
         source = self._network.hosts[flow.src]
         destination = self._network.hosts[flow.dst]
@@ -396,16 +386,30 @@ class ShimCarrier:
                 frame = with_code_point(frame, CONTROL)
             answer(frame, answer_urgency)
 
-        receiver = FlowReceiver(size_bytes, packet_bytes, window, self._tally)
-        destination.flows.receive(key, receiver, acknowledge, on_complete)
-        after_ns = self._retransmit_after_ns
-        initial = self._initial[flow.name]
+        flow_windows = self._flow_windows[flow.name]
+        window = flow_windows.single
+        place = arriving = None
+        every = windows.together
+        if urgency is not None and not self._paced and shares_window(ranking):
+            window = flow_windows.shared
+            every = windows.together_in_stream
+            place = StreamPlace((address.job, flow.dst), window, flow_windows.initial, urgency)
+            arriving = address.job, flow.src
+
+        receiver = FlowReceiver(size_bytes, packet_bytes, window, self._tally, every=every)
+        destination.flows.receive(key, receiver, acknowledge, on_complete, arriving)
         sender = FlowSender(
-            size_bytes, packet_bytes, window, after_ns, self._tally, initial=initial
+            size_bytes,
+            packet_bytes,
+            window,
+            self._retransmit_after_ns,
+            self._tally,
+            initial=flow_windows.initial,
+            shares=place is not None,
         )
         description = f"{self._described(flow)} in iteration {iteration}"
         self._keys[flow.name] = flow.src, key
-        source.flows.send(key, sender, transmit, description, paced=self._paced)
+        source.flows.send(key, sender, transmit, description, paced=self._paced, place=place)
 
     def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
         """Send a flow that is under way at this rate from now on.
@@ -428,8 +432,8 @@ class ShimCarrier:
             between=(flow.src, flow.dst),
             address=self._addresses[flow.name],
             size_bytes=flow.size_bytes,
-            transport=self._transport,
-            initial=self._initial[flow.name],
+            windows=self._windows,
+            window=self._flow_windows[flow.name],
             retransmit_after_ns=self._retransmit_after_ns,
             tally=self._counters,
             is_paced=self._paced,
@@ -469,6 +473,7 @@ class ConnectionCarrier:
         identities: Mapping[str, SegmentIdentity],
         settings: TcpSettings,
         transport: Transport,
+        windows: Windows,
         paths: Paths | None = None,
     ) -> None:
         is_roce = any(identity.mtu is not None for identity in identities.values())
@@ -486,6 +491,7 @@ class ConnectionCarrier:
             destination = fabric.hosts[dst]
             numbers = identity.src_port, identity.dst_port
             on_lost = partial(self._on_lost, src, dst)
+            path = (paths or {}).get(flows[0].name)
             connection: Connection | NativeConnection | PairConnection
             if identity.mtu is None:
                 address = network.address((src, dst), numbers)
@@ -503,11 +509,10 @@ class ConnectionCarrier:
                     network.hosts[src].roce,
                     network.hosts[dst].roce,
                     pair,
-                    _pair_settings(transport, identity.mtu),
+                    _pair_settings(transport, identity.mtu, windows, path, fabric),
                     on_lost,
                     self._counters,
                 )
-            path = (paths or {}).get(flows[0].name)
             if path:
                 network.assign(path, forward, back)
             line = _Line(connection, flows)
@@ -556,9 +561,24 @@ def _with_congestion(
     return replace(settings, aggressiveness=Aggressiveness(sum(flow.size_bytes for flow in flows)))
 
 
-def _pair_settings(transport: Transport, mtu: int) -> PairSettings:
+def _pair_settings(
+    transport: Transport,
+    mtu: int,
+    windows: Windows,
+    path: Sequence[str] | None,
+    fabric: Fabric,
+) -> PairSettings:
+    """Return the settings of a queue pair, whose packets are as long as its MTU says."""
     timeout_ns = max(1, round(transport.retransmit_after_s * NS_PER_S))
-    return PairSettings(mtu, transport.window_packets, transport.message_bytes, timeout_ns)
+    # Without a path in the plan, the longest path is as long as for packets with a shim.
+    window = windows.longest
+    if transport.window_packets is not None:
+        window = transport.window_packets
+    elif path is not None:
+        window = replace(windows, packet_bytes=packet_bytes(mtu)).on_path(path, fabric).single
+    return PairSettings(
+        mtu, window, transport.message_bytes, timeout_ns, asks_after=windows.together
+    )
 
 
 class _Line:

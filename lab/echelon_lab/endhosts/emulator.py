@@ -133,6 +133,8 @@ class TrainingEmulator:
         self._is_paced = paced
         self._ranking = ranking
         self._paths = paths or {}
+        all_paths = chain.from_iterable(of_job.values() for of_job in self._paths.values())
+        self._windows = self._transport.windows.over(set(all_paths), fabric)
         self._origin_ns = 0
         self.hosts: dict[str, HostStack] = {}
         for name in fabric.hosts:
@@ -272,13 +274,15 @@ class TrainingEmulator:
         if segments:
             settings = tcp_settings(self._transport, self._transport.ecn)
             paths = self._paths.get(job.name)
-            return ConnectionCarrier(network, job, segments, settings, self._transport, paths)
+            return ConnectionCarrier(
+                network, job, segments, settings, self._transport, self._windows, paths
+            )
         retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
         return ShimCarrier(
             network,
             job,
             shims,
-            self._transport,
+            self._windows,
             retransmit_after_ns,
             paced=self._is_paced,
             ranking=self._ranking,

@@ -14,6 +14,7 @@ from ctoolchain import CSource, Loaded, load
 from echelon.model.errors import RunError
 from echelon.planning.engine import VARIABLE
 from echelon.planning.rankings.base import Overdue, Ranking, Steps
+from echelon.planning.windows import FlowWindows, Windows, shares_window
 from echelon.switches.lowering.at_hosts import HostRule
 from echelon.switches.lowering.identity import ShimIdentity
 from echelon.switches.targets.virtual import NativeClock, NetworkInC
@@ -21,7 +22,6 @@ from echelon_lab.endhosts import shim
 from echelon_lab.endhosts.ranks import CONTROL, LEFT_SHIFT_BIAS, MEMORY_SHIFT, packed
 from echelon_lab.endhosts.shim import FlowAddress, PacketTally
 from echelon_lab.endhosts.transport import CREDIT_SEGMENTS, MAX_BACKOFF, MAX_TIMEOUTS, stuck
-from echelon_lab.scenarios.scenario import Transport
 
 __all__ = ["NativeEnds", "NativeFlow"]
 
@@ -168,6 +168,7 @@ class NativeEnds:
     def _new_order(self, job: int, ranking: Ranking) -> tuple[Any, Any, Any]:
         urgency, group = ranking.at_host()
         order = self.ffi.new("shim_order *")
+        order.shares = shares_window(ranking)
         order.highest = ranking.queues[-1]
         if group is None:
             # No group.
@@ -216,8 +217,8 @@ class NativeFlow:
         between: tuple[str, str],
         address: FlowAddress,
         size_bytes: int,
-        transport: Transport,
-        initial: int,
+        windows: Windows,
+        window: FlowWindows,
         retransmit_after_ns: int,
         tally: Any,
         is_paced: bool,
@@ -236,9 +237,12 @@ class NativeFlow:
         flow.data_headers = _blank(address)
         flow.ack_headers = _blank(address.reversed())
         flow.size_bytes = size_bytes
-        flow.packet_bytes = transport.packet_bytes
-        flow.window = transport.window_packets
-        flow.initial = min(initial, transport.window_packets)
+        flow.packet_bytes = windows.packet_bytes
+        flow.window = window.single
+        flow.every = windows.together
+        flow.stream_window = window.shared
+        flow.stream_every = windows.together_in_stream
+        flow.initial = window.initial
         flow.retransmit_after_ns = retransmit_after_ns
         flow.is_paced = is_paced
         flow.tally = tally
@@ -259,7 +263,9 @@ class NativeFlow:
 
         Hosts send in the order of rankings.
         """
-        self.expect(iteration, on_complete, is_ranked=ranking is not None)
+        # Paced flows have their rates, and need no window of a stream.
+        shares = shares_window(ranking) and not self.in_c.is_paced
+        self.expect(iteration, on_complete, is_ranked=ranking is not None, shares=shares)
         self.send(iteration, None, ranking)
 
     def expect(
@@ -268,14 +274,17 @@ class NativeFlow:
         on_complete: Callable[[], None],
         *,
         is_ranked: bool = False,
+        shares: bool = False,
     ) -> None:
         """Receive the flow; call `on_complete` when its last byte has arrived.
 
-        A host sends acknowledgements of a ranked flow first.
+        A host sends acknowledgements of a ranked flow first. `shares`: the flow shares the window
+        of its stream.
         """
         # The shim counts iterations in eight bits.
         notice = self._ends.number_of(on_complete)
-        if self._ends.library.shim_expect(self.in_c, iteration % 256, notice, is_ranked):
+        library = self._ends.library
+        if library.shim_expect(self.in_c, iteration % 256, notice, is_ranked, shares):
             raise MemoryError
 
     def send(

@@ -35,9 +35,12 @@ typedef struct urgency {
     uint8_t epoch;
 } urgency;
 
+typedef struct stream stream;
+
 typedef struct {
     shim_flow *flow;
     urgency *urgency; /* NULL: packet by packet */
+    stream *stream;   /* whose window it shares; NULL: it has one of its own */
     int64_t size_bytes, count, last_bytes, open, next, acked, recover, backoff, deadline_ns;
     uint64_t generation; /* of the iteration; older deadlines do nothing */
     uint64_t told; /* when all of it has been acknowledged; 0: nobody is */
@@ -52,8 +55,11 @@ typedef struct {
     uint64_t timer;
 } sending;
 
+typedef struct arriving arriving;
+
 typedef struct {
     shim_flow *flow;
+    arriving *stream; /* NULL: its flow has a window of its own */
     int64_t size_bytes, missing_bytes, window_bytes, every, unanswered, prompt_to, furthest;
     uint64_t told; /* 0: told already */
     uint32_t is_ranked;
@@ -61,6 +67,18 @@ typedef struct {
     part *ahead;
     uint32_t aheads, room;
 } receiving;
+
+/* The flows of a job from one host to another that are under way and share a window, in order of start. */
+struct stream {
+    sending **flow;
+    uint32_t flows, room;
+    int64_t window, open; /* packets that may be in flight in the end, and by now */
+};
+
+/* The same at their destination: the flow that has packets without an answer. */
+struct arriving {
+    receiving *unanswered;
+};
 
 /* What a host knows of a job's newest iteration, and when it began to send for the job itself. */
 typedef struct {
@@ -90,8 +108,8 @@ struct shim_host {
     shim_host *next;
     int (*receive)(void *, int64_t, const uint8_t *, uint32_t); /* takes frames without a shim; NULL: nothing does */
     void *receiver;
-    uint32_t closed, jobs, room;
-    table sending, receiving, sent, ranks, states;
+    uint32_t closed, number, jobs, room;
+    table sending, receiving, streams, arriving, sent, ranks, states;
     knowledge *known;
     urgency *urgencies;
 };
@@ -100,6 +118,7 @@ struct shim_run {
     network_in_c network;
     shim_constants constants;
     shim_host *hosts;
+    uint32_t numbered;
     uint64_t told_of_failure, generation;
     const shim_flow *failed;
     uint32_t marks;
@@ -162,6 +181,11 @@ static void *find_or_make(table *of, uint32_t key, size_type bytes) {
 
 static uint32_t key_of(const shim_flow *flow) {
     return (uint32_t)flow->job << 16 | flow->flow;
+}
+
+/* The key of a flow's stream at one of its ends, where the other is `peer`. */
+static uint32_t stream_key_of(const shim_flow *flow, const shim_host *peer) {
+    return (uint32_t)flow->job << 16 | peer->number;
 }
 
 /* -- agreement ------------------------------------------------------------------------------------------------------
@@ -280,6 +304,13 @@ static double urgency_of(shim_host *host, int64_t now_ns, const urgency *u) {
     return order->values[low];
 }
 
+/* Return whether a flow goes before another. Flows that are as urgent go in order of start. */
+static int goes_before(const urgency *u, double value, const urgency *other, double other_value) {
+    if (u->order.highest != other->order.highest) return u->order.highest > other->order.highest;
+    if (value != other_value) return value > other_value;
+    return u->start_ns < other->start_ns;
+}
+
 uint32_t shim_choose(void *at, int64_t now_ns, const shim_ranked *ranked, uint32_t count) {
     shim_host *host = at;
     const urgency *best = NULL;
@@ -291,9 +322,7 @@ uint32_t shim_choose(void *at, int64_t now_ns, const shim_ranked *ranked, uint32
         if (ranked[one].urgency == OF_ACKNOWLEDGEMENTS) return one;
         if (best && u->order.highest < best->order.highest) continue;
         value = urgency_of(host, now_ns, u);
-        if (best && u->order.highest == best->order.highest &&
-            (value < best_value || (value == best_value && u->start_ns >= best->start_ns)))
-            continue;
+        if (best && !goes_before(u, value, best, best_value)) continue;
         best = u;
         best_value = value;
         chosen = one;
@@ -459,9 +488,84 @@ static segment segment_at(const sending *s, int64_t index) {
     return of;
 }
 
+static int64_t in_flight_of(const stream *of) {
+    int64_t packets = 0;
+    uint32_t at;
+    for (at = 0; at < of->flows; at++) packets += of->flow[at]->next - of->flow[at]->acked;
+    return packets;
+}
+
+/* Return the most urgent flow that has a packet to send; NULL: none has. */
+static sending *most_urgent_of(const stream *of, int64_t now_ns) {
+    sending *best = NULL;
+    double best_value = 0.0;
+    uint32_t at;
+    for (at = 0; at < of->flows; at++) {
+        sending *s = of->flow[at];
+        double value;
+        if (s->draining || s->next == s->count) continue;
+        value = urgency_of(s->flow->source, now_ns, s->urgency);
+        if (best && !goes_before(s->urgency, value, best->urgency, best_value)) continue;
+        best = s;
+        best_value = value;
+    }
+    return best;
+}
+
+/* Give the free places of a shared window to its flows. A packet that waits in a switch keeps the queue that it got
+ * when it came; one that waits here does not, so the window is no larger than the path. */
+static void fill(stream *of) {
+    int64_t free_places = of->open - in_flight_of(of);
+    for (; free_places > 0; free_places--) {
+        sending *s = of->flows ? most_urgent_of(of, now_of(of->flow[0]->flow->source)) : NULL;
+        segment next;
+        if (!s) return;
+        next = segment_at(s, s->next);
+        next.alone = s->next == s->acked;
+        next.prompt = of->open < of->window;
+        /* It may have waited for a place for long. */
+        if (next.alone)
+            s->deadline_ns = now_of(s->flow->source) + s->backoff * s->flow->retransmit_after_ns;
+        s->next++;
+        offer(s, &next);
+    }
+}
+
+/* Let a flow share the window of its stream. Return 0, or 1 if there is no memory. */
+static int join_stream(sending *s, const shim_flow *flow) {
+    stream *of = find_or_make(&flow->source->streams, stream_key_of(flow, flow->destination), sizeof *of);
+    if (!of) return 1;
+    if (of->flows == of->room) {
+        uint32_t room = of->room ? 2 * of->room : 4;
+        sending **more = realloc(of->flow, room * sizeof *more);
+        if (!more) return 1;
+        of->flow = more;
+        of->room = room;
+    }
+    of->window = flow->stream_window;
+    if (!in_flight_of(of)) of->open = least(flow->initial, of->window);
+    of->flow[of->flows++] = s;
+    s->stream = of;
+    return 0;
+}
+
+static void leave_stream(sending *s) {
+    stream *of = s->stream;
+    uint32_t at, kept = 0;
+    if (!of) return;
+    for (at = 0; at < of->flows; at++)
+        if (of->flow[at] != s) of->flow[kept++] = of->flow[at];
+    of->flows = kept;
+    s->stream = NULL;
+}
+
 static void send_new(sending *s) {
     int64_t index = s->next, end = least(s->acked + s->open, s->count);
     uint32_t prompt = s->open < s->flow->window;
+    if (s->stream) {
+        fill(s->stream);
+        return;
+    }
     if (s->draining || end <= index) return;
     s->next = end;
     for (; index < end; index++) {
@@ -485,7 +589,7 @@ static void on_deadline(void *of, uint64_t generation) {
     shim_run *run = host->run;
     int64_t now_ns = now_of(host);
     if (host->closed || !s->is_sending || s->generation != generation) return;
-    if (s->held) {
+    if (s->held || s->next == s->acked) { /* it waits for its pacer, or for a place in its stream's window */
         s->deadline_ns = now_ns + s->backoff * s->flow->retransmit_after_ns;
     } else if (now_ns >= s->deadline_ns) {
         if (s->timeouts == run->constants.most_timeouts) {
@@ -538,6 +642,7 @@ static void on_ack(sending *s, int64_t now_ns, int64_t missing_bytes, uint32_t d
         return;
     }
     s->open = least(s->flow->window, s->open + acked - s->acked);
+    if (s->stream) s->stream->open = least(s->stream->window, s->stream->open + acked - s->acked);
     s->acked = acked;
     s->backoff = 1;
     s->timeouts = 0;
@@ -557,6 +662,7 @@ static void on_ack(sending *s, int64_t now_ns, int64_t missing_bytes, uint32_t d
     send_new(s);
     if (s->acked == s->count) {
         s->is_sending = 0;
+        leave_stream(s);
         if (s->told) s->flow->source->run->network.tell(s->flow->source->run->network.clock, s->told);
     }
 }
@@ -633,6 +739,16 @@ static void on_segment(receiving *r, const segment *of, uint32_t drain) {
 /* -- hosts ----------------------------------------------------------------------------------------------------------
  * */
 
+/* Answer what another flow of the stream has without an answer: it may have to wait for this one, and its packets would
+ * keep places of the window that both share. */
+static void answer_other(receiving *r) {
+    receiving *other = r->stream->unanswered;
+    r->stream->unanswered = r;
+    if (!other || other == r || !other->unanswered) return;
+    other->unanswered = 0;
+    acknowledge(other, 0, 0);
+}
+
 int shim_deliver(void *at, int64_t now_ns, const uint8_t *frame, uint32_t length) {
     shim_host *host = at;
     const shim_constants *c = &host->run->constants;
@@ -660,6 +776,7 @@ int shim_deliver(void *at, int64_t now_ns, const uint8_t *frame, uint32_t length
         segment of = {number, number_at(frame + ETHERNET + 2, 2) + ETHERNET, (flags & c->last) != 0,
                       (flags & c->alone) != 0, (marks & c->marked_prompt) != 0, (marks & c->marked_resent) != 0};
         if (!r || r->epoch != epoch) return 0;
+        if (r->stream) answer_other(r);
         on_segment(r, &of, (flags & c->drain) != 0);
         if (!r->missing_bytes && r->told) {
             uint64_t told = r->told;
@@ -670,17 +787,23 @@ int shim_deliver(void *at, int64_t now_ns, const uint8_t *frame, uint32_t length
     return 1;
 }
 
-int shim_expect(shim_flow *flow, uint8_t epoch, uint64_t told, uint32_t is_ranked) {
-    receiving *r = find_or_make(&flow->destination->receiving, key_of(flow), sizeof *r);
+int shim_expect(shim_flow *flow, uint8_t epoch, uint64_t told, uint32_t is_ranked, uint32_t shares) {
+    shim_host *host = flow->destination;
+    receiving *r = find_or_make(&host->receiving, key_of(flow), sizeof *r);
     if (!r) return 1;
+    r->stream = NULL;
+    if (shares) {
+        r->stream = find_or_make(&host->arriving, stream_key_of(flow, flow->source), sizeof *r->stream);
+        if (!r->stream) return 1;
+    }
     r->is_ranked = is_ranked;
     r->flow = flow;
     r->epoch = epoch;
-    r->size_bytes = most(flow->size_bytes, flow->destination->run->constants.least_frame);
+    r->size_bytes = most(flow->size_bytes, host->run->constants.least_frame);
     r->missing_bytes = r->prompt_to = r->size_bytes;
     r->furthest = r->size_bytes + 1;
     r->window_bytes = flow->window * flow->packet_bytes;
-    r->every = most(1, flow->window / 2);
+    r->every = shares ? flow->stream_every : flow->every;
     r->unanswered = r->aheads = 0;
     r->told = told;
     return 0;
@@ -688,8 +811,12 @@ int shim_expect(shim_flow *flow, uint8_t epoch, uint64_t told, uint32_t is_ranke
 
 int shim_send(shim_flow *flow, uint8_t epoch, uint64_t told, const shim_order *order) {
     sending *s = find_or_make(&flow->source->sending, key_of(flow), sizeof *s);
-    if (!s || give_urgency(s, flow, epoch, order)) return 1;
+    if (!s) return 1;
+    leave_stream(s);
+    if (give_urgency(s, flow, epoch, order)) return 1;
     s->told = told;
+    s->next = s->acked = 0;
+    if (order && order->shares && !flow->is_paced && join_stream(s, flow)) return 1;
     start_sending(s, flow, epoch);
     return 0;
 }
@@ -721,6 +848,7 @@ shim_host *shim_add_host(shim_run *run, void *nic) {
     if (!host) return NULL;
     host->run = run;
     host->nic = nic;
+    host->number = run->numbered++;
     host->next = run->hosts;
     return run->hosts = host;
 }
@@ -742,6 +870,10 @@ static void *ahead_of(void *end) {
     return ((receiving *)end)->ahead;
 }
 
+static void *flows_of(void *end) {
+    return ((stream *)end)->flow;
+}
+
 /* Free a table, and of each end what it owns. */
 static void free_table(table *of, void *(*owned_by)(void *)) {
     uint32_t at;
@@ -759,6 +891,8 @@ void shim_free(shim_run *run) {
         shim_host *following = host->next;
         free_table(&host->sending, waiting_of);
         free_table(&host->receiving, ahead_of);
+        free_table(&host->streams, flows_of);
+        free_table(&host->arriving, NULL);
         while (host->urgencies) {
             urgency *following_one = host->urgencies->next;
             free(host->urgencies);

@@ -19,6 +19,7 @@ typedef struct {
 enum { ORDER_STEPS_OF_BYTES, ORDER_STEPS_OF_AGE, ORDER_OVERDUE };
 typedef struct {
     uint32_t kind, steps, group; /* a number for the job's group; 0: none */
+    uint32_t shares;             /* whether flows share the window of their stream */
     double highest, due_s, left_s, unit_s, head_start;
     const double *thresholds, *values;
 } shim_order;
@@ -31,7 +32,10 @@ typedef struct shim_flow {
     shim_host *source, *destination;
     uint16_t job, flow;
     uint8_t data_headers[42], ack_headers[42]; /* Ethernet, IPv4 and UDP, without lengths and checksum */
-    int64_t size_bytes, packet_bytes, window, initial, retransmit_after_ns;
+    int64_t size_bytes, packet_bytes, retransmit_after_ns;
+    int64_t window, every; /* packets in flight, and for one acknowledgement, where it has a window of its own */
+    int64_t stream_window, stream_every; /* where it shares one with the flows of its job between its two hosts */
+    int64_t initial;                     /* packets in flight at first */
     uint32_t is_paced;
     uint64_t *tally; /* packets sent again, received twice, and reordered */
 } shim_flow;
@@ -53,9 +57,9 @@ void shim_pass_on(shim_host *host, int (*receive)(void *, int64_t, const uint8_t
 int shim_deliver(void *host, int64_t now_ns, const uint8_t *frame, uint32_t length);
 /* Return the place of the most urgent. */
 uint32_t shim_choose(void *host, int64_t now_ns, const shim_ranked *ranked, uint32_t count);
-/* Expect a flow at its destination in an iteration, and tell `told` when all of it has arrived. Return 0, or 1 if there
-   is no memory. */
-int shim_expect(shim_flow *flow, uint8_t epoch, uint64_t told, uint32_t is_ranked);
+/* Expect a flow at its destination in an iteration, and tell `told` when all of it has arrived. `shares`: it shares the
+   window of its stream. Return 0, or 1 if there is no memory. */
+int shim_expect(shim_flow *flow, uint8_t epoch, uint64_t told, uint32_t is_ranked, uint32_t shares);
 /* Send a flow from its source now, and tell `told`, if it is not 0, when all of it has been acknowledged. Hosts send by
    its order; NULL: packet by packet. Return 0, or 1 if there is no memory. */
 int shim_send(shim_flow *flow, uint8_t epoch, uint64_t told, const shim_order *order);

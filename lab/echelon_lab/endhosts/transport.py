@@ -4,18 +4,18 @@ Every byte arrives once, with a bounded window of packets in flight.
 
 No I/O, no clock, and no packet format: both ends exchange segments (`echelon_lab.endhosts.shim`).
 
-The sender has at most `window` unacknowledged packets in flight. Acknowledgements are cumulative
-and clock out new packets. A packet that is not acknowledged in time is sent again: first the first
-missing packet, then one more missing packet for each acknowledgement. The receiver keeps what it
-has, in any order. A time-out that was only impatience (the packet waited in a queue) is recognised
-by the answer to the original packet and costs one packet. This is the idea of Eifel (RFC 3522), but
-with an echoed mark of retransmissions in place of a time stamp.
+The sender has at most `window` unacknowledged packets in flight, or flows of a job between the same
+two hosts share a window (`Stream`), each place of which goes to the most urgent. Acknowledgements
+are cumulative and clock out new packets. A packet that is not acknowledged in time is sent again:
+first the first missing packet, then one more missing packet for each acknowledgement. The receiver
+keeps what it has, in any order. A time-out that was only impatience (the packet waited in a queue)
+is recognised by the answer to the original packet and costs one packet. This is the idea of Eifel
+(RFC 3522), but with an echoed mark of retransmissions in place of a time stamp.
 
 The window opens from `initial` packets by one for each packet that is acknowledged: slow start (RFC
-5681) without its threshold. The default is one packet, so that a flow that has to wait in a low
-queue waits with one packet and is ranked anew when that packet has passed. Until the window is
-fully open, packets ask to be acknowledged one by one (`prompt`). From then on, one acknowledgement
-answers half a window.
+5681) without its threshold. With one packet, a flow that has to wait in a low queue waits with one
+packet and is ranked anew when that packet has passed. Until the window is fully open, packets ask
+to be acknowledged one by one (`prompt`). From then on, one acknowledgement answers `every` packets.
 
 When a switch asks for draining (`drain`), the receiver echoes it and the sender lets its window run
 empty once, then opens it again. The switch can then move the flow to a better queue without
@@ -27,7 +27,7 @@ them is, whatever its number.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from echelon.model.errors import RunError
@@ -68,6 +68,7 @@ class FlowSender:
         "_packet_bytes",
         "_recover",
         "_retransmit_after_ns",
+        "_shares",
         "_tally",
         "_window",
         "deadline_ns",
@@ -84,6 +85,7 @@ class FlowSender:
         tally: PacketTally | None = None,
         *,
         initial: int = 1,
+        shares: bool = False,
     ) -> None:
         if window < 1 or retransmit_after_ns < 1:
             raise ValueError("window and retransmit_after_ns must be at least 1")
@@ -108,6 +110,7 @@ class FlowSender:
         self._acked = 0  # first packet that is not acknowledged
         self._recover = 0  # packets before this one may be lost
         self._draining = False
+        self._shares = shares  # a stream's window: it says when to send
         self._backoff = 1
         self.timeouts = 0
         """Time-outs since the last acknowledgement."""
@@ -123,6 +126,19 @@ class FlowSender:
     def in_flight(self) -> int:
         """Packets sent and not acknowledged."""
         return self._next - self._acked
+
+    @property
+    def waits(self) -> bool:
+        """Return whether it has a packet to send, and may."""
+        return self._next < self._count and not self._draining
+
+    def send_next(self, now_ns: int, prompt: bool) -> DataSegment:
+        """Return the next segment, for which there is a place in the window of the stream."""
+        alone = self._next == self._acked
+        if alone:
+            self.postpone(now_ns)  # it may have waited for a place for long
+        self._next += 1
+        return self._segment(self._next - 1, alone=alone, prompt=prompt)
 
     def start(self, now_ns: int) -> Sequence[DataSegment]:
         """Return the first segments."""
@@ -178,6 +194,8 @@ class FlowSender:
         return (self.size_bytes - missing_bytes) // self._packet_bytes
 
     def _new(self) -> list[DataSegment]:
+        if self._shares:
+            return []
         first = self._next
         end = min(self._acked + self._open, self._count)
         if self._draining or end <= first:
@@ -237,7 +255,10 @@ class FlowSender:
 
 
 class FlowReceiver:
-    """The destination of one flow. `size_bytes`, `packet_bytes` and `window` are the sender's."""
+    """The destination of one flow. `size_bytes`, `packet_bytes` and `window` are the sender's.
+
+    One acknowledgement answers `every` packets; by default, half a window.
+    """
 
     __slots__ = (
         "_ahead",
@@ -257,13 +278,15 @@ class FlowReceiver:
         packet_bytes: int,
         window: int,
         tally: PacketTally | None = None,
+        *,
+        every: int | None = None,
     ) -> None:
         self.size_bytes = max(size_bytes, MIN_FRAME_BYTES)
         """Size of the flow on the wire."""
         self.missing_bytes = self.size_bytes
         """Bytes from the first missing one to the end; 0 when everything has arrived."""
         self._window_bytes = window * packet_bytes
-        self._every = max(1, window // 2)
+        self._every = every or max(1, window // 2)
         if tally is None:
             self._tally = PacketTally()
         else:
@@ -279,8 +302,8 @@ class FlowReceiver:
     def on_segment(self, segment: DataSegment) -> AckSegment | None:
         """Take a segment; return the acknowledgement to send, if any.
 
-        Every half window is acknowledged. A segment is acknowledged at once if it is the last, a
-        retransmission or a duplicate, if it asks for that or for draining, if something before it
+        `every` packets are acknowledged together. A segment is acknowledged at once if it is the
+        last, a retransmission or a duplicate, if it asks for that or for draining, if something before it
         is missing, or if it is one of the window behind an acknowledgement that asked for draining.
         """
         missing = self.missing_bytes
@@ -305,6 +328,13 @@ class FlowReceiver:
                 self._prompt_to = self.missing_bytes - self._window_bytes
             return AckSegment(self.missing_bytes, drain, resent)
         return None
+
+    def answer(self) -> AckSegment | None:
+        """Return the acknowledgement of what has none yet; None: everything has one."""
+        if not self._unanswered:
+            return None
+        self._unanswered = 0
+        return AckSegment(self.missing_bytes)
 
     def _out_of_order(
         self,
@@ -405,6 +435,68 @@ class SegmentPacer:
             self._go_on()
 
 
+@dataclass(frozen=True, slots=True)
+class StreamPlace:
+    """The place of a flow among those that share a window."""
+
+    stream: Hashable
+    """What they have in common: the job, and the host at the other end."""
+    window: int
+    initial: int
+    urgency: Callable[[int], tuple[float, ...]]
+    """The flow's urgency at a time in nanoseconds."""
+
+
+class Stream:
+    """The flows of a job from one host to another that are under way and share a window.
+
+    Each place goes to the most urgent flow. A packet that waits in a switch keeps the queue that it
+    got when it came; one that waits here does not, so the window is no larger than the path.
+    """
+
+    __slots__ = ("_flows", "_open", "_window")
+
+    def __init__(self) -> None:
+        self._flows: list[_Sending] = []
+        self._window = self._open = 0
+
+    def join(self, sending: _Sending, place: StreamPlace) -> None:
+        """Add a flow."""
+        self._window = place.window
+        if not self._in_flight:
+            self._open = min(place.initial, place.window)
+        self._flows.append(sending)
+
+    def leave(self, sending: _Sending) -> None:
+        """Take a flow away."""
+        self._flows = [other for other in self._flows if other is not sending]
+
+    def open(self, acked_packets: int) -> None:
+        """Open the window further: so many packets have been acknowledged."""
+        self._open = min(self._window, self._open + acked_packets)
+
+    def fill(self, now_ns: int) -> None:
+        """Give the free places to flows."""
+        for _ in range(self._open - self._in_flight):
+            best = None
+            most_urgent: tuple[float, ...] = ()
+            for sending in self._flows:
+                if not sending.sender.waits:
+                    continue
+                assert sending.place is not None
+                urgency = sending.place.urgency(now_ns)
+                if best is None or urgency > most_urgent:
+                    best = sending
+                    most_urgent = urgency
+            if best is None:
+                return
+            best.transmit(best.sender.send_next(now_ns, self._open < self._window))
+
+    @property
+    def _in_flight(self) -> int:
+        return sum(sending.sender.in_flight for sending in self._flows)
+
+
 MAX_TIMEOUTS = 16
 """Time-outs in a row after which a run is given up as stuck."""
 
@@ -431,6 +523,8 @@ class _Sending:
     on_sent: Callable[[], None] | None
     description: str
     pacer: SegmentPacer | None
+    place: StreamPlace | None
+    """None: it has a window of its own."""
 
 
 @dataclass(slots=True)
@@ -438,6 +532,13 @@ class _Receiving:
     receiver: FlowReceiver
     transmit: Callable[[AckSegment], None]
     on_complete: Callable[[], None] | None
+    stream: Hashable
+
+    def answer(self) -> None:
+        """Acknowledge what has not been."""
+        answer = self.receiver.answer()
+        if answer is not None:
+            self.transmit(answer)
 
 
 class FlowEnds:
@@ -456,6 +557,9 @@ class FlowEnds:
         self._receiving: dict[bytes, _Receiving] = {}
         self._newest: dict[tuple[bool, bytes], bytes] = {}
         """The key of the last iteration, by direction and flow."""
+        self._streams: dict[Hashable, Stream] = {}
+        self._unanswered: dict[Hashable, _Receiving] = {}
+        """The flow that last received a packet, by stream."""
 
     def send(
         self,
@@ -466,25 +570,35 @@ class FlowEnds:
         on_sent: Callable[[], None] | None = None,
         *,
         paced: bool = False,
+        place: StreamPlace | None = None,
     ) -> None:
         """Send a flow with `transmit`.
 
         `description` names it in an error; `on_sent` is called when all is acknowledged.
 
-        A flow that is `paced` can be told a rate by `pace`.
+        A flow that is `paced` can be told a rate by `pace`. One with a `place` shares the window of
+        a stream; its sender knows.
 
         The same flow's sender of an earlier iteration, if it still waits for an acknowledgement
         that was lost, gives way. A `RunError` comes out of the clock's call for a flow that gets
         nowhere.
         """
-        self._sending.pop(self._succeed(True, key), None)
+        former = self._sending.pop(self._succeed(True, key), None)
+        if former is not None:
+            self._leave(former)
         pacer = None
         if paced:
             pacer = SegmentPacer(self._clock, transmit)
             transmit = pacer.offer
-        sending = self._sending[key] = _Sending(sender, transmit, on_sent, description, pacer)
-        for segment in sender.start(self._clock.now_ns):
+        sending = _Sending(sender, transmit, on_sent, description, pacer, place)
+        self._sending[key] = sending
+        now_ns = self._clock.now_ns
+        for segment in sender.start(now_ns):
             transmit(segment)
+        if place is not None:
+            stream = self._streams.setdefault(place.stream, Stream())
+            stream.join(sending, place)
+            stream.fill(now_ns)
         self._clock.call_at(sender.deadline_ns, self._on_deadline, key, sending)
 
     def pace(self, key: bytes, rate_Bps: float | None) -> None:  # noqa: N803
@@ -502,15 +616,17 @@ class FlowEnds:
         receiver: FlowReceiver,
         transmit: Callable[[AckSegment], None],
         on_complete: Callable[[], None],
+        stream: Hashable = None,
     ) -> None:
         """Expect a flow and acknowledge it with `transmit`.
 
-        Call `on_complete` when everything has arrived.
+        Call `on_complete` when everything has arrived. `stream`: what the flow has in common with
+        those that share its window.
 
         The receiver answers repetitions until the same flow is expected in another iteration.
         """
         self._receiving.pop(self._succeed(False, key), None)
-        self._receiving[key] = _Receiving(receiver, transmit, on_complete)
+        self._receiving[key] = _Receiving(receiver, transmit, on_complete, stream)
 
     def expects(self, key: bytes) -> bool:
         """Return whether there is a receiver for that flow in that iteration."""
@@ -532,6 +648,8 @@ class FlowEnds:
         receiving = self._receiving.get(key)
         if receiving is None:
             return False
+        if receiving.stream is not None:
+            self._answer_other(receiving)
         receiver = receiving.receiver
         answer = receiver.on_segment(segment)
         if answer is not None:
@@ -550,12 +668,33 @@ class FlowEnds:
         sending = self._sending.get(key)
         if sending is None:
             return
-        for segment in sending.sender.on_ack(now_ns, ack):
+        sender = sending.sender
+        in_flight = sender.in_flight
+        for segment in sender.on_ack(now_ns, ack):
             sending.transmit(segment)
-        if sending.sender.finished:
+        if sending.place is not None:
+            stream = self._streams[sending.place.stream]
+            stream.open(in_flight - sender.in_flight)
+            stream.fill(now_ns)
+        if sender.finished:
             del self._sending[key]
+            self._leave(sending)
             if sending.on_sent is not None:
                 sending.on_sent()
+
+    def _leave(self, sending: _Sending) -> None:
+        if sending.place is not None:
+            self._streams[sending.place.stream].leave(sending)
+
+    def _answer_other(self, receiving: _Receiving) -> None:
+        """Answer what another flow of the stream has without an answer.
+
+        It may have to wait for this one, and its packets would keep places of their window.
+        """
+        other = self._unanswered.get(receiving.stream)
+        if other is not None and other is not receiving:
+            other.answer()
+        self._unanswered[receiving.stream] = receiving
 
     def _succeed(self, sends: bool, key: bytes) -> bytes:
         """Note `key` as the newest of its flow; return the one before, or an impossible one."""
@@ -569,7 +708,9 @@ class FlowEnds:
             return
         sender = sending.sender
         now_ns = self._clock.now_ns
-        if sending.pacer is not None and sending.pacer.holds:
+        is_held = sending.pacer is not None and sending.pacer.holds
+        # Without a packet in flight it waits for a place in the window of its stream.
+        if is_held or not sender.in_flight:
             sender.postpone(now_ns)
         elif now_ns >= sender.deadline_ns:
             if sender.timeouts == MAX_TIMEOUTS:

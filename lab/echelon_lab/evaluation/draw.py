@@ -32,12 +32,6 @@ from echelon_lab.evaluation.shapes import SHAPES, JobShape
 
 LEAST_LOAD, GREATEST_LOAD = 0.6, 1.4
 """The range of loads of the busiest link that jobs share."""
-WINDOW_PACKETS = 16
-"""The window of senders.
-
-It is what six links hold, each with a packet on it, and the half window that waits for its
-acknowledgement. Flows have only tens of packets, and would spend much of their time in slow start.
-"""
 MIXED = "mixed"
 """The kind of a scenario whose jobs have different shapes."""
 PERIODS = ("identical", "harmonic", "free")
@@ -92,7 +86,6 @@ class Drawn:
             "jobs": list(self.jobs),
             "policies": list(policies),
             "iterations": iterations,
-            "transport": {"window": WINDOW_PACKETS, "initial_window": WINDOW_PACKETS},
         }
 
 

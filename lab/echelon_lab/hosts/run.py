@@ -24,6 +24,7 @@ from echelon.model.extras import plug_in
 from echelon.model.progress import UNSEEN, CommandProgress, counted
 from echelon.planning.execution import Completion
 from echelon.planning.paths import Paths
+from echelon.planning.plan import Plan
 from echelon.planning.policies.base import Policy
 from echelon.switches.lowering.at_hosts import HostRule
 from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, preferred
@@ -100,7 +101,8 @@ def run(
     launcher = _launcher(target)
     programs = maker_of(scenario)
     policy = _choice(scenario, label)
-    # The service plans for itself. This plan says only by how much the jobs' own steps wait.
+    # The service plans for itself. This plan says only by how much the jobs' own steps wait, and in
+    # which order a host sends what a job has for another.
     plan = make().plan(scenario.believed_jobs, scenario.fabric)
     scenario = replace(scenario, jobs=plan.delayed(scenario.jobs))
     with ExitStack() as stack:
@@ -138,7 +140,7 @@ def run(
             scenario, progress, hosts, switches, service, workers, traffic, listener, label
         )
         with nullcontext() if watch is None else watch(service.url):
-            measured = running.run(directory, numbers, paths, programs, rules)
+            measured = running.run(directory, numbers, paths, programs, plan, rules)
         return replace(
             measured,
             paths=_with_observed(paths, measured),
@@ -318,11 +320,13 @@ class _Run:
         numbers: Numbers,
         paths: Mapping[str, Paths],
         make_others: MakeWorkers,
+        plan: Plan,
         rules: Sequence[HostRule] | None = None,
     ) -> PolicyRun:
         """Run to the end.
 
-        The workers' coordinator listens in `directory`; by `rules`, hosts rank.
+        The workers' coordinator listens in `directory`; by `rules`, hosts rank, and they send the
+        flows of a stream in the order of `plan`.
         """
         control = directory / "workers"
         # Packets of the preparations are not the run's.
@@ -359,7 +363,7 @@ class _Run:
                 stack.callback(watch_end(self._loop, switch.pid, switch.check))
             if self._service.pid is not None:
                 stack.callback(watch_end(self._loop, self._service.pid, self._service.check))
-            self._workers.assign(assign(self._scenario, numbers, paths, control, rules))
+            self._workers.assign(assign(self._scenario, numbers, paths, control, rules, plan))
             stack.enter_context(self._workers.watched(self._loop))
             self._loop.call_at(
                 self._loop.now_ns + round(OPENING_S * 1e9), _check_opened, coordinator

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from echelon_lab.machine import version
 from echelon_lab.scenarios.results import PolicyRun, Results
-from echelon_lab.scenarios.scenario import Scenario
+from echelon_lab.scenarios.scenario import Scenario, Transport
 from echelon_lab.scenarios.traffic_spec import TrafficSource
 from echelon_lab.tables import markdown_table, with_half_width
 from echelon_lab.traffic.schedule import Schedule
@@ -83,6 +83,7 @@ def _what_ran(
     runs: Mapping[str, PolicyRun],
 ) -> str:
     rows = _main_settings(scenario, target, list(runs))
+    rows += [("too small", note) for note in scenario.notes]
     rows += _disturbances(scenario)
     rows += _recognised_jobs(scenario)
     rows += _programs(scenario, runs)
@@ -116,11 +117,17 @@ def _main_settings(
         ("jobs", ", ".join(job.name for job in scenario.jobs)),
         ("iterations", lasting),
         ("fabric", f"{fabric.name}: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches"),
-        ("transport", f"packets of {transport.packet_bytes} B, window {transport.window_packets}"),
+        ("transport", f"packets of {transport.packet_bytes} B, {_window_text(transport)}"),
         ("retransmission", f"after {retransmit_after} s without acknowledgement"),
         ("seed", str(scenario.seed)),
         ("version", f"echelon-p4 {version()}, Python {platform.python_version()}"),
     ]
+
+
+def _window_text(transport: Transport) -> str:
+    if transport.window_packets is None:
+        return "windows as each path needs"
+    return f"window {transport.window_packets}"
 
 
 def _disturbances(scenario: Scenario) -> list[Row]:

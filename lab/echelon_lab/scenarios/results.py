@@ -339,7 +339,8 @@ def alone_iterations_s(scenario: Scenario) -> dict[str, Fraction]:
     """
     from echelon.planning.fluid.least import least_iterations_s
 
-    return least_iterations_s(scenario.jobs, scenario.fabric)
+    packet_bytes = scenario.transport.packet_bytes
+    return least_iterations_s(scenario.jobs, scenario.fabric, packet_bytes)
 
 
 def to_text(results: Results) -> str:

@@ -13,8 +13,9 @@ until: all-done                   # default: every job iterates until the slowes
 seed: 0                           # seed for all random choices (default 0)
 transport:                        # of the emulated senders; the defaults are shown
   packet: 1250 B                  # on the wire
-  window: 8                       # packets in flight on a connection
+  window: auto                    # packets in flight on a connection: as many as its path needs; or a number
   initial_window: 4               # packets that a flow begins with; the window opens by one for each acknowledged
+                                  # (default: the window, or for a number what the path holds)
   retransmit_after: 2 s           # without acknowledgement
   host_rate: 1 Gbit/s             # what a sender does not exceed (default: the rate of its link)
   min_rto: 200 ms                 # for TCP: the least retransmission time-out (Linux's; RFC 6298 says 1 s)
@@ -63,7 +64,15 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import (
+    Field,
+    GetPydanticSchema,
+    PlainValidator,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from echelon.model.documents import (
@@ -91,7 +100,9 @@ from echelon.model.jobs.spec import MTUS, JobSpec, RecognitionSpec, load_job_spe
 from echelon.model.quantities import QuantityError, excerpt, size_bytes
 from echelon.planning.execution import Until
 from echelon.planning.policies import PolicyChoiceError, parse_parameters
+from echelon.planning.windows import Windows
 from echelon.switches.lowering.identity import Identity, identities_of, number_shims
+from echelon_lab.endhosts.shim import ACK_BYTES
 from echelon_lab.scenarios.traffic_spec import TrafficSource, TrafficSpec
 from echelon_lab.traffic.schedule import read_schedule
 from echelon_lab.traffic.sizes import builtin_sizes, load_sizes
@@ -153,8 +164,8 @@ class Transport:
 
     packet_bytes: int = 1250
     """Length on the wire, headers included. The last packet of a flow may be smaller."""
-    window_packets: int = 8
-    """Packets in flight on one connection."""
+    window_packets: int | None = None
+    """Packets in flight on one connection; None: as many as its path needs."""
     retransmit_after_s: Fraction = Fraction(2)
     host_rate_bps: int | None = None
     """Maximum rate of a sender; None for the rate of its link."""
@@ -169,7 +180,8 @@ class Transport:
     initial_window_packets: int | None = None
     """Packets that a flow begins with, over the shim's transport.
 
-    None: as many as its path in the plan holds. Above `window_packets` it has no effect.
+    None: the window, or as many as its path in the plan holds where `window_packets` is given. Above
+    the window it has no effect.
     """
     ecn: bool = False
     """Whether the jobs' TCP negotiates explicit congestion notification (RFC 3168)."""
@@ -177,6 +189,18 @@ class Transport:
     """The congestion control of the jobs' TCP: RFC 6582, or MLTCP (HotNets '24)."""
     message_bytes: int = 1 << 17
     """The bytes of the messages in which flows are sent over RoCE. The default is NCCL's."""
+
+    @property
+    def windows(self) -> Windows:
+        """The windows of senders with the shim."""
+        return Windows(
+            self.packet_bytes,
+            self.window_packets,
+            self.initial_window_packets,
+            ACK_BYTES,
+            passes=True,
+            streams=True,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +274,13 @@ class Scenario:
     """
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of the scenario before it runs: windows that cannot fill a path."""
+        from echelon_lab.scenarios.narrow import narrow_windows
+
+        return narrow_windows(self)
+
+    @property
     def described(self) -> Scenario:
         """Return the scenario with all jobs emulated.
 
@@ -317,6 +348,30 @@ def _window(value: object) -> int:
     return size
 
 
+AUTO = "auto"
+
+
+def _packets(value: object, validate: ValidatorFunctionWrapHandler) -> int | None:
+    if value == AUTO:
+        return None
+    packets: int = validate(value)
+    return packets
+
+
+_PACKETS_SCHEMA = {
+    "anyOf": [{"const": AUTO}, {"type": "integer", "minimum": 1, "maximum": 65535}],
+}
+Packets = Annotated[
+    int | None,
+    GetPydanticSchema(
+        lambda _source, handler: handler(Annotated[int, Field(strict=True, ge=1, le=65535)])
+    ),
+    WrapValidator(_packets),
+    WithJsonSchema(_PACKETS_SCHEMA),
+]
+"""A number of packets; None: it depends on the path."""
+
+
 def _message(value: object) -> int:
     size = size_bytes(value)
     if not size or size % MTUS[-1] or size >= 1 << 31:
@@ -337,15 +392,15 @@ def _recognised(job: JobSpec) -> str:
 class TransportSpec(Section):
     packet: Packet = 1250
     """The length of a packet on the wire."""
-    window: Annotated[int, Field(strict=True, ge=1, le=65535)] = 8
-    """The most packets of a flow, or of a queue pair, that are not yet acknowledged.
+    window: Packets = Field(default=AUTO, validate_default=True)
+    """The most packets of a connection that are not yet acknowledged.
 
-    It is not for TCP.
+    `auto`: as many as its path needs. It is not for TCP.
     """
     initial_window: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
     """The number of packets with which a flow begins; not for TCP.
 
-    Default: as many as its path in the plan holds.
+    Default: the window; for a window that is given, as many as its path in the plan holds.
     """
     retransmit_after: PositiveDuration = Fraction(2)
     """The time without acknowledgement after which a packet is sent again; not for TCP."""

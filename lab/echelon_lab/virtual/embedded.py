@@ -108,7 +108,8 @@ class Testbed(ABC, Generic[S]):
     A context manager: inside it the switches' servers run on loopback. Subclasses say what a switch
     is. `control_latency_s` passes in virtual time between an event on a switch and the moment when
     its controller hears of it. `queue_bytes` is the memory of each queue of a port, which no
-    controller sets (None: the switch's default).
+    controller sets (None: the switch's default). `clock` is the event loop, whose library has the
+    ports.
     """
 
     def __init__(
@@ -116,10 +117,11 @@ class Testbed(ABC, Generic[S]):
         fabric: Fabric,
         control_latency_s: Fraction = Fraction(0),
         queue_bytes: int | None = None,
+        clock: EventLoop | None = None,
     ) -> None:
         self._latency_ns = round(control_latency_s * 1_000_000_000)
         try:
-            self.clock = EventLoop()
+            self.clock = clock or EventLoop()
         except ToolchainError as error:
             raise RunError(f"switches in virtual time need C: {error}") from None
         self._lock = threading.RLock()
@@ -300,9 +302,10 @@ class VirtualTestbed(Testbed[Server]):
         fabric: Fabric,
         control_latency_s: Fraction = Fraction(0),
         queue_bytes: int | None = None,
+        clock: EventLoop | None = None,
     ) -> None:
         self._devices: dict[str, Device] = {}
-        super().__init__(fabric, control_latency_s, queue_bytes)
+        super().__init__(fabric, control_latency_s, queue_bytes, clock)
 
     def rpc_log(self, switch: str) -> Sequence[tuple[int, str]]:
         """Return (virtual nanoseconds, kind) of every message that controllers sent to `switch`."""

@@ -8,10 +8,9 @@ from functools import partial
 
 from echelon.model.errors import RunError
 from echelon.model.progress import RUN, UNSEEN, CommandProgress
-from echelon.planning.fluid import BackgroundFlow, FluidError, Windows, simulate
+from echelon.planning.fluid import BackgroundFlow, FluidError, simulate
 from echelon.planning.fluid.interval import Precision
 from echelon.planning.policies.base import Patient, Policy, Searching
-from echelon_lab.endhosts.shim import ACK_BYTES
 from echelon_lab.scenarios.results import ChosenPlan, PolicyRun, alone_iterations_s
 from echelon_lab.scenarios.scenario import Background, Scenario
 from echelon_lab.virtual.searching import report_search
@@ -34,9 +33,9 @@ def run(
 
     The model executes the plan; `ideal`: it gives flows the rates that the policy would give them
     if switches had a queue for each. It has no packets and no controller: of the transport only the
-    windows matter, and controller settings have no effect. With `end_s`, jobs iterate until that
-    time, in seconds, instead of as often as the scenario says. Raises `PlanError` for what the
-    policy cannot plan, `RunError` if the run stalls.
+    windows and the length of packets matter, and controller settings have no effect. With `end_s`,
+    jobs iterate until that time, in seconds, instead of as often as the scenario says. Raises
+    `PlanError` for what the policy cannot plan, `RunError` if the run stalls.
     """
     if scenario.traffic:
         raise RunError(
@@ -44,18 +43,11 @@ def run(
             " packets, and this target has none (use --target softswitch, or background traffic at"
             " a constant rate)"
         )
-    transport = scenario.transport
     policy = make()
     if isinstance(policy, Patient):
         policy.report = partial(_report, listener, label)
         if policy.simulated_iterations:
             listener.doing(f"{label}: searching for a plan")
-    windows = Windows(
-        transport.packet_bytes,
-        transport.window_packets,
-        transport.initial_window_packets,
-        ACK_BYTES,
-    )
     delays = {}
     for delay in scenario.delays:
         delays[delay.job, delay.worker, delay.iteration] = delay.delay_s
@@ -75,7 +67,7 @@ def run(
             until=scenario.until if end_s is None else end_s,
             on_iteration=progress,
             ideal=ideal,
-            windows=windows,
+            windows=scenario.transport.windows,
             stopping=precision,
         )
     except FluidError as error:

@@ -26,7 +26,7 @@ from echelon.switches.southbound.channel import Connect
 from echelon.switches.southbound.errors import SouthboundError
 from echelon.switches.southbound.session import IntentSession
 from echelon.switches.targets import DEFAULT_TARGET, TARGETS, Site, Target
-from echelon.switches.targets.virtual import VirtualSwitches
+from echelon.switches.targets.virtual import VirtualFabricFactory, VirtualSwitches
 from echelon_lab.endhosts.emulator import TrainingEmulator
 from echelon_lab.endhosts.transport import NS_PER_S
 from echelon_lab.scenarios.results import PolicyRun, SwitchStats
@@ -46,18 +46,20 @@ def run(
     target: str = DEFAULT_TARGET,
     end_s: Fraction | None = None,
     listener: CommandProgress = UNSEEN,
+    build: VirtualFabricFactory | None = None,
 ) -> PolicyRun:
     """Run `scenario` under one policy.
 
     `observe` is called once at the end, before anything is taken down. `progress(job, iteration)`
     is called for each finished iteration; `listener` is told what is being done. With `end_s`, jobs
-    iterate until that time, in seconds, instead of as often as the scenario says.
+    iterate until that time, in seconds, instead of as often as the scenario says. `build` makes the
+    fabric of switches of the target; None: the target makes it.
 
     Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that
     broke.
     """
     try:
-        virtual_run = _VirtualRun(scenario.described, label, TARGETS[target], end_s)
+        virtual_run = _VirtualRun(scenario.described, label, TARGETS[target], end_s, build)
         return virtual_run.run(make, progress, observe, listener)
     except SouthboundError as error:
         raise RunError(f"{label}: {error}") from error
@@ -72,13 +74,14 @@ class _VirtualRun:
         label: str,
         target: Target[Any],
         end_s: Fraction | None,
+        build: VirtualFabricFactory | None,
     ) -> None:
         self._scenario = scenario
         self._label = label
         self._target = target
         self._end_s = end_s
         self._identities = scenario.identities
-        build = target.virtual_fabric()
+        build = build or target.virtual_fabric()
         if build is None:
             raise RunError(
                 f"target {target.name} does not run in virtual time (choose another one)"

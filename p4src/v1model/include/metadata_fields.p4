@@ -41,11 +41,17 @@
     time_us_t        reference_us;
     bit<32>          slack_key;
     bit<1>           is_relative;
+    rank_t           rank;
+    pace_t           pace;
+    // The queues of its profile, and how long a packet counts that waits outside the switch.
+    queue_t          lowest;
+    queue_t          highest;
+    bit<32>          idle_us;
     bit<16>          memory;
     group_id_t       group;
     bit<32>          period_us;
 
-    // Where does it go? (controls Flow, Forwarding, Promotion)
+    // Where does it go? (controls Flow, Forwarding, Order, Promotion)
     port_t           egress_port;
     bit<16>          ecmp_group;
     // The ports of TCP or UDP, for the hash over the members of a group; 0 for other packets.
@@ -55,6 +61,8 @@
     bit<1>           in_stream;
     stream_id_t      stream;
     queue_t          wanted;
+    // The highest queue below all that hold a packet that is more urgent.
+    queue_t          ceiling;
     queue_t          queue;
     bit<1>           first;
     bit<1>           sequenced;

@@ -7,9 +7,10 @@ typedef bit<ECHELONFLOW_ID_BITS> echelonflow_id_t;
 typedef bit<PROFILE_ID_BITS>     profile_id_t;
 typedef bit<CONNECTION_ID_BITS>  connection_id_t;
 typedef bit<FLOW_ID_BITS>        flow_id_t;
+typedef bit<PAIR_ID_BITS>        pair_id_t;
 typedef bit<GROUP_ID_BITS>       group_id_t;
-// 0 and a flow, or 1 and a connection.
-typedef bit<15>                  stream_id_t;
+// 0 and a flow, 1 and a connection, or 2 and a pair.
+typedef bit<16>                  stream_id_t;
 typedef bit<3>                   queue_t;
 typedef bit<9>                   port_t;
 typedef bit<48>                  time_us_t;
@@ -22,6 +23,10 @@ typedef bit<64>                  bytes_sent_t;
 
 // A rank that is comparable between jobs: in 1/RANK_UNIT of the job's period, two's complement. Larger is more urgent.
 typedef bit<48>                  rank_t;
+// A rank, and whose it is.
+typedef bit<64>                  ranked_t;
+// What a rank grows by in a microsecond: a factor of 32 bits, and by how many bits it is shifted right.
+typedef bit<40>                  pace_t;
 
 enum bit<3> Ranking {
     NONE = 0,

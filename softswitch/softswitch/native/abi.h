@@ -11,6 +11,7 @@ typedef struct ss_packet {
     uint32_t port, queue, length_bytes;
     uint32_t copies;         /* unused by the program, as is holder: whoever holds the packet may write there */
     uint64_t holder[4];
+    const uint8_t *data;     /* as it was received; NULL: the program is in Python and has kept it */
 } ss_packet;
 
 /* The outcome of egress. data is NULL if nothing leaves; otherwise it is valid until the next call of ss_egress. */

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import count
 from typing import Any, cast
 
-from ctoolchain import Loaded, load
+from ctoolchain import CSource, Loaded, load
 from softswitch.native.programs import CProgram, PythonProgram, functions_of
 from softswitch.native.scheduler import PortScheduler, c_source
 from softswitch.tm import PortQueues, check_number
@@ -16,7 +16,14 @@ from softswitch.virtual.eventloop import check_time
 from softswitch.virtual.fabric import FabricOfNodes, HostNode, Node, SwitchNode, Urgency, WireLine
 from softswitch.virtual.switch import Pipelines, VirtualDrop
 
-__all__ = ["EventLoop", "VirtualFabric", "VirtualHost", "VirtualSwitch", "load_fabric"]
+__all__ = [
+    "EventLoop",
+    "VirtualFabric",
+    "VirtualHost",
+    "VirtualSwitch",
+    "fabric_source",
+    "load_fabric",
+]
 
 _FOREVER_NS = (1 << 63) - 1
 _MOST_RATE_BPS = 1 << 62
@@ -30,11 +37,16 @@ _DROPS = (
 """The reasons, in the order of fabric.h."""
 
 
+def fabric_source() -> tuple[CSource, str]:
+    """Return fabric.c with its includes, and the declarations of the library."""
+    source, declared = c_source("fabric", "fabric.h")
+    return source, declared + source.includes["fabric.h"]
+
+
 @cache
 def load_fabric() -> Loaded:
     """Return the library of fabric.c. Raise `ToolchainError` if there is none."""
-    source, declared = c_source("fabric", "fabric.h")
-    return load(source, declared + source.includes["fabric.h"])
+    return load(*fabric_source())
 
 
 class EventLoop:
@@ -42,6 +54,9 @@ class EventLoop:
 
     Callbacks come in order of time and, at equal times, of scheduling. Threads that share a loop
     hold a lock around `run`. Raise `ToolchainError` if there is no library of fabric.c.
+
+    `native` is another library with all that fabric.c declares, such as one whose ports serve
+    packets in another order.
     """
 
     __slots__ = (
@@ -58,8 +73,8 @@ class EventLoop:
         "native",
     )
 
-    def __init__(self, now_ns: int = 0) -> None:
-        self.native = load_fabric()
+    def __init__(self, now_ns: int = 0, native: Loaded | None = None) -> None:
+        self.native = native or load_fabric()
         self.ffi, self.library, _ = self.native
         fabric = _allocated(self.library.fabric_new(now_ns))
         self.fabric = self.ffi.gc(fabric, self.library.fabric_free)

@@ -63,6 +63,7 @@ static packet *take(ss_switch *s, const uint8_t *data, uint64_t size)
     }
     p->head.next = 0;
     p->data = p->room + HEADROOM;
+    p->head.data = p->data;
     p->size = size;
     memcpy(p->data, data, size);
     return p;

@@ -57,17 +57,16 @@ def test_runs_a_scenario_and_writes_what_it_found(tmp_path: Path) -> None:
     ]
     results = json.loads((out / "results.json").read_text())
     assert (results["scenario"], results["target"]) == ("fig2", "fluid")
-    assert {
+    finishes_s = {
         policy: of["jobs"]["pipeline"]["compute_finish_s"]
         for policy, of in results["results"].items()
-    } == {
-        "fair": 8.5,
-        "varys": 10.0,
-        "echelon": 8.0,
     }
+    # The last packet is on its way for 23 us more.
+    published_s = {"fair": 8.5, "varys": 10.0, "echelon": 8.0}
+    assert finishes_s == pytest.approx(published_s, abs=3e-5)
     for shown in (
-        "8.5 ",
-        "10 ",
+        "8.500023",
+        "10.000023",
         "+17.6 %",
         "-5.9 %",
         "results.json",
@@ -212,7 +211,7 @@ def test_ideal_rates_are_a_second_run_of_each_policy(tmp_path: Path) -> None:
         results[f"{name}, ideal"]["jobs"]["pipeline"]["compute_finish_s"]
         for name in ("fair", "echelon")
     ]
-    assert finish == [8.5, 8.0]
+    assert finish == pytest.approx([8.5, 8.0], abs=3e-5)
     assert "echelon, ideal" in (tmp_path / "report.md").read_text()
 
 

@@ -53,7 +53,7 @@ def test_defaults(tmp_path: Path) -> None:
     s = scenario(tmp_path)
     assert (s.name, s.description, s.file) == ("s", "", tmp_path / "s.yaml")
     assert (s.iterations, s.until, s.seed) == (1, "all-done", 0)
-    assert s.transport == Transport(1250, 8, Fraction(2), None)
+    assert s.transport == Transport(1250, None, Fraction(2), None)
     assert (s.control_latency_s, s.stop_controller_after_iteration, s.profile_error) == (0, None, 0)
     assert (s.delays, s.background, s.traffic) == ((), (), ())
     assert (s.compute, s.queue_bytes, s.ecn_threshold_packets) == ("timed", None, None)
@@ -100,7 +100,7 @@ def test_tcp_settings(tmp_path: Path) -> None:
         tmp_path,
         "transport: {min_rto: 10 ms, receive_window: 64 KiB, initial_window: 4, ecn: true}\n",
     )
-    assert s.transport == Transport(1250, 8, Fraction(2), None, Fraction(1, 100), 65536, 4, True)
+    assert s.transport == Transport(1250, None, Fraction(2), None, Fraction(1, 100), 65536, 4, True)
     plain = scenario(tmp_path).transport
     assert (
         plain.min_rto_s,

@@ -33,6 +33,7 @@ HOSTS = 6
 WINDOWS = Windows(packet_bytes=1000, full=16, initial=4)
 ACKNOWLEDGED = replace(WINDOWS, acknowledgement_bytes=40)
 FROM_THE_PLAN = replace(WINDOWS, initial=None)
+FITTING = replace(FROM_THE_PLAN, full=None, passes=True, streams=True)
 POLICIES = ["fifo", "fair", "echelon"]
 
 
@@ -154,16 +155,17 @@ def engines_agree_with_fractions(
     policy=st.sampled_from([*POLICIES, "varys", "aalo", "cassini"]),
     order=st.sampled_from(["memory", "left"]),
     ideal=st.booleans(),
+    windows=st.sampled_from([FROM_THE_PLAN, FITTING]),
 )
 def test_engines_are_within_a_nanosecond_of_fractions(
-    seed: int, policy: str, order: str, ideal: bool
+    seed: int, policy: str, order: str, ideal: bool, windows: Windows
 ) -> None:
     """Ideal ranks that count the bytes left are equal for a moment whenever flows overtake each
     other, and floats then decide by the last bit; levels do not."""
     made = make(policy, "memory" if ideal else order)
     ideal = ideal and hasattr(made, "allocate")
     engines_agree_with_fractions(
-        some_jobs(seed), leaves(8_000_000), made, 2, ideal=ideal, windows=FROM_THE_PLAN
+        some_jobs(seed), leaves(8_000_000), made, 2, ideal=ideal, windows=windows
     )
 
 
@@ -255,11 +257,7 @@ def test_committed_scenarios_are_within_a_nanosecond_of_fractions(name: str) -> 
                 (delay.job, delay.worker, delay.iteration): delay.delay_s
                 for delay in scenario.delays
             },
-            windows=Windows(
-                scenario.transport.packet_bytes,
-                scenario.transport.window_packets,
-                scenario.transport.initial_window_packets,
-            ),
+            windows=replace(scenario.transport.windows, acknowledgement_bytes=0),
         )
 
 

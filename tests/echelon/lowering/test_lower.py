@@ -112,7 +112,7 @@ def test_flow_is_known_only_where_it_passes() -> None:
     ]
     (known,) = only(intents["s1"], "shim_flow")
     assert dict(known.match) == {"job": 1, "flow": 0}
-    assert known.actions == (ActionCall("set_flow", (("flow", 0),)),)
+    assert known.actions == (ActionCall("set_flow_of", (("flow", 0), ("pair", 0))),)
     (rank,) = only(intents["s1"], "flow")
     assert dict(rank.match) == {"flow": 0}
     arguments = {
@@ -126,6 +126,42 @@ def test_flow_is_known_only_where_it_passes() -> None:
     assert (rank.actions[0].name, dict(rank.actions[0].arguments)) == ("deadline", arguments)
     assert intents["s1"].flows == {0: ("a", "f")}
     assert intents["s1"].flow_entry("a", "f") == rank
+
+
+def test_flows_of_a_job_share_their_place_between_two_hosts_by_one_next_hop() -> None:
+    """h1 sends f and g to h2 along s2, and k along s3; another job's m takes the way of f."""
+    upper, lower_path = ("h1", "s1", "s2", "s4", "h2"), ("h1", "s1", "s3", "s4", "h2")
+    flows = tuple(
+        FlowPlan(job, flow, Fixed(1), path)
+        for job, flow, path in (
+            ("a", "f", upper),
+            ("a", "g", upper),
+            ("a", "k", lower_path),
+            ("b", "m", upper),
+        )
+    )
+    identities = {
+        ("a", "f"): ShimIdentity(1, 0),
+        ("a", "g"): ShimIdentity(1, 1),
+        ("a", "k"): ShimIdentity(1, 2),
+        ("b", "m"): ShimIdentity(2, 0),
+    }
+    plan = Plan("test", flows, strict())
+    intents = lower(plan, diamond(), identities, softswitch())
+
+    def pairs(switch: str) -> list[int]:
+        entries = sorted(only(intents[switch], "shim_flow"), key=lambda entry: entry.match)
+        return [dict(entry.actions[0].arguments)["pair"] for entry in entries]
+
+    f, g, k, m = pairs("s1")
+    assert f == g
+    assert len({f, k, m}) == 3
+    # Behind s4 all leave by one port.
+    f, g, k, m = pairs("s4")
+    assert f == g == k != m
+    outside = replace(softswitch(), max_pairs=0)
+    (known, *_) = only(lower(plan, diamond(), identities, outside)["s1"], "shim_flow")
+    assert known.actions[0].name == "set_flow"
 
 
 def test_two_equal_paths_make_a_group() -> None:
@@ -318,7 +354,7 @@ def test_a_queue_that_nothing_is_sent_to_may_share_a_level() -> None:
     )
 
 
-@pytest.mark.parametrize("policy", ["fair", "varys", "echelon"])
+@pytest.mark.parametrize("policy", ["fair", "varys", "srpt"])
 def test_what_a_policy_needs_is_refused_before_the_run(policy: str) -> None:
     flows = (
         Flow("f", "h1", "h2", 1000, ("c",)),
@@ -332,6 +368,17 @@ def test_what_a_policy_needs_is_refused_before_the_run(policy: str) -> None:
         LoweringError, check=coded("does-not-fit", "target bare", f"policy {policy}")
     ):
         lower(plan, diamond(), IDENTITIES, levels_only())
+
+
+def test_queues_in_the_order_of_ranks_need_levels_alone() -> None:
+    job = Job(
+        "a",
+        (ComputeUnit("c", "h1", Fraction(1)),),
+        (Flow("f", "h1", "h2", 1000, ("c",)), Flow("g", "h1", "h2", 1000, ("c",))),
+        (EchelonFlow("e", ("f", "g"), (Fraction(0), Fraction(0))),),
+    )
+    plan = make_policy("echelon").plan([job], diamond())
+    lower(plan, diamond(), IDENTITIES, levels_only())
 
 
 def test_maximum_rates_are_refused() -> None:

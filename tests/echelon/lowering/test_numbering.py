@@ -26,6 +26,7 @@ SWITCHES = ("s1", "s2")
 JOBS = ("a", "b", "c", "d")
 LIMITS = {
     NumberKind.FLOW: 12,
+    NumberKind.PAIR: 4,
     NumberKind.ECHELONFLOW: 6,
     NumberKind.PROFILE: 3,
     NumberKind.CONNECTION: 6,
@@ -39,6 +40,9 @@ Wanted = Mapping[str, frozenset[Part]]
 
 parts = st.one_of(
     st.tuples(st.just(NumberKind.FLOW), st.sampled_from(["f1", "f2", "f3", "f4", "f5"])),
+    st.tuples(
+        st.just(NumberKind.PAIR), st.sampled_from([("h1", "h2", hop) for hop in ("s2", "s3")])
+    ),
     st.tuples(st.just(NumberKind.ECHELONFLOW), st.sampled_from(["h1", "h2"])),
     st.tuples(st.just(NumberKind.PROFILE), st.sampled_from(PROFILES)),
     st.tuples(
@@ -54,6 +58,7 @@ def ask(numbers: JobNumbers, part: Part) -> int:
     kind, key = part
     ways = {
         NumberKind.FLOW: numbers.flow,
+        NumberKind.PAIR: numbers.pair,
         NumberKind.ECHELONFLOW: numbers.echelonflow,
         NumberKind.PROFILE: numbers.profile,
         NumberKind.CONNECTION: numbers.connection,

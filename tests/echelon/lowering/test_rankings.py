@@ -178,9 +178,8 @@ def test_thresholds_count_from_the_due_time_and_no_bytes() -> None:
     st.lists(st.integers(0, 3 * UNIT), min_size=1, max_size=9),
 )
 def test_one_queue_lower_for_each_step(steps: list[Fraction], lowest: int, keys: list[int]) -> None:
-    profile = Relative(Fraction(1), Fraction(0), Fraction(0), Fraction(1), tuple(steps)).profile(
-        lowest, 7, WIDE
-    )
+    relative = Relative(Fraction(1), Fraction(0), Fraction(0), Fraction(1), tuple(steps))
+    profile = LevelProfile(relative.ranges(lowest, 7, Fraction(UNIT), 32))
     for behind in [
         *keys,
         *(int(step * UNIT) for step in steps),
@@ -206,6 +205,9 @@ def test_a_relative_deadline_has_a_profile_of_its_own() -> None:
     assert by_threshold.period == ()
     numbers = dict(by_rank.period)
     assert (numbers["alone_tardiness_us"], numbers["idle"]) == (300_000, 500_000)
+    # Its queues are in the order of ranks, and no step leads to one of them.
+    assert by_rank.steps == ()
+    assert (numbers["lowest"], numbers["highest"]) == (0, 7)
     assert numbers["factor"] / (1 << numbers["factor_shift"]) == pytest.approx(UNIT / 8e6, rel=1e-9)
 
 

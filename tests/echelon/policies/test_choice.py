@@ -41,6 +41,7 @@ from echelon.planning.policies.echelon.grain import coarse, grains, whole_rings
 from echelon.planning.policies.echelon.policy import Echelon
 from echelon.planning.policies.echelon.search import ROUNDS, WORST, PlanSearch
 from echelon.planning.policies.echelon.unknowns import Doubt
+from echelon.planning.windows import Windows
 from tests.drawing import examples
 
 RATE_BPS = 8_000_000
@@ -124,7 +125,15 @@ def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan, iterations: int) ->
 
     alone_s = {job.name: float(alone_iteration_s(job, fabric)) for job in jobs}
     end_s = Fraction(iterations * max(alone_s.values()))
-    run = simulate(jobs, fabric, Fixed(), None, until=end_s, observe=lambda *_: None)
+    run = simulate(
+        jobs,
+        fabric,
+        Fixed(),
+        None,
+        until=end_s,
+        observe=lambda *_: None,
+        windows=Windows(passes=True, streams=True),
+    )
     out = {}
     for name, record in run.jobs.items():
         spans = [

@@ -112,6 +112,8 @@ EXTREMES = (
                     ("rank_at_zero", (1 << 48) - 1),
                     ("alone_tardiness_us", 0),
                     ("idle", 1),
+                    ("lowest", 0),
+                    ("highest", 7),
                 ),
             ),
         ),
@@ -142,6 +144,11 @@ EXTREMES = (
     TableEntry("roce_to_dscp", (("queue", 7),), (ActionCall("set_dscp", (("dscp", 63),)),)),
     TableEntry(
         "shim_flow", (("job", 0), ("flow", 65535)), (ActionCall("set_flow", (("flow", 0),)),)
+    ),
+    TableEntry(
+        "shim_flow",
+        (("job", 0), ("flow", 65534)),
+        (ActionCall("set_flow_of", (("flow", 0), ("pair", (1 << 14) - 1))),),
     ),
 )
 

@@ -6,9 +6,9 @@ packets. Begin with `simulator`; `engine` is the same in C, and `native` its doo
 
 from echelon.planning.fluid.alone import alone_iteration_s, run_alone
 from echelon.planning.fluid.network import FluidError
-from echelon.planning.fluid.plan_execution import Windows
 from echelon.planning.fluid.result import BackgroundFlow, FluidResult
 from echelon.planning.fluid.simulator import simulate
+from echelon.planning.windows import Windows
 
 __all__ = [
     "BackgroundFlow",

@@ -17,6 +17,10 @@ of these (J. Carlier, The one-machine sequencing problem, European Journal of Op
 when the flows that a step waits for can all have crossed a cut, which makes heads, and by symmetry
 tails, longer. Bounds of parts of the graph that begin only when those before have ended add up.
 
+Nodes store packets before they forward them. So a flow comes to a cut when its first packet has
+passed all links before, and ends when its last packet has passed those behind; links have delays,
+too. What counts is the least over all paths.
+
 Other jobs, queues, windows and headers only take time. The bound need not be attained.
 """
 
@@ -48,31 +52,67 @@ _Cut = tuple[str, str]
 """A directed cut: the node or link that it is at, and which of its directions."""
 
 
-_Crossing = tuple[Fraction, Mapping[_Cut, Fraction]]
-"""The rate of the widest path of a connection (0: it has no links), and that of each cut."""
+class Passing(NamedTuple):
+    """The time that packets are on their way, beside that on one link, in seconds."""
+
+    path_s: Fraction
+    """On the whole path, without that on the slowest link."""
+    around_s: Mapping[_Cut, tuple[Fraction, Fraction]]
+    """Before and behind each cut."""
+
+
+_AT_ONCE = Passing(Fraction(0), {})
+
+
+class _Crossing(NamedTuple):
+    """What a connection crosses."""
+
+    fastest: Fraction
+    """The rate of the widest path (0: it has no links)."""
+    by_cut: Mapping[_Cut, Fraction]
+    """The rate of each cut."""
+    passing: Passing = _AT_ONCE
+    """What a flow of at least a packet takes longer than on its slowest link, and at its cuts."""
+    short: Passing = _AT_ONCE
+    """The same for a packet of no length."""
+
+
+class _Work(NamedTuple):
+    """The work of a step at a cut, in ticks."""
+
+    lasts: int
+    """The time if it has all of the cut's capacity."""
+    before: int
+    """The time from the start of the step to the beginning of the work, at least."""
+    behind: int
+    """The time from the end of the work to the end of the step, at least."""
 
 
 class _Step(NamedTuple):
     """The least time and work of a step, in ticks."""
 
     lasts: int
-    work: Sequence[tuple[_Cut, int]]
-    """The time at each cut that it crosses if it has all of its capacity."""
+    work: Sequence[tuple[_Cut, _Work]]
 
 
-def least_iterations_s(jobs: Iterable[Job], fabric: Fabric) -> dict[str, Fraction]:
+def least_iterations_s(
+    jobs: Iterable[Job],
+    fabric: Fabric,
+    packet_bytes: int | None = None,
+) -> dict[str, Fraction]:
     """Return the seconds that an iteration of each job takes at least, under any policy, by job.
 
-    Raises `PlanError` if a worker cannot be reached, and `GraphError` for a job that cannot run.
+    Flows are sent in packets of this length; None: they flow without delay. Raises `PlanError` if a
+    worker cannot be reached, and `GraphError` for a job that cannot run.
     """
-    cuts = _Cuts(fabric)
+    cuts = _Cuts(fabric, packet_bytes)
     by_shape: dict[RunShape, Fraction] = {}
     by_job = {}
     for job in jobs:
         crossed = _crossed(job, cuts)
         shape = _shape(job, crossed)
         if shape not in by_shape:
-            by_shape[shape] = _least_s(job, crossed)
+            by_shape[shape] = _least_s(job, crossed, packet_bytes or 0)
         by_job[job.name] = by_shape[shape]
     return by_job
 
@@ -90,12 +130,21 @@ def _crossed(job: Job, cuts: _Cuts) -> dict[Ends, _Crossing]:
 def _shape(job: Job, crossed: Mapping[Ends, _Crossing]) -> RunShape:
     ways = [flow.ends for flow in job.flows]
     rates: dict[Hashable, Rates] = dict.fromkeys(ways, ())
-    for ends, (fastest, by_cut) in crossed.items():
-        rates[ends] = (("fastest", fastest), *by_cut.items())
+    for ends, crossing in crossed.items():
+        times: list[tuple[Hashable, Fraction]] = []
+        for name, passing in (("passing", crossing.passing), ("short", crossing.short)):
+            times.append((name, passing.path_s))
+            for cut, (before_s, behind_s) in passing.around_s.items():
+                times += [((name, cut, "before"), before_s), ((name, cut, "behind"), behind_s)]
+        rates[ends] = (("fastest", crossing.fastest), *crossing.by_cut.items(), *times)
     return shape_of(job, ways, rates)
 
 
-def _least_s(job: Job, crossed: Mapping[Ends, _Crossing]) -> Fraction:
+def _least_s(
+    job: Job,
+    crossed: Mapping[Ends, _Crossing],
+    packet_bytes: int,
+) -> Fraction:
     order = analysis.topological_order(job)
     per_s = _ticks_per_second(job, crossed)
 
@@ -108,7 +157,7 @@ def _least_s(job: Job, crossed: Mapping[Ends, _Crossing]) -> Fraction:
     for flow in job.flows:
         key = flow.ends, flow.size_bytes
         if key not in equal:
-            equal[key] = _flow_step(flow, crossed, per_s)
+            equal[key] = _flow_step(flow, crossed, per_s, packet_bytes)
         steps[flow.name] = equal[key]
         predecessors[flow.name] = flow.after
     successors: dict[str, list[str]] = {name: [] for name in order}
@@ -125,10 +174,14 @@ def _least_s(job: Job, crossed: Mapping[Ends, _Crossing]) -> Fraction:
 def _ticks_per_second(job: Job, crossed: Mapping[Ends, _Crossing]) -> int:
     """Return a number of which each time of the job, at the rates of its cuts, is a multiple."""
     factors = {unit.duration_s.denominator for unit in job.computes}
-    for fastest, by_cut in crossed.values():
-        for rate in (fastest, *by_cut.values()):
+    for crossing in crossed.values():
+        for rate in (crossing.fastest, *crossing.by_cut.values()):
             if rate:
                 factors.add(rate.numerator)
+        for passing in (crossing.passing, crossing.short):
+            factors.add(passing.path_s.denominator)
+            for times_s in passing.around_s.values():
+                factors.update(time_s.denominator for time_s in times_s)
     per_s = lcm(*factors)
     if per_s.bit_length() > _MOST_BITS:
         return _TICKS
@@ -139,18 +192,25 @@ def _flow_step(
     flow: Flow,
     crossed: Mapping[Ends, _Crossing],
     per_s: int,
+    packet_bytes: int,
 ) -> _Step:
     if not flow.size_bytes:
         return _Step(0, ())
-    fastest, by_cut = crossed[flow.ends]
-    if not fastest:
+    crossing = crossed[flow.ends]
+    if not crossing.fastest:
         return _Step(0, ())
+    passing = crossing.passing
+    if flow.size_bytes < packet_bytes:
+        passing = crossing.short
 
     def ticks(rate_Bps: Fraction) -> int:  # noqa: N803
         return flow.size_bytes * per_s * rate_Bps.denominator // rate_Bps.numerator
 
-    work = [(cut, ticks(rate)) for cut, rate in by_cut.items()]
-    return _Step(ticks(fastest), work)
+    work = []
+    for cut, rate in crossing.by_cut.items():
+        before_s, behind_s = passing.around_s.get(cut, (0, 0))
+        work.append((cut, _Work(ticks(rate), int(before_s * per_s), int(behind_s * per_s))))
+    return _Step(ticks(crossing.fastest) + int(passing.path_s * per_s), work)
 
 
 def parts(
@@ -197,7 +257,7 @@ def _least(
 ) -> int:
     """Return the least time of the steps of a part."""
     heads = _heads(order, predecessors, steps)
-    tails = _heads(order[::-1], successors, steps)
+    tails = _heads(order[::-1], successors, steps, backwards=True)
     longest = 0
     tasks: dict[_Cut, list[tuple[int, int, int]]] = {}
     for name in order:
@@ -206,7 +266,8 @@ def _least(
         tail = tails[name]
         longest = max(longest, head + step.lasts + tail)
         for cut, work in step.work:
-            tasks.setdefault(cut, []).append((head, work, tail))
+            task = head + work.before, work.lasts, work.behind + tail
+            tasks.setdefault(cut, []).append(task)
     return max(longest, *map(jackson, tasks.values()), 0)
 
 
@@ -214,8 +275,13 @@ def _heads(
     order: Sequence[str],
     predecessors: _Adjacent,
     steps: Mapping[str, _Step],
+    *,
+    backwards: bool = False,
 ) -> dict[str, int]:
-    """Return the earliest start of each step, if all its predecessors must have finished."""
+    """Return the earliest start of each step, if all its predecessors must have finished.
+
+    Backwards in time, what is behind a cut comes before it.
+    """
     out: dict[str, int] = {}
     # After an all-to-all, each rank waits for the same many flows.
     heads: dict[tuple[str, ...], int] = {}
@@ -226,6 +292,7 @@ def _heads(
             continue
         head = 0
         tasks: dict[_Cut, list[tuple[int, int]]] = {}
+        least_after: dict[_Cut, int] = {}
         for other in before:
             if other not in out:  # in an earlier part
                 continue
@@ -233,10 +300,14 @@ def _heads(
             step = steps[other]
             head = max(head, start + step.lasts)
             for cut, work in step.work:
-                tasks.setdefault(cut, []).append((start, work))
-        for shared in tasks.values():
+                earlier, later = work.before, work.behind
+                if backwards:
+                    earlier, later = later, earlier
+                tasks.setdefault(cut, []).append((start + earlier, work.lasts))
+                least_after[cut] = min(later, least_after.get(cut, later))
+        for cut, shared in tasks.items():
             if len(shared) > 1:
-                head = max(head, _end(shared))
+                head = max(head, _end(shared) + least_after[cut])
         out[name] = head
         heads[before] = head
     return out
@@ -283,7 +354,10 @@ def jackson(tasks: Iterable[tuple[int, int, int]]) -> int:
 class _Cuts:
     """The cuts of a fabric, with what is not drained."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, packet_bytes: int | None) -> None:
+        self._passing: _PassingTimes | None = None
+        if packet_bytes is not None:
+            self._passing = _PassingTimes(fabric, packet_bytes)
         self._capacity = fabric.capacity_Bps
         self._hosts = fabric.hosts
         links = []
@@ -343,7 +417,11 @@ class _Cuts:
                 by_cut[first, "out"] = self._leaving[first]
             if last in self._leaving:
                 by_cut[last, "in"] = self._leaving[last]
-        return min(rates, default=Fraction(0)), by_cut
+        fastest = min(rates, default=Fraction(0))
+        if self._passing is None or len(ends) > 2 or not rates:
+            return _Crossing(fastest, by_cut)
+        src, dst = ends
+        return _Crossing(fastest, by_cut, *self._passing.between(src, dst, by_cut))
 
     def _way(
         self,
@@ -373,6 +451,118 @@ class _Cuts:
                 )
             side.append(above)
         return pairwise(first + last[-2::-1])
+
+
+class _PassingTimes:
+    """How much later a packet arrives than it has left its source, on the fastest path.
+
+    Times are whole ticks.
+    """
+
+    def __init__(self, fabric: Fabric, packet_bytes: int) -> None:
+        links = []
+        for cable in fabric.cables:
+            nodes = cable.a.node, cable.b.node
+            if frozenset(nodes) not in fabric.drained:
+                for node, neighbour in (nodes, nodes[::-1]):
+                    packet_s = packet_bytes / fabric.capacity_Bps[node, neighbour]
+                    links.append((node, neighbour, Fraction(cable.delay_s), packet_s))
+        denominators = {time_s.denominator for link in links for time_s in link[2:]}
+        self._per_s = lcm(*denominators)
+        self._links: dict[str, list[tuple[str, int, int]]] = {}
+        """The links of each node: the next node, the delay, and the time of a packet."""
+        for node, neighbour, delay_s, packet_s in links:
+            delay = int(delay_s * self._per_s)
+            packet = int(packet_s * self._per_s)
+            self._links.setdefault(node, []).append((neighbour, delay, packet))
+        self._hosts = fabric.hosts
+        self._by_source: dict[tuple[str, bool], tuple[dict[str, int], dict[str, int]]] = {}
+        self._to_host: dict[tuple[str, bool], dict[str, int]] = {}
+
+    def between(self, src: str, dst: str, cuts: Iterable[_Cut]) -> tuple[Passing, Passing]:
+        """Return what packets of a flow take, and what such of no length would, around its cuts."""
+        passing = []
+        for sends in (True, False):
+            total = self._all_but_slowest(src, dst, sends=sends)
+            to_src = self._to(src, sends=sends)
+            to_dst = self._to(dst, sends=sends)
+            around_s = {}
+            for cut in cuts:
+                before = []
+                behind = []
+                for a, b, delay in self._links_of(cut, src, dst):
+                    before.append(to_src[a])
+                    behind.append(delay + to_dst[b])
+                around_s[cut] = self._seconds(min(before)), self._seconds(min(behind))
+            passing.append(Passing(self._seconds(total), around_s))
+        return passing[0], passing[1]
+
+    def _links_of(self, cut: _Cut, src: str, dst: str) -> list[tuple[str, str, int]]:
+        """Return the links of a cut, in the direction of a flow, and their delays."""
+        node, side = cut
+        if side == "out":
+            return [(node, b, delay) for b, delay, _ in self._links[node] if b != src]
+        if side == "in":
+            return [(a, node, delay) for a, delay, _ in self._links[node] if a != dst]
+        return [(node, b, delay) for b, delay, _ in self._links[node] if b == side]
+
+    def _seconds(self, ticks: int) -> Fraction:
+        return Fraction(ticks, self._per_s)
+
+    def _all_but_slowest(self, src: str, dst: str, *, sends: bool) -> int:
+        """Return the least time on all links but the slowest."""
+        links = self._links[src]
+        if len(links) > 1:
+            return self._from(src, sends=sends)[1 if sends else 0][dst]
+        # Hosts of one switch share what is behind it.
+        [(switch, delay, packet)] = links
+        every, all_but_slowest = self._from(switch, sends=sends)
+        if not sends:
+            return delay + every[dst]
+        return delay + min(packet + all_but_slowest[dst], every[dst])
+
+    def _to(self, host: str, *, sends: bool) -> Mapping[str, int]:
+        """Return the least time from each node to a host, or back."""
+        key = host, sends
+        if key not in self._to_host:
+            links = self._links[host]
+            if len(links) > 1:
+                self._to_host[key] = self._from(host, sends=sends)[0]
+            else:
+                [(switch, delay, packet)] = links
+                first = delay + (packet if sends else 0)
+                every = self._from(switch, sends=sends)[0]
+                self._to_host[key] = {node: first + time for node, time in every.items()}
+                self._to_host[key][host] = 0
+        return self._to_host[key]
+
+    def _from(self, source: str, *, sends: bool) -> tuple[dict[str, int], dict[str, int]]:
+        key = source, sends
+        if key not in self._by_source:
+            self._by_source[key] = self._least(source, sends=sends)
+        return self._by_source[key]
+
+    def _least(self, source: str, *, sends: bool) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the least times to all nodes, by E. W. Dijkstra's algorithm.
+
+        The second are of paths on which a packet takes no time on one link. It pays most to leave
+        out the slowest.
+        """
+        times: tuple[dict[str, int], dict[str, int]] = {}, {}
+        ways = [(0, source, 0), (0, source, 1)]
+        while ways:
+            time, node, left_out = heapq.heappop(ways)
+            if node in times[left_out]:
+                continue
+            times[left_out][node] = time
+            if node in self._hosts and node != source:
+                continue
+            for neighbour, delay, packet in self._links.get(node, ()):
+                sent = packet if sends else 0
+                heapq.heappush(ways, (time + delay + sent, neighbour, left_out))
+                if sends and not left_out:
+                    heapq.heappush(ways, (time + delay, neighbour, 1))
+        return times
 
 
 def _spanning(

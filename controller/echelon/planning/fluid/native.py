@@ -28,12 +28,12 @@ from echelon.planning.execution import (
     steps_of,
 )
 from echelon.planning.fluid.network import FluidError
-from echelon.planning.fluid.plan_execution import Windows
 from echelon.planning.fluid.result import ENDLESS_BYTES, RoutedFlow
-from echelon.planning.paths import links_of
-from echelon.planning.plan import LEVELS, Plan, PortSchedule
+from echelon.planning.paths import is_tree, links_of, nodes_of
+from echelon.planning.plan import LEVELS, FlowPlan, Plan, PortSchedule
 from echelon.planning.rankings.base import InEngine, Ranking
 from echelon.planning.rankings.fixed import Fixed
+from echelon.planning.windows import FlowWindows, PassingTime, Windows, shares_window
 
 _INCLUDES = ("state.h", "ranking.c", "sharing.c")
 _FUNCTIONS = """
@@ -55,8 +55,8 @@ _DONE, _PAUSED, _RUNNING, _NO_RATES, _NO_VALIDITY, _NO_MEMORY = range(6)
 _ALLOCATIONS_A_CALL = 20_000
 """The number of allocations before Python looks for signals and progress."""
 _FOR_EVER_S = 1e299
-_NumberedPath = tuple[tuple[int, ...], int]
-"""The links of a path, and the packets in flight at first."""
+_NumberedPath = tuple[tuple[int, ...], FlowWindows, PassingTime]
+"""The links of a path, the windows of flows on it, and how long their last packets take."""
 
 
 def available() -> bool:
@@ -269,7 +269,6 @@ class NativeNetwork:
             "in_turn": _integers(job.in_turn for job in jobs),
             "packet_bytes": float(windows.packet_bytes),
             "acknowledging": float(windows.acknowledging),
-            "window_full": windows.full,
             **tables.fields(),
             **self._link_fields(),
             **self._delay_fields(delays or {}, tables.hosts),
@@ -350,7 +349,8 @@ class NativeNetwork:
         table = _RankingTable(self._group_number)
         best_effort = Fixed(plan.best_effort_queue)
         paths: dict[tuple[int, ...], int] = {(): 0}
-        windows: dict[tuple[int, ...], int] = {(): 1}
+        on_paths = [(FlowWindows(1, 1, 1), PassingTime(0.0, 0.0, self.windows.packet_bytes))]
+        streams = _Streams(plan, self.windows)
         numbers: dict[tuple[str, ...], int] = {}
         """The number of each path by its nodes."""
         ranking_numbers = _integers()
@@ -360,23 +360,26 @@ class NativeNetwork:
             unranked = table.number(job.name, best_effort)
             for step in steps:
                 flow = flow_plans.get(step.name)
+                streams.add(flow)
                 if flow is None:
                     ranking_numbers.append(unranked)
                     path_numbers.append(0)
                     continue
                 if flow.path not in numbers:
-                    links, windows[links] = self._path(flow.path)
+                    links, windows, passing = self._path(flow.path)
+                    if links not in paths:
+                        on_paths.append((windows, passing))
                     numbers[flow.path] = paths.setdefault(links, len(paths))
                 ranking_numbers.append(table.number(job.name, flow.ranking))
                 path_numbers.append(numbers[flow.path])
         for _, route in self.background:
-            links = tuple(self.links[link] for link in route)
+            streams.add(None)
+            links, windows, passing = self._path(nodes_of(route))
+            if links not in paths:
+                on_paths.append((windows, passing))
             ranking_numbers.append(table.number("", best_effort))
             path_numbers.append(paths.setdefault(links, len(paths)))
 
-        initial_windows = _integers()
-        for links in paths:
-            initial_windows.append(windows.get(links, self.windows.full))
         return {
             "rankings": table.count,
             "paths": len(paths),
@@ -389,7 +392,13 @@ class NativeNetwork:
             "path_of": path_numbers,
             "first_link": _integers(accumulate(map(len, paths), initial=0)),
             "path_links": _integers(chain.from_iterable(paths)),
-            "window_initial": initial_windows,
+            "window_initial": _integers(windows.initial for windows, _ in on_paths),
+            "window_single": _integers(windows.single for windows, _ in on_paths),
+            "window_shared": _integers(windows.shared for windows, _ in on_paths),
+            "passing_s": _reals(passing.delay_s for _, passing in on_paths),
+            "passing_s_per_byte": _reals(passing.s_per_byte for _, passing in on_paths),
+            "streams": streams.count,
+            "stream_of": streams.numbers,
             **self._port_fields(plan),
         }
 
@@ -413,9 +422,38 @@ class NativeNetwork:
     def _path(self, path: tuple[str, ...]) -> _NumberedPath:
         if path not in self._paths:
             links = tuple(self.links[link] for link in links_of(path))
-            in_flight = self.windows.initially_in_flight(path, self.fabric)
-            self._paths[path] = links, in_flight
+            windows = self.windows.on_path(path, self.fabric)
+            self._paths[path] = links, windows, self.windows.passing(path, self.fabric)
         return self._paths[path]
+
+
+class _Streams:
+    """The streams of a plan, numbered, and the stream of each step; -1: it belongs to none."""
+
+    def __init__(self, plan: Plan, windows: Windows) -> None:
+        self.numbers = _integers()
+        self._plan = plan
+        self._windows = windows
+        self._streams: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._shares: dict[Ranking, bool] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of streams."""
+        return len(self._streams)
+
+    def add(self, flow: FlowPlan | None) -> None:
+        """Add a step of the plan; None: it is none."""
+        number = -1
+        if flow is not None and self._windows.streams and self._has_window(flow.path):
+            if flow.ranking not in self._shares:
+                self._shares[flow.ranking] = shares_window(flow.ranking)
+            if self._shares[flow.ranking]:
+                number = self._streams.setdefault((flow.job, flow.path), len(self._streams))
+        self.numbers.append(number)
+
+    def _has_window(self, path: tuple[str, ...]) -> bool:
+        return not is_tree(path) and self._plan.ranks_at(path[0])
 
 
 class NativeRun:

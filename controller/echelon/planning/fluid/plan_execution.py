@@ -10,61 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 from echelon.model.fabric.model import Fabric
 from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.planning.fluid.network import GRAIN_BYTES, FlowUnderWay, FluidPort, Neighbourhood
 from echelon.planning.fluid.sharing import SharedPort, Sharer, shared_rates
-from echelon.planning.paths import packets_held
+from echelon.planning.paths import is_tree
 from echelon.planning.plan import Plan
 from echelon.planning.rankings.base import Execution, Rank, Ranking, RatedExecution
+from echelon.planning.rankings.deadline import Deadline, DeadlineExecution
 from echelon.planning.rankings.fixed import Fixed
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """The windows of senders, and the cost of acknowledgements.
-
-    A window begins with `initial` packets and opens by one for each that is acknowledged. In a
-    queue where packets wait, this doubles it with each round trip (slow start, RFC 5681). Each half
-    window is acknowledged. (So is each packet until the window is open, but these are few.)
-    Acknowledgements return on the same path, before all other traffic.
-    """
-
-    packet_bytes: int = 1
-    full: int = 1
-    """Packets in flight when the window is open."""
-    initial: int | None = 1
-    """Packets in flight at first; None: as many as the path holds (`packets_held`)."""
-    acknowledgement_bytes: int = 0
-
-    def initially_in_flight(self, path: Sequence[str], fabric: Fabric) -> int:
-        """Return the packets in flight at first on a path."""
-        initial = self.initial
-        if initial is None:
-            initial = packets_held(path, fabric, self.packet_bytes)
-        return min(initial, self.full)
-
-    def in_flight(self, sent_bytes: float, initial: int) -> tuple[int, int | None]:
-        """Return the packets in flight after `sent_bytes`, and the bytes up to which that holds.
-
-        None: for ever. `initial` are the packets at first.
-        """
-        window = end = initial
-        while window < self.full and sent_bytes >= end * self.packet_bytes:
-            window = min(2 * window, self.full)
-            end += window
-        if window == self.full:
-            return window, None
-        return window, end * self.packet_bytes
-
-    @property
-    def acknowledging(self) -> Fraction:
-        """Bytes of acknowledgements for each byte of a flow."""
-        packets = max(1, self.full // 2)
-        return Fraction(self.acknowledgement_bytes, packets * self.packet_bytes)
+from echelon.planning.windows import FlowWindows, Windows, opened, shares_window
 
 
 @dataclass(slots=True)
@@ -93,6 +50,10 @@ class _FlowState:
     execution: Execution[Any]
     initial: int
     """The packets in flight at first."""
+    full: int
+    """The packets in flight when the window is open."""
+    stream: Hashable = None
+    """What shares the flow's window; None: the flow has one of its own."""
     window: int = 0
     open_bytes: float | None = 0
     """The sent bytes from which on the window is larger; None: it stays as it is."""
@@ -120,6 +81,8 @@ class PlanExecution:
         self._rankings = plan.ranking
         self._best_effort = Fixed(plan.best_effort_queue)
         self._windows = windows
+        self._hosts_rank = plan.ranks_at
+        self._on_path: dict[Sequence[str] | None, FlowWindows] = {}
         self._executions: dict[type[Ranking], Execution[Any]] = {}
         self._states: dict[ActiveFlow, _FlowState] = {}
         self._ports: dict[FluidPort, _PortState] = {}
@@ -154,16 +117,29 @@ class PlanExecution:
         if kind not in self._executions:
             self._executions[kind] = kind.execution(float)
         execution = self._executions[kind]
-        initial = 1
-        path = self._paths.get(flow.job, {}).get(flow.flow)
-        if path is not None:
-            initial = self._windows.initially_in_flight(path, self._fabric)
-        self._states[flow] = _FlowState(ranking, execution, initial)
+        self._states[flow] = self._state(flow, ranking, execution)
         execution.started(now_s, flow, ranking)
         for port in flow.ports:
             state = self._ports[port]
             state.outdated = True
             state.present = None
+
+    def _state(
+        self,
+        flow: FlowUnderWay,
+        ranking: Ranking,
+        execution: Execution[Any],
+    ) -> _FlowState:
+        path = self._paths.get(flow.job, {}).get(flow.flow)
+        if path not in self._on_path:
+            self._on_path[path] = self._windows.on_path(path, self._fabric)
+        windows = self._on_path[path]
+        shares = self._windows.streams and shares_window(ranking)
+        if shares and path is not None and not is_tree(path) and self._hosts_rank(path[0]):
+            initial = min(windows.initial, windows.shared)
+            stream = flow.job, path
+            return _FlowState(ranking, execution, initial, windows.shared, stream)
+        return _FlowState(ranking, execution, windows.initial, windows.single)
 
     def finished(self, now_s: float, flow: FlowUnderWay) -> None:
         former = self._states.pop(flow)
@@ -195,7 +171,7 @@ class PlanExecution:
                 self._open(flow, state)
                 if state.open_bytes is not None:
                     opening.append(number)
-        rates_Bps = self._rates_Bps(neighbourhood)  # noqa: N806
+        rates_Bps = self._rates_Bps(now_s, neighbourhood)  # noqa: N806
 
         changes_s += self._rated_changes_s(now_s, neighbourhood, rates_Bps)
         for number in opening:
@@ -215,23 +191,51 @@ class PlanExecution:
                     changes_s.append(now_s + rank.until_bytes / together_Bps)
         return Allocation(rates_Bps, min(changes_s, default=None))
 
-    def _rates_Bps(self, neighbourhood: Neighbourhood) -> list[float]:  # noqa: N802
+    def _rates_Bps(self, now_s: float, neighbourhood: Neighbourhood) -> list[float]:  # noqa: N802
         """Return the rates of flows: those of before, if all that they depend on is as before."""
         states = [self._states[flow] for flow in neighbourhood.flows]
         if not neighbourhood.moved and all(state.sharer for state in states):
             return [flow.rate_Bps for flow in neighbourhood.flows]
+        sending = self._sending(now_s, neighbourhood.flows)
         sharers = []
         for flow, state in zip(neighbourhood.flows, states, strict=True):
-            sharers.append(state.sharer or self._sharer(flow, state))
+            sharer = state.sharer or self._sharer(flow, state)
+            if flow in sending:
+                sharers.append(sharer)
         rates_Bps, held_up = shared_rates(  # noqa: N806
             sharers,
             self._acknowledging,
             self._acknowledgements_Bps(neighbourhood),
-            [flow.rate_Bps for flow in neighbourhood.flows],
+            [flow.rate_Bps for flow in sending],
         )
-        for state, is_held_up in zip(states, held_up, strict=True):
-            state.held_up = is_held_up
-        return rates_Bps
+        by_flow = dict(zip(sending, rates_Bps, strict=True))
+        held_up_flows = dict(zip(sending, held_up, strict=True))
+        for flow, state in zip(neighbourhood.flows, states, strict=True):
+            state.held_up = held_up_flows.get(flow, False)
+        return [by_flow.get(flow, 0.0) for flow in neighbourhood.flows]
+
+    def _sending(self, now_s: float, flows: Sequence[FlowUnderWay]) -> dict[FlowUnderWay, None]:
+        """Return the flows that send, in order of start: of each stream, the most urgent one.
+
+        It stays that until it ends, or a more urgent one starts: being sent makes it more urgent.
+        """
+        first: dict[Hashable, tuple[float, FlowUnderWay]] = {}
+        for flow in flows:
+            state = self._states[flow]
+            if state.stream is None:
+                continue
+            execution = state.execution
+            assert isinstance(execution, DeadlineExecution)
+            assert isinstance(state.ranking, Deadline)
+            urgency = float(execution.urgency(now_s, flow, state.ranking))
+            if state.stream not in first or urgency > first[state.stream][0]:
+                first[state.stream] = urgency, flow
+        sending: dict[FlowUnderWay, None] = {}
+        for flow in flows:
+            stream = self._states[flow].stream
+            if stream is None or first[stream][1] is flow:
+                sending[flow] = None
+        return sending
 
     def _acknowledgements_Bps(self, neighbourhood: Neighbourhood) -> dict[SharedPort, float]:  # noqa: N802
         """Return what acknowledgements take of the ports of a neighbourhood.
@@ -324,7 +328,8 @@ class PlanExecution:
         sent_bytes = flow.size_bytes - flow.remaining_bytes + GRAIN_BYTES
         assert state.open_bytes is not None
         if sent_bytes >= state.open_bytes:
-            window, state.open_bytes = self._windows.in_flight(sent_bytes, state.initial)
+            packet_bytes = self._windows.packet_bytes
+            window, state.open_bytes = opened(sent_bytes, state.initial, state.full, packet_bytes)
             if window != state.window:
                 state.window = window
                 state.sharer = None

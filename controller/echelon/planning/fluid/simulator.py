@@ -24,10 +24,11 @@ import heapq
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from operator import attrgetter
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.model import Fabric, Path
 from echelon.model.fabric.routing import NoRouteError, route
 from echelon.model.jobs.graph import Flow, FlowKey, Job
 from echelon.planning import execution
@@ -56,7 +57,7 @@ from echelon.planning.fluid.network import (
     FluidPort,
     Neighbourhood,
 )
-from echelon.planning.fluid.plan_execution import PlanExecution, Windows
+from echelon.planning.fluid.plan_execution import PlanExecution
 from echelon.planning.fluid.result import (
     ENDLESS_BYTES,
     BackgroundFlow,
@@ -65,6 +66,7 @@ from echelon.planning.fluid.result import (
 )
 from echelon.planning.paths import links_of
 from echelon.planning.plan import Plan, PlanError
+from echelon.planning.windows import PassingTime, Windows
 
 Until: TypeAlias = execution.Until | Fraction
 Observer: TypeAlias = Callable[[float, Sequence[ActiveFlow], Allocation], None]
@@ -155,7 +157,7 @@ def simulate(
 
     routed = _routed(background, fabric)
     delays = delays or {}
-    windows = windows or Windows()
+    windows = (windows or Windows()).under(plan, fabric)
     setup = _Setup(
         jobs, fabric, plan, iterations, until, routed, delays, windows, on_iteration, stopping
     )
@@ -369,8 +371,14 @@ class _Run:
         self.work = 0
         self._rates = rates
         self._links = {}
+        self._passing = {}
+        passing_by_path: dict[Path, PassingTime] = {}
         for flow in setup.plan.flows:
-            self._links[flow.job, flow.flow] = links_of(flow.path)
+            path = flow.path
+            if path not in passing_by_path:
+                passing_by_path[path] = setup.windows.passing(path, setup.fabric)
+            self._links[flow.job, flow.flow] = links_of(path)
+            self._passing[flow.job, flow.flow] = passing_by_path[path]
         self._arranged: dict[FlowKey, tuple[str, float]] = {}
         self._end_s = setup.end_s
         until = setup.until
@@ -558,9 +566,19 @@ class _Run:
             self._rates.finished(self.now_s, flow)
         if flow.job == BACKGROUND_JOB:
             self.background[flow.flow].finish = self.now_s
+            return
+        passing_s = 0.0
+        if flow.neighbourhood is not None:
+            passing_s = self._passing[flow.job, flow.flow].seconds(flow.size_bytes)
+        if passing_s:
+            self._announce(self.now_s + passing_s, partial(self._arrive, flow))
         else:
-            job_execution = self.executions[flow.job]
-            self._obey(flow.job, job_execution.flow_finished(flow.flow, self.now_s))
+            self._arrive(flow)
+
+    def _arrive(self, flow: FlowUnderWay) -> None:
+        """Tell the job that the last byte of a flow has arrived."""
+        job_execution = self.executions[flow.job]
+        self._obey(flow.job, job_execution.flow_finished(flow.flow, self.now_s))
 
     def _allocate(self) -> None:
         """Set the rates of all flows of neighbourhoods in which something has happened."""

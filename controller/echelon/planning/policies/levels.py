@@ -25,6 +25,8 @@ MIN_SHARE = Fraction(1, 100)
 """The guaranteed part of the port of each lower queue where flows move between queues.
 
 A packet that waits there keeps moving, so that the next packet of its flow can be ranked anew.
+Where queues are in the order of ranks, there is none: a flow may fall to a lower queue at once,
+because its packets in the higher one leave first.
 """
 
 

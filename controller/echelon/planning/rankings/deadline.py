@@ -22,6 +22,7 @@ from echelon.planning.rankings.base import (
     UncoupledExecution,
 )
 from echelon.planning.rankings.in_switches import (
+    KeyRange,
     LevelProfile,
     RankingAction,
     RankShifts,
@@ -65,11 +66,13 @@ def deadline_rank(
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """Levels relative to the most urgent flow at the port, by `deadline_rank`.
+    """Queues in the order of `deadline_rank` at the port.
 
-    The most urgent flow at a port is in queue `highest`. Others are one queue lower for each of the
-    ascending `steps` by which their rank is behind. `Deadline` has the time when a flow is due, and
-    what its bytes left count.
+    Most switches put a flow between those that are more urgent and those that are less
+    (`p4src/v1model/include/control/order.p4`). For the fluid engine, and for switches that cannot,
+    the most urgent flow at a port is in queue `highest`, and others are one queue lower for each of
+    the ascending `steps` by which their rank is behind. `Deadline` has the time when a flow is due,
+    and what its bytes left count.
     """
 
     unit_s: Fraction
@@ -77,7 +80,10 @@ class Relative:
     alone_tardiness_s: Fraction
     """The largest e - d of the job's flows in an iteration alone, with e the actual finish time."""
     idle_s: Fraction
-    """The time after which a flow that has not sent has left the port."""
+    """The time after which a flow that has not sent has left the port.
+
+    It counts only where the queues are outside the switch.
+    """
     steps: tuple[Fraction, ...]
     apart: Fraction = Fraction(0)
     """The part of `head_start` that tells the job apart from copies; 0: it has none."""
@@ -97,50 +103,50 @@ class Relative:
     ) -> LevelProfile:
         """Return what switches with these units need for the queues from `lowest` to `highest`.
 
-        Raise `ValueError` for steps that decrease, and for a unit that is not positive or that the
-        switch cannot make.
+        A switch that multiplies keeps its queues in order, and needs no steps. Raise `ValueError`
+        for steps that decrease, and for a unit that is not positive or that the switch cannot make.
         """
         if self.unit_s <= 0 or _decrease((Fraction(0), *self.steps)):
             raise ValueError(
                 "the unit of a relative ranking must be positive, and its steps must not decrease"
             )
-        unit = Fraction(constants()["RANK_UNIT"])
-        shifts = units.shifts
-        right = 0
-        part = Fraction(1)
-        if shifts is not None:
-            right = _rank_shift(self.unit_s, units.time, shifts)
-            part = Fraction(2) ** right
-            # The unit becomes a power of two, and everything that is compared with ranks keeps its
-            # time.
-            unit = units.time.exactly(self.unit_s) / part
-
-        edges = [int(step * unit) + 1 for step in self.steps]
-        queues = [max(highest - level, lowest) for level in range(len(edges) + 1)]
-        ranges = steps(edges, queues, units.key_bits)
         alone = units.time.unsigned("tardiness alone", self.alone_tardiness_s, 32)
-        head_start = round(self.head_start * unit)
+        shifts = units.shifts
         if shifts is None:
-            factors = self._factors(int(unit), head_start, alone, units)
-            return LevelProfile(ranges, factors)
-        alone_rank = min(round(alone / part), (1 << 32) - 1)
+            factors = self._factors(alone, units)
+            return LevelProfile((), (*factors, ("lowest", lowest), ("highest", highest)))
+
+        right = _rank_shift(self.unit_s, units.time, shifts)
+        part = Fraction(2) ** right
+        # The unit becomes a power of two, and everything that is compared with ranks keeps its
+        # time.
+        unit = units.time.exactly(self.unit_s) / part
+        ranges = self.ranges(lowest, highest, unit, units.key_bits)
         period = shifts.period(
             right,
-            queues[-1],
+            max(highest - len(self.steps), lowest),
             is_relative=True,
-            head_start=-head_start,
-            alone=alone_rank,
+            head_start=-round(self.head_start * unit),
+            alone=min(round(alone / part), (1 << 32) - 1),
         )
         return LevelProfile(ranges, period)
 
-    def _factors(
+    def ranges(
         self,
-        unit: int,
-        head_start: int,
-        alone: int,
-        units: Units,
-    ) -> tuple[tuple[str, int], ...]:
-        """Return the arguments of `set_period` for a switch that multiplies."""
+        lowest: int,
+        highest: int,
+        unit: Fraction,
+        key_bits: int,
+    ) -> tuple[KeyRange, ...]:
+        """Return the queue by how much a rank, of which `unit` is one unit, is behind another."""
+        edges = [int(step * unit) + 1 for step in self.steps]
+        queues = [max(highest - level, lowest) for level in range(len(edges) + 1)]
+        return steps(edges, queues, key_bits)
+
+    def _factors(self, alone: int, units: Units) -> tuple[tuple[str, int], ...]:
+        """Return the arguments of `set_period` that make ranks in a switch that multiplies."""
+        unit = constants()["RANK_UNIT"]
+        head_start = round(self.head_start * unit)
         factor, shift = self._factor(unit, units.time)
         # The switch multiplies the tardiness counted from the earliest that it can tell.
         earliest = (1 << (units.key_bits - 1)) - 1
@@ -298,8 +304,8 @@ class Deadline:
         """Return what maps keys to queues.
 
         By thresholds, a key is a slack, biased so that keys order as slacks do. With `relative`, it
-        is by how much the rank of the packet is behind that of the most urgent flow. Raise
-        `ValueError` for thresholds that decrease.
+        is by how much the rank of the packet is behind that of the most urgent flow, if the switch
+        maps keys at all. Raise `ValueError` for thresholds that decrease.
         """
         if self.relative is not None:
             return _relative_profile(self.relative, self.lowest, self.highest, units)
@@ -595,6 +601,17 @@ class DeadlineExecution(UncoupledExecution):
             return None
         grain_s = min(flow.grain_s for flow in ranked)
         return now_s + max(min(limits_s), grain_s)
+
+    def urgency(
+        self,
+        now_s: Number,
+        flow: ActiveFlow,
+        ranking: Deadline,
+    ) -> Number:
+        """Return the urgency of a flow at its host, among flows of its job."""
+        if ranking.relative is None:
+            return bisect_right(self._ranked_flow(flow, ranking).steps, now_s)
+        return self._line(now_s, flow, ranking).value
 
     def _line(
         self,

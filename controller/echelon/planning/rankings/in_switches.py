@@ -20,7 +20,7 @@ class LevelProfile(NamedTuple):
     """The map from the key of a packet to a queue, shared by flows."""
 
     steps: tuple[KeyRange, ...]
-    """Ascending; together they cover every key."""
+    """Ascending; together they cover every key. Empty: queues are in the order of ranks."""
     period: tuple[tuple[str, int], ...] = ()
     """The arguments of action `set_period`; empty: no entry in table `period`."""
 

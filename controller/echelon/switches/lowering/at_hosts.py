@@ -167,6 +167,7 @@ def _rule(
     able: Capabilities,
 ) -> HostRule:
     ranking = flow.ranking
+    levels: tuple[KeyRange, ...] = ()
     top = 0
     if isinstance(ranking, Deadline) and ranking.relative is not None:
         relative = ranking.relative
@@ -176,8 +177,10 @@ def _rule(
             steps=STEPS,
             head_start=head_start,
         )
+        unit = Fraction(constants()["RANK_UNIT"])
+        levels = at_hosts.ranges(ranking.lowest, ranking.highest, unit, able.units.key_bits)
         ranking = replace(ranking, relative=at_hosts)
-        top = round(TOP * constants()["RANK_UNIT"])
+        top = round(TOP * unit)
     numbers = _Numbers(able.units)
     action, arguments = ranking.action(numbers)
     rule = HostRule(flow.job, flow.flow, flow.path[0], identity)
@@ -195,7 +198,7 @@ def _rule(
         offset_us=arguments["offset_us"],
         due_us=arguments["due_us"],
         left_shift=arguments["left_shift"],
-        levels=numbers.levels.steps,
+        levels=levels or numbers.levels.steps,
         top=top,
     )
     period = dict(numbers.levels.period)

@@ -90,6 +90,11 @@ class Capabilities:
     units: Units
     """The units and widths of its numbers."""
     ecn: EcnMarks
+    max_pairs: int = 0
+    """Pairs of hosts whose flows of one job share their place in the queues of a port.
+
+    0: each flow has its own.
+    """
     ranks: bool = True
     """Whether switches know flows and rank their packets. If not, they forward by address and serve
     queues by code point, and hosts rank (`echelon.switches.lowering.at_hosts`)."""

@@ -239,8 +239,7 @@ class _JobAtSwitch:
         except ValueError as error:
             raise LoweringError(f"job {flow.job}, flow {flow.flow}: {error}", flow.job) from None
 
-        place = flow.path.index(self.switch)
-        next_hop = flow.path[place + 1]
+        next_hop = self._next_hop(flow)
         destination = self.fabric.hosts[flow.path[-1]]
         return entry(
             "flow",
@@ -251,11 +250,21 @@ class _JobAtSwitch:
             **arguments,
         )
 
+    def _next_hop(self, flow: FlowPlan) -> str:
+        place = flow.path.index(self.switch)
+        return flow.path[place + 1]
+
     def _classifiers(self, number: int, flow: FlowPlan) -> Iterator[TableEntry]:
         """Yield the entries that tell which packets are of a flow."""
         match self.identities[flow.flow]:
             case ShimIdentity(job=job, flow=in_shim):
-                yield entry("shim_flow", {"job": job, "flow": in_shim}, "set_flow", flow=number)
+                action = "set_flow"
+                arguments = {"flow": number}
+                if self.capabilities.max_pairs:
+                    action = "set_flow_of"
+                    ends = flow.path[0], flow.path[-1], self._next_hop(flow)
+                    arguments["pair"] = self.numbers.pair(ends)
+                yield entry("shim_flow", {"job": job, "flow": in_shim}, action, **arguments)
             case SegmentIdentity() as segment:
                 connection = self._connection(segment)
                 for start_bytes, end_bytes in segment.ranges:

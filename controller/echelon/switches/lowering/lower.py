@@ -60,6 +60,7 @@ def limits(capabilities: Capabilities) -> dict[NumberKind, int]:
     """Return how many numbers of each kind a switch has, as `Numbering` takes them."""
     return {
         NumberKind.FLOW: capabilities.max_flows,
+        NumberKind.PAIR: capabilities.max_pairs,
         NumberKind.ECHELONFLOW: capabilities.max_echelonflows,
         NumberKind.PROFILE: capabilities.max_profiles,
         NumberKind.GROUP: capabilities.max_groups,

@@ -27,6 +27,8 @@ class NumberKind(StrEnum):
     """The kinds of things that are numbered at each switch, in the words of messages."""
 
     FLOW = "flows"
+    PAIR = "pairs of hosts"
+    """A pair is known by the hosts and by the next hop."""
     ECHELONFLOW = "EchelonFlows"
     PROFILE = "threshold profiles"
     """A profile is known by its content, and shared by the jobs that have the same one."""
@@ -229,6 +231,10 @@ class JobNumbers:
     def flow(self, name: str) -> int:
         """Return the number of a flow. Raise `ExhaustedError`, as the other methods do."""
         return self._number((NumberKind.FLOW, name))
+
+    def pair(self, ends: tuple[str, str, str]) -> int:
+        """Return the number of the flows from one host to another by the same next hop."""
+        return self._number((NumberKind.PAIR, ends))
 
     def echelonflow(self, name: str) -> int:
         return self._number((NumberKind.ECHELONFLOW, name))

@@ -25,6 +25,8 @@ def v1model_capabilities(
         weights=True,
         rates=True,
         max_flows=numbers["FLOWS"],
+        # A sender says of each flow, not of a pair, that all before has left queues outside.
+        max_pairs=numbers["PAIRS"] if outer_queues is None else 0,
         max_connections=numbers["CONNECTIONS"],
         max_jobs=numbers["JOBS"],
         max_profiles=1 << numbers["PROFILE_ID_BITS"],

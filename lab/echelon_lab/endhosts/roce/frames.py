@@ -38,6 +38,13 @@ _BTH_AT = ETHERNET_BYTES + 28
 HEADER_BYTES = _BTH_AT + 12
 ICRC_BYTES = 4
 _SHORTEST = HEADER_BYTES + ICRC_BYTES
+
+
+def packet_bytes(payload_bytes: int) -> int:
+    """Return the length of a packet in the middle of a message."""
+    return HEADER_BYTES + payload_bytes + ICRC_BYTES
+
+
 _IPV4 = Struct("!BBHHHBBH8s")
 _UDP = Struct("!HHHH")
 _BTH = Struct("!BBHII")

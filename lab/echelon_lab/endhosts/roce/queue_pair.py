@@ -54,6 +54,8 @@ class PairSettings:
 
     It doubles from time-out to time-out, up to `MAX_BACKOFF` times as long.
     """
+    asks_after: int | None = None
+    """Packets for each acknowledgement; None: half a window."""
 
 
 class _Sent:
@@ -187,7 +189,11 @@ class Requester:
             self._message_left -= length
             is_last = not self._message_left
             self._silent += 1
-            asks = is_last or 2 * self._silent >= settings.window_packets
+            if settings.asks_after is None:
+                is_due = 2 * self._silent >= settings.window_packets
+            else:
+                is_due = self._silent >= settings.asks_after
+            asks = is_last or is_due
             if asks:
                 self._silent = 0
             sent = _Sent(_OPCODES[is_first, is_last], length, self._message_bytes, asks=asks)

@@ -13,17 +13,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager, suppress
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
 from echelon.model.errors import RunError
 from echelon.model.fabric.model import Fabric
-from echelon.model.jobs.graph import Job
+from echelon.model.jobs.graph import FlowKey, Job
 from echelon.model.jobs.spec import JobSpec, RecognitionSpec
 from echelon.planning.paths import Paths
+from echelon.planning.plan import Plan
+from echelon.planning.rankings.base import Ranking
+from echelon.planning.windows import FlowWindows, Windows, shares_window
 from echelon.switches.lowering.at_hosts import HostRule
 from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, last_words, preferred, start
-from echelon_lab.endhosts.carriers import initial_window
 from echelon_lab.hosts.backends.base import HostFabric
 from echelon_lab.hosts.loop import RealTimeLoop, watch_end
 from echelon_lab.hosts.workers import messages
@@ -323,11 +326,12 @@ def assign(
     paths: Mapping[str, Paths],
     control: Path,
     rules: Sequence[HostRule] | None = None,
+    plan: Plan | None = None,
 ) -> dict[str, messages.Assignment]:
     """Return the assignments by host.
 
     `paths` are those of the plan, `control` is the coordinator's socket. Where hosts rank, they do
-    so by `rules`.
+    so by `rules`. The flows that share a window by `plan` are sent in its order.
 
     Raises `RunError` for a job whose flows no sender here can send.
     """
@@ -337,6 +341,8 @@ def assign(
         carriages[job.name] = _carriage(scenario.specs[job.name], *numbers[job.name])
     addresses = {name: host.ipv4 for name, host in scenario.fabric.hosts.items()}
     transport = scenario.transport
+    all_paths = chain.from_iterable(of_job.values() for of_job in paths.values())
+    windows = transport.windows.over(set(all_paths), scenario.fabric)
     assignments = {}
     for host in participants(scenario):
         host_jobs = []
@@ -354,8 +360,9 @@ def assign(
             jobs=tuple(host_jobs),
             rate_bps=_rate_bps(scenario.fabric, host, transport.host_rate_bps),
             packet_bytes=transport.packet_bytes,
-            window_packets=transport.window_packets,
-            initial_window_packets=_initial_windows(scenario, jobs, host, paths),
+            windows=windows,
+            flow_windows=_flow_windows(windows, scenario.fabric, jobs, host, paths),
+            stream_rankings=_stream_rankings(plan, jobs, host),
             retransmit_after_ns=max(1, round(transport.retransmit_after_s * 1_000_000_000)),
             tcp_window_bytes=transport.receive_window_bytes,
             ecn=transport.ecn,
@@ -379,22 +386,42 @@ def _delays(
     return delays_s
 
 
-def _initial_windows(
-    scenario: Scenario,
+def _flow_windows(
+    windows: Windows,
+    fabric: Fabric,
     jobs: Sequence[Job],
     host: str,
     paths: Mapping[str, Paths],
-) -> dict[tuple[str, str], int]:
-    """Return the packets that each flow from a host begins with, by job and flow."""
-    windows = {}
+) -> dict[FlowKey, FlowWindows]:
+    """Return the windows of each flow from a host or to it, by job and flow."""
+    by_flow = {}
     for job in jobs:
         job_paths = paths.get(job.name, {})
         for flow in job.flows:
-            if flow.src == host:
+            if host in (flow.src, flow.dst):
                 path = job_paths.get(flow.name)
-                window = initial_window(scenario.transport, scenario.fabric, path)
-                windows[job.name, flow.name] = window
-    return windows
+                by_flow[job.name, flow.name] = windows.on_path(path, fabric)
+    return by_flow
+
+
+def _stream_rankings(
+    plan: Plan | None,
+    jobs: Sequence[Job],
+    host: str,
+) -> dict[FlowKey, Ranking]:
+    """Return the rankings of flows from a host or to it that share the window of a stream."""
+    rankings: dict[FlowKey, Ranking] = {}
+    if plan is None:
+        return rankings
+    for job in jobs:
+        for flow in job.flows:
+            key = job.name, flow.name
+            ranking = plan.ranking.get(key)
+            if ranking is None or not shares_window(ranking):
+                continue
+            if host in (flow.src, flow.dst) and plan.ranks_at(flow.src):
+                rankings[key] = ranking
+    return rankings
 
 
 def _sends(scenario: Scenario, host: str) -> tuple[messages.ConstantRate, ...]:

@@ -28,7 +28,6 @@ from echelon_lab.hosts.workers.shim_sockets import (
     python_carriers,
 )
 from echelon_lab.hosts.workers.sockets import FlowEvents, HostPacketCounts
-from echelon_lab.scenarios.scenario import Transport
 
 _FOLDER = Path(__file__).parent
 _NO_MAC = "00:00:00:00:00:00"
@@ -191,14 +190,12 @@ class DatagramCarrier:
         self.sockets = network
         """The host's sockets, which its jobs share."""
         self._events = events
+        self._job = job.name
+        self._rankings = assignment.stream_rankings
         self._counters = new_tally(ends)
         self._flows: dict[str, NativeFlow] = {}
         host = assignment.host
         addresses = assignment.addresses
-        transport = Transport(
-            packet_bytes=assignment.packet_bytes,
-            window_packets=assignment.window_packets,
-        )
         for flow in job.flows:
             if host not in (flow.src, flow.dst):
                 continue
@@ -216,8 +213,8 @@ class DatagramCarrier:
                     carriage.flows[flow.name],
                 ),
                 flow.size_bytes,
-                transport,
-                assignment.initial_window_packets.get((job.name, flow.name), 1),
+                assignment.windows,
+                assignment.flow_windows[job.name, flow.name],
                 assignment.retransmit_after_ns,
                 self._counters,
                 False,
@@ -242,7 +239,8 @@ class DatagramCarrier:
         self._events.started(flow.name, iteration, self.sockets.now_ns)
         native = self._flows[flow.name]
         on_sent = partial(self._events.sent, flow.name)
-        self.sockets.act(partial(native.send, iteration, on_sent))
+        ranking = self._rankings.get((self._job, flow.name))
+        self.sockets.act(partial(native.send, iteration, on_sent, ranking))
 
     def expect(self, key: bytes) -> None:
         """Expect a flow, whose first packet has come, in the iteration of `key`.
@@ -257,7 +255,8 @@ class DatagramCarrier:
         for iteration in (current, current + 1):
             if iteration and iteration % 256 == key[0]:
                 on_complete = partial(self._on_complete, flow.name, iteration)
-                self._flows[flow.name].expect(iteration, on_complete)
+                shares = (self._job, flow.name) in self._rankings
+                self._flows[flow.name].expect(iteration, on_complete, shares=shares)
 
     def _on_complete(self, flow: str, iteration: int) -> None:
         self._events.received(flow, iteration, self.sockets.told_ns)

@@ -14,6 +14,8 @@ from fractions import Fraction
 from typing import IO, Any, NamedTuple, get_args
 
 from echelon.model.jobs.graph import FlowKey, Job
+from echelon.planning.rankings.base import Ranking
+from echelon.planning.windows import FlowWindows, Windows
 from echelon.switches.lowering.at_hosts import HostRule
 
 
@@ -179,9 +181,12 @@ class Assignment:
     """Maximum rate of the host's frames."""
     packet_bytes: int
     """Length of a frame with the shim."""
-    window_packets: int
-    initial_window_packets: Mapping[FlowKey, int]
-    """The number of packets that each flow of the host begins with."""
+    windows: Windows
+    """The windows of all senders, where flows have no path of their own."""
+    flow_windows: Mapping[FlowKey, FlowWindows]
+    """The windows of each flow from the host or to it."""
+    stream_rankings: Mapping[FlowKey, Ranking]
+    """The rankings of the flows from the host or to it that share the window of a stream."""
     retransmit_after_ns: int
     tcp_window_bytes: int
     """Maximum of the bytes in flight to a receiver over TCP."""

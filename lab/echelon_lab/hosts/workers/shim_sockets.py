@@ -21,7 +21,7 @@ from echelon.switches.processes import (
     SO_NO_CHECK,
     set_receive_buffer,
 )
-from echelon_lab.endhosts.agreement import Agreement
+from echelon_lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes
 from echelon_lab.endhosts.ranks import CONTROL, HostRanks
 from echelon_lab.endhosts.shim import (
     SHIM_AT,
@@ -34,7 +34,12 @@ from echelon_lab.endhosts.shim import (
     flow_key,
     read_payload,
 )
-from echelon_lab.endhosts.transport import FlowEnds, FlowReceiver, FlowSender
+from echelon_lab.endhosts.transport import (
+    FlowEnds,
+    FlowReceiver,
+    FlowSender,
+    StreamPlace,
+)
 from echelon_lab.hosts.loop import RealTimeLoop
 from echelon_lab.hosts.workers.messages import Assignment, ShimCarriage
 from echelon_lab.hosts.workers.sockets import FlowEvents, HostPacketCounts
@@ -174,6 +179,7 @@ class ShimSockets:
             self.ranks = HostRanks(assignment.host, rules)
         """The ranks of the packets that the host sends; None: switches rank."""
         self.agreement = Agreement(loop)
+        self.sent = SentBytes()
         """The host's knowledge about the iterations of its jobs."""
         ipv4 = assignment.addresses[assignment.host]
         self.outgoing = PacedSockets(loop, ipv4, assignment.rate_bps, sockets)
@@ -253,6 +259,17 @@ class ShimSocketCarrier:
         key = flow_key(iteration % 256, self._number, self._numbers[flow.name])
         destination = assignment.addresses[flow.dst]
         payloads = ShimPayloads(key)
+        windows = assignment.flow_windows[self._job.name, flow.name]
+        window = windows.single
+        urgency = place = None
+        ranking = assignment.stream_rankings.get((self._job.name, flow.name))
+        if ranking is not None:
+            now_ns = self.sockets.loop.now_ns
+            urgency = FlowUrgency(
+                self.sockets.agreement, self.sockets.sent, key, ranking, now_ns, flow.size_bytes
+            )
+            window = windows.shared
+            place = StreamPlace((self._number, flow.dst), window, windows.initial, urgency)
 
         def transmit(segment: DataSegment) -> None:
             stamp = self.sockets.agreement.stamp(key)
@@ -262,14 +279,17 @@ class ShimSocketCarrier:
                 code_point, stamp = ranks.mark(self.sockets.loop.now_ns, key, segment, stamp)
             datagram = Datagram(self._port, destination, payloads.data(segment, stamp), code_point)
             self.sockets.outgoing.send(datagram)
+            if urgency is not None:
+                urgency.sent(segment)
 
         sender = FlowSender(
             flow.size_bytes,
             assignment.packet_bytes,
-            assignment.window_packets,
+            window,
             assignment.retransmit_after_ns,
             self._tally,
-            initial=assignment.initial_window_packets[self._job.name, flow.name],
+            initial=windows.initial,
+            shares=place is not None,
         )
         description = (
             f"job {self._job.name}: flow {flow.name} from {flow.src} to"
@@ -277,7 +297,7 @@ class ShimSocketCarrier:
         )
         on_sent = partial(self._events.sent, flow.name)
         self._events.started(flow.name, iteration, self.sockets.loop.now_ns)
-        self.sockets.flows.send(key, sender, transmit, description, on_sent)
+        self.sockets.flows.send(key, sender, transmit, description, on_sent, place=place)
 
     def expect(self, key: bytes) -> None:
         """Expect a flow in the iteration of `key`, whose first packet has come, if that can be."""
@@ -310,10 +330,18 @@ class ShimSocketCarrier:
         def on_complete() -> None:
             self._events.received(flow.name, iteration, self.sockets.arrived_ns)
 
+        windows = assignment.flow_windows[self._job.name, flow.name]
+        window = windows.single
+        every = assignment.windows.together
+        stream = None
+        if (self._job.name, flow.name) in assignment.stream_rankings:
+            window = windows.shared
+            every = assignment.windows.together_in_stream
+            stream = self._number, flow.src
         receiver = FlowReceiver(
-            flow.size_bytes, assignment.packet_bytes, assignment.window_packets, self._tally
+            flow.size_bytes, assignment.packet_bytes, window, self._tally, every=every
         )
-        self.sockets.flows.receive(key, receiver, acknowledge, on_complete)
+        self.sockets.flows.receive(key, receiver, acknowledge, on_complete, stream)
 
 
 def python_carriers(

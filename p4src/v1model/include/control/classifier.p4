@@ -16,9 +16,17 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
     action set_flow(flow_id_t flow) {
         meta.is_flow = 1;
         meta.flow = flow;
+        meta.stream = 2w0 ++ flow;
     }
 
-    // As above, for a flow that ends when its connection has carried end_bytes in this iteration.
+    // As above, for a flow that shares its place in queues with all of its job from one host to another.
+    @id(0x0100010E)
+    action set_flow_of(flow_id_t flow, pair_id_t pair) {
+        set_flow(flow);
+        meta.stream = 2w2 ++ pair;
+    }
+
+    // As the first, for a flow that ends when its connection has carried end_bytes in this iteration.
     @id(0x01000102)
     action set_segment(flow_id_t flow, bit<32> end_bytes) {
         set_flow(flow);
@@ -32,7 +40,7 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
             hdr.shim.job: exact @name("job");
             hdr.shim.flow: exact @name("flow");
         }
-        actions = { set_flow; NoAction; }
+        actions = { set_flow; set_flow_of; NoAction; }
         default_action = NoAction();
         size = FLOW_TABLE_SIZE;
     }
@@ -180,6 +188,7 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
             position.apply(meta, now, job_epoch, connection_epoch, connection_bytes, connection_whole,
                            connection_last_us, stream_left_us);
             segment.apply();
+            meta.stream = 2w1 ++ meta.connection;
         }
     }
 }

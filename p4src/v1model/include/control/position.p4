@@ -48,7 +48,7 @@ control Position(inout metadata_t meta, in time_us_t now, register<valid_epoch_t
         connection_bytes.read(bytes, (bit<32>)meta.connection);
         connection_last_us.read(last_us, (bit<32>)meta.connection);
         time_us_t left_us;
-        stream_left_us.read(left_us, (bit<32>)(1w1 ++ meta.connection));
+        stream_left_us.read(left_us, (bit<32>)(2w1 ++ meta.connection));
         if (left_us > last_us && left_us <= now) {
             last_us = left_us;
         }

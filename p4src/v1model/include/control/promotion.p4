@@ -8,6 +8,11 @@
 // RoCE takes a packet that was overtaken for a lost one, and sends all anew from there. So a queue pair rises only with
 // the first packet of a message, and a packet of no flow follows those before it into their queue.
 //
+// Flows that are ranked relative to others go by stream: a job's flows from one host to another, or those of a connection.
+// A stream whose packets wait never rises, and needs no DRAIN: control Order puts it in its place once none of them does.
+// But it falls at once to below any queue whose last packet is more urgent. Queues are strict, so its packets above have
+// left before the first below does.
+//
 // Flows that are known by their bytes follow each other on one connection, whose order must not be lost either: there all
 // of this goes by connection. Its queue starts anew with each iteration; that of a flow with shim with each flow.
 //
@@ -19,7 +24,9 @@
 // has sent before has been acknowledged (control Pause).
 
 control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in time_us_t now,
-                  register<bit<32>> queue_left, register<time_us_t> stream_left_us,
+                  register<bit<32>> queue_left, register<ranked_t> queue_rank, register<bit<32>> queue_ranked,
+                  register<time_us_t> queue_ranked_us, register<pace_t> queue_pace,
+                  register<time_us_t> queue_until_us, register<time_us_t> stream_left_us,
                   register<bit<1>> connection_stays, register<bit<33>> connection_acked) {
     register<bit<32>>(PORT_QUEUES) queue_entered;
     register<valid_epoch_t>(FLOWS) flow_epoch;
@@ -27,6 +34,7 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
     register<bit<32>>(STREAMS) stream_sequence;
     queue_t current = 0;
     bit<32> hold_us = 0;
+    bit<1> is_outside = 0;
     bit<1> stays = 0;
 
     @id(0x01000601)
@@ -50,7 +58,7 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
         meta.queue = meta.wanted;
         if (meta.ranking == Ranking.NONE && meta.is_connection == 1 && hdr.bth.isValid()) {
             meta.in_stream = 1;
-            meta.stream = 1w1 ++ meta.connection;
+            meta.stream = 2w1 ++ meta.connection;
             stream_queue.read(meta.queue, (bit<32>)meta.stream);
         }
         if (meta.ranking != Ranking.NONE) {
@@ -67,20 +75,29 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
                 }
                 meta.in_stream = 1;
                 bit<1> anew = meta.first;
-                meta.stream = 1w0 ++ meta.flow;
                 if (meta.is_connection == 1) {
                     anew = meta.reopened;
-                    meta.stream = 1w1 ++ meta.connection;
+                } else if (meta.is_relative == 0) {
+                    meta.stream = 2w0 ++ meta.flow;
+                } else if (meta.stream[15:14] == 2) {
+                    // Other flows of the stream may be on their way.
+                    anew = 0;
                 }
                 stream_queue.read(current, (bit<32>)meta.stream);
-                if ((anew == 0 || meta.in_sequence == 1) && current != meta.wanted) {
+                if (meta.is_relative == 1 || ((anew == 0 || meta.in_sequence == 1) && current != meta.wanted)) {
                     bit<32> mine;
                     bit<32> left;
                     stream_sequence.read(mine, (bit<32>)meta.stream);
                     queue_left.read(left, (bit<32>)(port ++ current));
                     bit<32> behind = left - mine;
                     bit<1> waits = behind[31:31];
-                    if (anew == 0 && promotion_hold.apply().hit) {
+                    if (anew == 1 && meta.in_sequence == 0) {
+                        waits = 0;
+                    }
+                    if ((anew == 0 || meta.is_relative == 1) && promotion_hold.apply().hit) {
+                        is_outside = 1;
+                    }
+                    if (is_outside == 1 && anew == 0) {
                         bit<33> acked;
                         connection_acked.read(acked, (bit<32>)meta.connection);
                         if ((hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION
@@ -102,7 +119,13 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
                         && ((bit<32>)BTH_CONTINUES >> (bit<8>)hdr.bth.opcode[4:0])[0:0] == 1) {
                         waits = 1;
                     }
-                    if (waits == 1) {
+                    if (waits == 1 && meta.is_relative == 1) {
+                        meta.queue = current;
+                        // What is outside the switch is not quite strict.
+                        if (meta.ceiling < current && is_outside == 0) {
+                            meta.queue = meta.ceiling;
+                        }
+                    } else if (waits == 1) {
                         meta.queue = current;
                         stays = (bit<1>)(meta.wanted > current);
                         if (hdr.shim.isValid()) {
@@ -119,6 +142,15 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
         if (meta.in_stream == 1) {
             stream_queue.write((bit<32>)meta.stream, meta.queue);
             stream_sequence.write((bit<32>)meta.stream, meta.sequence);
+        }
+        if (meta.is_relative == 1 && meta.ranking != Ranking.NONE) {
+            queue_rank.write((bit<32>)(port ++ meta.queue), meta.rank ++ meta.stream);
+            queue_ranked.write((bit<32>)(port ++ meta.queue), meta.sequence);
+            queue_ranked_us.write((bit<32>)(port ++ meta.queue), now);
+            queue_pace.write((bit<32>)(port ++ meta.queue), meta.pace);
+            if (is_outside == 1) {
+                queue_until_us.write((bit<32>)(port ++ meta.queue), now + (time_us_t)meta.idle_us);
+            }
         }
         if (meta.in_sequence == 1) {
             connection_stays.write((bit<32>)meta.connection, stays);

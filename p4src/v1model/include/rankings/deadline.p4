@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranking `deadline`: by slack against thresholds of the job's own, or, if the profile is in table `period`, by
-// tardiness with memory and the bytes left against the most urgent flow at the port.
+// tardiness with memory and the bytes left, against others at the port (include/control/order.p4).
 //
 // The reference time of each EchelonFlow is re-learnt in every iteration: the self-correction of EchelonFlow (HotNets
 // '22, section 3.1). The first packet of a newer iteration that arrives opens it, with reference = now - its offset.
@@ -27,33 +27,29 @@ control Deadline(inout headers_t hdr, inout metadata_t meta, in time_us_t now, r
     register<time_us_t>(ECHELONFLOWS) reference_us;
     register<valid_epoch_t>(ECHELONFLOWS) reference_epoch;
     register<bit<16>>(ECHELONFLOWS) memory;
-    // The most urgent flow at each port: 1 and its number, its rank, and when it is forgotten unless it sends again.
-    // After its last packet, it still counts for a while. Flows that waited behind it then go before flows that begin
-    // just now. The packets of these would otherwise find no flow more urgent, and overtake in the highest queue.
-    register<bit<15>>(PORTS) top_flow;
-    register<rank_t>(PORTS) top_rank;
-    register<time_us_t>(PORTS) top_until_us;
     Slack() slack;
     Slack() slack_until_due;
     bit<64> reciprocal = 0;
     bit<8> shift = 0;
     rank_t zero = 0;
     bit<32> alone_us = 0;
-    bit<32> idle_us = 0;
     bit<32> told_age_us = 0;
     bit<16> told_memory = 0;
 
     // RANK_UNIT over the period in microseconds is factor / 2^shift. `rank_at_zero` is the rank that belongs to the
-    // earliest possible packet. A flow that has not sent for `idle` is no longer at the port.
+    // earliest possible packet. Where queues are outside the switch, a packet counts there for `idle`.
     @id(0x01000211)
     action set_period(bit<32> factor, bit<8> factor_shift, rank_t rank_at_zero, bit<32> alone_tardiness_us,
-                      bit<32> idle) {
+                      bit<32> idle, queue_t lowest, queue_t highest) {
         meta.is_relative = 1;
         reciprocal = (bit<64>)factor;
         shift = factor_shift;
+        meta.pace = factor ++ factor_shift;
         zero = rank_at_zero;
         alone_us = alone_tardiness_us;
-        idle_us = idle;
+        meta.idle_us = idle;
+        meta.lowest = lowest;
+        meta.highest = highest;
     }
 
     @id(0x02000211)
@@ -121,23 +117,7 @@ control Deadline(inout headers_t hdr, inout metadata_t meta, in time_us_t now, r
                     left = 0xFFFFFFFF;
                 }
                 left = (left * reciprocal) >> shift;
-                rank_t rank = tardiness[47:0] + zero + ((rank_t)meta.memory << MEMORY_SHIFT) - left[47:0];
-                bit<32> port = (bit<32>)meta.egress_port;
-                bit<15> top;
-                rank_t behind;
-                time_us_t until_us;
-                top_flow.read(top, port);
-                top_rank.read(behind, port);
-                top_until_us.read(until_us, port);
-                behind = behind - rank;
-                time_us_t still_us = until_us - now;
-                if (top == 0 || top == 1w1 ++ meta.flow || behind[47:47] == 1 || still_us[47:47] == 1) {
-                    behind = 0;
-                    top_flow.write(port, 1w1 ++ meta.flow);
-                    top_rank.write(port, rank);
-                    top_until_us.write(port, now + (time_us_t)(meta.last == 1 ? idle_us >> ENDED_SHIFT : idle_us));
-                }
-                meta.level_key = behind > 0xFFFFFFFF ? 32w0xFFFFFFFF : behind[31:0];
+                meta.rank = tardiness[47:0] + zero + ((rank_t)meta.memory << MEMORY_SHIFT) - left[47:0];
             }
         } else {
             // A straggler of an iteration whose reference is gone: the job has moved on, so no deadline applies.

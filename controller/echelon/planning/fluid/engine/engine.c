@@ -181,7 +181,7 @@ static void advance(Engine *e, Flow *flow) {
 static void open_window(Engine *e, Flow *flow) {
     double sent = flow->size - flow->left + GRAIN_BYTES;
     if (sent < flow->opens_at) return;
-    int full = e->g.window_full, window = flow->initial, end = window;
+    int full = flow->full, window = flow->initial, end = window;
     while (window < full && sent >= end * e->g.packet_bytes) {
         window = 2 * window < full ? 2 * window : full;
         end += window;
@@ -189,6 +189,41 @@ static void open_window(Engine *e, Flow *flow) {
     e->differs |= flow->window != window;
     flow->window = window;
     flow->opens_at = window == full ? NEVER : end * e->g.packet_bytes;
+}
+
+/* Return whether a flow goes before another of its stream at their host. */
+static int goes_before(Engine *e, Flow *flow, Flow *other) {
+    double growth, value = urgency_of(e, flow, &growth), other_value = urgency_of(e, other, &growth);
+    return value > other_value || (value == other_value && started_before(flow, other));
+}
+
+/* Share links. Of a stream, only the most urgent flow sends. It stays that until it ends, or a more urgent one starts:
+ * being sent makes it more urgent. */
+static void share_among_streams(Engine *e, Nearby *nearby, double *rate, char *held_up) {
+    Flow **sending = malloc((size_type)nearby->flows * sizeof *sending + 1);
+    int count = 0;
+    if (!sending) {
+        e->failed = NO_MEMORY;
+        return;
+    }
+    for (int i = 0; i < nearby->flows; i++) {
+        Flow *flow = nearby->flow[i], **head = flow->stream < 0 ? 0 : &e->head[flow->stream];
+        if (head && (!*head || goes_before(e, flow, *head))) *head = flow;
+    }
+    for (int i = 0; i < nearby->flows; i++) {
+        Flow *flow = nearby->flow[i];
+        if (flow->stream < 0 || e->head[flow->stream] == flow) sending[count++] = flow;
+    }
+    share(e, sending, count, rate, held_up);
+    for (int i = nearby->flows - 1; i >= 0; i--) { /* the rates of those that send are in the first places */
+        Flow *flow = nearby->flow[i];
+        int sends = count && sending[count - 1] == flow;
+        if (sends) count--;
+        rate[i] = sends ? rate[count] : 0;
+        held_up[i] = sends && held_up[count];
+        if (flow->stream >= 0) e->head[flow->stream] = 0;
+    }
+    free(sending);
 }
 
 /* Set the rates of a neighbourhood. Return until when they hold, or NEVER. */
@@ -205,7 +240,8 @@ static double allocate(Engine *e, Nearby *nearby, double *rate, char *held_up, i
         if (nearby->flow[i]->opens_at < NEVER) open_window(e, nearby->flow[i]);
     }
     if (e->differs) {
-        share(e, nearby->flow, nearby->flows, rate, held_up);
+        if (e->heads_room) share_among_streams(e, nearby, rate, held_up);
+        else share(e, nearby->flow, nearby->flows, rate, held_up);
         for (int i = 0; i < nearby->flows; i++) nearby->flow[i]->held_up = held_up[i];
     } else {
         for (int i = 0; i < nearby->flows; i++) rate[i] = nearby->flow[i]->rate, held_up[i] = nearby->flow[i]->held_up;
@@ -340,7 +376,10 @@ static void start_flow(Engine *e, int job, int step, int background) {
     flow->ranking = &plan->of.ranking[plan->of.ranking_of[place]];
     flow->window = flow->gone = flow->is_touched = flow->hops = 0;
     flow->nearby = 0;
-    flow->initial = plan->of.window_initial[path];
+    flow->stream = plan->of.stream_of[place];
+    flow->full = flow->stream < 0 ? plan->of.window_single[path] : plan->of.window_shared[path];
+    flow->initial = plan->of.window_initial[path] < flow->full ? plan->of.window_initial[path] : flow->full;
+    flow->passing_s = plan->of.passing_s[path] + least_of(flow->size, e->g.packet_bytes) * plan->of.passing_s_per_byte[path];
     flow->fastest = flow->most < 0 ? NEVER : flow->most;
     for (int k = plan->of.first_link[path]; k < plan->of.first_link[path + 1]; k++) {
         ROOM(flow->hop, flow->hops, flow->hops_room);
@@ -465,11 +504,13 @@ static void finish_step(Engine *e, int number, int step) {
 
 static void finish_flow(Engine *e, Flow *flow) {
     int job = flow->job, step = flow->step;
+    double passing_s = flow->hops && flow->size ? flow->passing_s : 0;
     if (flow->hops && flow->size) ranking_finished(e, flow);
     flow->version++;
     flow->next = e->spare_flow;
     e->spare_flow = flow;
     if (flow->background >= 0) e->background_spans[2 * flow->background + 1] = e->now_s;
+    else if (passing_s) announce(e, e->now_s + passing_s, UNIT_ENDS, job, step, 0, 0);
     else finish_step(e, job, step);
 }
 
@@ -589,6 +630,20 @@ int fluid_plan(Engine *e, const Planned *given) {
     plan->of.first_link = copied(given->first_link, (size_type)(given->paths + 1) * sizeof *given->first_link);
     plan->of.window_initial = copied(given->window_initial, (size_type)given->paths * sizeof(int));
     plan->of.path_links = copied(given->path_links, (size_type)given->first_link[given->paths] * sizeof(int));
+    plan->of.window_single = copied(given->window_single, (size_type)given->paths * sizeof(int));
+    plan->of.window_shared = copied(given->window_shared, (size_type)given->paths * sizeof(int));
+    plan->of.passing_s = copied(given->passing_s, (size_type)given->paths * sizeof(double));
+    plan->of.passing_s_per_byte = copied(given->passing_s_per_byte, (size_type)given->paths * sizeof(double));
+    plan->of.stream_of = copied(given->stream_of, (size_type)places * sizeof *given->stream_of);
+    if (given->streams > e->heads_room) {
+        free(e->head);
+        e->heads_room = given->streams;
+        e->head = calloc((size_type)given->streams, sizeof *e->head);
+        if (!e->head) return NO_MEMORY;
+    }
+    if (!plan->of.window_single || !plan->of.window_shared || !plan->of.passing_s || !plan->of.passing_s_per_byte ||
+        !plan->of.stream_of)
+        return NO_MEMORY;
     if (!plan->of.ranking || !plan->of.numbers || !plan->of.orders || !plan->of.ranking_of || !plan->of.path_of ||
         !plan->of.first_link || !plan->of.path_links || !plan->of.window_initial)
         return NO_MEMORY;
@@ -621,6 +676,8 @@ void fluid_free(Engine *e) {
         free((void *)plan->of.ranking), free((void *)plan->of.numbers), free((void *)plan->of.orders);
         free((void *)plan->of.ranking_of), free((void *)plan->of.path_of);
         free((void *)plan->of.first_link), free((void *)plan->of.path_links), free((void *)plan->of.window_initial);
+        free((void *)plan->of.window_single), free((void *)plan->of.window_shared), free((void *)plan->of.stream_of);
+        free((void *)plan->of.passing_s), free((void *)plan->of.passing_s_per_byte);
         free(plan);
     }
     /* Whatever a flow belongs to is found through the flow, so neighbourhoods go first. */
@@ -647,6 +704,7 @@ void fluid_free(Engine *e) {
     for (int i = 0; i < e->g.jobs && e->job; i++) free(e->job[i].waiting), free(e->job[i].ends), free(e->job[i].spans);
     free(e->port), free(e->group), free(e->job), free(e->missing), free(e->busy), free(e->delayed), free(e->event);
     free(e->present), free(e->touched), free(e->empty), free(e->found), free(e->flows_due), free(e->found_port);
+    free(e->head);
     free(e->others), free(e->ready), free(e->scratch), free(e->offer), free(e->background_spans);
     free(e);
 }

@@ -153,6 +153,16 @@ static double rank_of(Engine *e, Flow *flow, double rate, double *growth) {
     return late_s * r->slope - r->head_start;
 }
 
+/* The urgency of a flow with a deadline at its host, among flows of its job. */
+static double urgency_of(Engine *e, Flow *flow, double *growth) {
+    if (flow->ranking->kind == RELATIVE) return rank_of(e, flow, 0, growth);
+    const double *thresholds = numbers_of(flow);
+    int reached = 0;
+    refer(e, flow);
+    while (reached < flow->ranking->count && flow->due_s + thresholds[reached] <= e->now_s) reached++;
+    return reached;
+}
+
 /* Return for how long the levels of the flows that are ranked relative to the most urgent hold (`deadline.py`,
  * relative_levels). `sets`: set their queues; rates do not count then. */
 static double levels(Engine *e, Port *port, int sets) {

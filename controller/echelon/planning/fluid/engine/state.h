@@ -45,7 +45,6 @@ typedef struct {
     int iterations;               /* -1: until the time is up */
     int load_stays;               /* whether jobs that are ahead go on */
     double packet_bytes, acknowledging;
-    int window_full;
     int keeps_spans;
 } Given;
 
@@ -67,6 +66,11 @@ typedef struct {
     const int *ranking_of, *path_of;     /* by step, and then by background flow */
     const int *first_link, *path_links;  /* by path, and the number of links at the end; the links of all paths */
     const int *window_initial;           /* by path: packets in flight at first */
+    const int *window_single, *window_shared; /* by path: of a flow, and of a stream of flows */
+    const double *passing_s, *passing_s_per_byte; /* by path: how long the last packet is on its way, without its bytes,
+                                                     and for each of them */
+    const int *stream_of;                /* by step, and then by background flow: its stream, or -1 */
+    int streams;
     const int *has_queues;               /* by link; the next four have QUEUES of each link */
     const int *level, *weight;
     const double *most, *least;          /* the maximum and minimum share of a queue, as parts of the link */
@@ -97,7 +101,8 @@ struct Flow {
     const Ranking *ranking;
     const PlanCopy *plan;
     double due_s, arranged_s;
-    int window, initial, gone, is_touched, present_at, held_up;
+    int window, initial, full, stream, gone, is_touched, present_at, held_up;
+    double passing_s;                     /* from when its last byte has been sent until it arrives */
     double opens_at;                      /* the sent bytes from which on its window is larger, or NEVER */
     Nearby *nearby;
     int hops, hops_room;
@@ -185,6 +190,8 @@ typedef struct Engine {
     int present_count, present_room, touched_count, touched_room, empty_count, empty_room;
     Nearby *expired, **last_expired, *spare_nearby;
     int changed, moved, stalled, failed;
+    Flow **head;              /* scratch: the flow of each stream that sends */
+    int heads_room;
     int differs;              /* whether what rates depend on has changed since they were set */
     double *background_spans;
     Flow **found, **flows_due;

@@ -120,7 +120,8 @@ class OrderedPolicy:
         if self._shifts:
             shifts_s = self._shifts(jobs, paths_by_job, self._capacities, alone).delays_s
         flows = self._flows.update(rows(job_paths, due.values(), levels, capacities))
-        schedule = strict(MIN_SHARE)
+        relative = [by_job.relative is not None for by_job in self._levels.values()]
+        schedule = strict() if all(relative) else strict(MIN_SHARE)
         self._plan = Plan.of_jobs(
             self.name,
             flows,

@@ -522,37 +522,48 @@ class _MergedPlan:
     """The plans of groups of jobs that share no links, as one."""
 
     flows: dict[str, FlowPlans] = field(default_factory=dict)
-    schedules: dict[Link, PortSchedule] = field(default_factory=dict)
+    parts: list[Plan] = field(default_factory=list)
     shifts_s: dict[str, Any] = field(default_factory=dict)
     unranked: set[str] = field(default_factory=set)
 
     def add(self, part: Plan, jobs: Sequence[Job]) -> None:
         self.flows |= part.by_job
         self.shifts_s |= part.shifts_s
-        if part.default_schedule == _STRICT:
-            self.schedules |= part.schedules
-        else:
-            for flow in part.flows:
-                for link in links_of(flow.path):
-                    self.schedules[link] = part.schedules.get(link, part.default_schedule)
+        self.parts.append(part)
         if not part.hosts_rank:
             for job in jobs:
                 self.unranked.update(job.workers)
 
     def plan(self, name: str, jobs: Sequence[str]) -> Plan:
         flows = {job: self.flows[job] for job in jobs if job in self.flows}
+        default = _STRICT
+        if self.parts and all(part.default_schedule == _MOVING for part in self.parts):
+            default = _MOVING
         return Plan.of_jobs(
             name,
             flows,
-            default_schedule=_STRICT,
-            schedules=self.schedules,
+            default_schedule=default,
+            schedules=self._schedules(default),
             hosts_rank=True,
             unranked_hosts=frozenset(self.unranked),
             shifts_s=self.shifts_s,
         )
 
+    def _schedules(self, default: PortSchedule) -> dict[Link, PortSchedule]:
+        """Return the schedules of ports whose queues are not the default ones."""
+        schedules: dict[Link, PortSchedule] = {}
+        for part in self.parts:
+            if part.default_schedule == default:
+                schedules |= part.schedules
+                continue
+            for flow in part.flows:
+                for link in links_of(flow.path):
+                    schedules[link] = part.schedules.get(link, part.default_schedule)
+        return schedules
 
-_STRICT = strict(MIN_SHARE)
+
+_STRICT = strict()
+_MOVING = strict(MIN_SHARE)
 MOST_STEPS = 250_000
 """The most steps of a group's jobs for which there is a search.
 

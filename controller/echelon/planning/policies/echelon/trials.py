@@ -11,15 +11,19 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import ComputeUnit, Flow, Job
 from echelon.planning.fluid.native import NativeNetwork, NativePlan, NativeRun, available
 from echelon.planning.fluid.network import FluidError
-from echelon.planning.fluid.plan_execution import Windows
 from echelon.planning.fluid.simulator import Until, simulate
 from echelon.planning.fluid.slowdown import mean_time_s, spans_s
 from echelon.planning.plan import Plan
 from echelon.planning.policies.echelon.candidates import ALONE
 from echelon.planning.policies.echelon.unknowns import Unknowns
+from echelon.planning.windows import Windows
 
 Ends = list[list[tuple[float, float | None]]]
 """Start and finish of each iteration, by job; None: it has not finished."""
+
+
+_WINDOWS = Windows(passes=True, streams=True)
+"""Nobody knows how long the packets of jobs will be, so only delays of links count."""
 
 
 class TooMuchWorkError(FluidError):
@@ -41,7 +45,7 @@ class Stage:
         self.fabric = fabric
         self._network: NativeNetwork | None = None
         if available():
-            self._network = NativeNetwork(jobs, fabric, Windows())
+            self._network = NativeNetwork(jobs, fabric, _WINDOWS)
 
     def courses(self, plan: Plan) -> Callable[[Unknowns, int | None], Course]:
         """Return what begins runs of a plan, each in a draw.
@@ -132,7 +136,7 @@ class _InPython(Course):
             _FixedPlan(self._plan),
             self._iterations,
             until=until,
-            windows=Windows(),
+            windows=_WINDOWS,
         )
         self.work = result.work
         self._check(most_work)

@@ -42,6 +42,7 @@ struct metadata_t {
 #include "v1model/include/rankings/window.p4"
 #include "v1model/include/control/forwarding.p4"
 #include "v1model/include/control/level.p4"
+#include "v1model/include/control/order.p4"
 #include "v1model/include/control/pause.p4"
 #include "v1model/include/control/promotion.p4"
 #include "v1model/include/control/marking.p4"
@@ -58,6 +59,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     Attained() by_attained;
     Window() by_window;
     Level() level;
+    Order() order;
     Pause() pause;
     Promotion() promotion;
     Marking() marking;
@@ -114,6 +116,9 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 }
                 if (meta.ranking == Ranking.NONE) {
                     traffic_class.apply();
+                } else if (meta.is_relative == 1) {
+                    order.apply(meta, meta.egress_port, now, queue_left, queue_rank, queue_ranked, queue_ranked_us,
+                                queue_pace, queue_until_us);
                 } else if (meta.ranking != Ranking.FIXED) {
                     level.apply(meta);
                 }
@@ -124,12 +129,20 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 if (hdr.aggregation.isValid()) {
                     // Blocks may overtake each other: their queue is the one that the rank asks for.
                     meta.queue = meta.wanted;
+                    if (meta.is_relative == 1) {
+                        // They are not numbered, so that they count for a time, whether they wait or not.
+                        queue_rank.write((bit<32>)(meta.egress_port ++ meta.queue), meta.rank ++ meta.stream);
+                        queue_ranked_us.write((bit<32>)(meta.egress_port ++ meta.queue), now);
+                        queue_pace.write((bit<32>)(meta.egress_port ++ meta.queue), meta.pace);
+                        queue_until_us.write((bit<32>)(meta.egress_port ++ meta.queue), now + (time_us_t)meta.idle_us);
+                    }
                     meta.aggregation_due_us = meta.ranking == Ranking.DEADLINE
                         ? meta.reference_us + (time_us_t)meta.due_us : 0x7FFFFFFFFFFF;
                     meta.ranking = Ranking.NONE;
                     aggregation.apply(hdr, meta, standard_metadata, now);
                 } else
-                promotion.apply(hdr, meta, meta.egress_port, now, queue_left, stream_left_us,
+                promotion.apply(hdr, meta, meta.egress_port, now, queue_left, queue_rank, queue_ranked,
+                                queue_ranked_us, queue_pace, queue_until_us, stream_left_us,
                                 connection_stays, connection_acked);
                 marking.apply(hdr, meta, standard_metadata);
                 if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5

@@ -133,6 +133,8 @@ def pair(**changes: Any) -> Scenario:
 @cache
 def run(policy: str, queue_bytes: int | None = None) -> PolicyRun:
     scenario = pair(queue_bytes=queue_bytes)
+    transport = replace(scenario.transport, window_packets=8)
+    scenario = replace(scenario, transport=transport)
     return virtual_run.run(
         scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None
     )

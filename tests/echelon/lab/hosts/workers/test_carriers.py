@@ -16,6 +16,8 @@ import pytest
 
 from echelon.model.errors import RunError
 from echelon.model.jobs.graph import ComputeUnit, Flow, Job
+from echelon.planning.rankings.deadline import Deadline, Relative
+from echelon.planning.windows import FlowWindows, Windows
 from echelon.switches.lowering.at_hosts import HostRule
 from echelon.switches.lowering.identity import ShimIdentity
 from echelon.switches.processes import ECT0
@@ -83,14 +85,20 @@ def assignment(host: str, addresses: dict[str, str], **others: Any) -> Assignmen
     given: dict[str, Any] = {
         "rate_bps": 200_000_000,
         "packet_bytes": 1250,
-        "window_packets": 8,
-        "initial_window_packets": {("job", flow.name): 1 for flow in JOB.flows},
+        "windows": Windows(1250, 8, 1),
+        "stream_rankings": {},
         "retransmit_after_ns": 200_000_000,
         "tcp_window_bytes": 1_000_000,
         "ecn": False,
         "computing": "timed",
     }
-    return Assignment(host, "", addresses, (), **(given | others))
+    given |= others
+    windows: Windows = given["windows"]
+    assert windows.full is not None
+    assert windows.initial is not None
+    flow_windows = FlowWindows(windows.full, windows.full, windows.initial)
+    given["flow_windows"] = {("job", flow.name): flow_windows for flow in JOB.flows}
+    return Assignment(host, "", addresses, (), **given)
 
 
 Pair = tuple[RealTimeLoop, dict[str, SocketCarrier], dict[str, Recorder], dict[str, str]]
@@ -193,10 +201,7 @@ def test_flows_over_tcp_follow_each_other() -> None:
 @pytest.mark.parametrize("kind", SHIMS)
 def test_lost_packets_are_sent_again(kind: Any) -> None:
     """The receive buffer holds a few packets: those that find it full are gone."""
-    begins = {("job", "f"): 500}
-    with pair(
-        kind, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=10**10
-    ) as (
+    with pair(kind, SHIM, 1, windows=Windows(1250, 500, 500), rate_bps=10**10) as (
         loop,
         carriers,
         recorders,
@@ -208,6 +213,29 @@ def test_lost_packets_are_sent_again(kind: Any) -> None:
         loop.run()
         assert carriers["h1"].counts.retransmitted > 0
         assert recorders["h2"].received == [("f", 1)]
+
+
+@pytest.mark.parametrize("kind", SHIMS)
+def test_the_most_urgent_flow_of_a_stream_goes_first(kind: Any) -> None:
+    """A window of two packets holds the first two of the long flow. The next places go to the
+    flow that was due earlier, although it starts later."""
+
+    def due(due_s: int) -> Deadline:
+        relative = Relative(Fraction(1), Fraction(0), Fraction(0), Fraction(1), ())
+        return Deadline("H", Fraction(due_s), (), relative=relative)
+
+    rankings = {("job", "f"): due(100), ("job", "h"): due(0)}
+    settings: dict[str, Any] = {
+        "windows": Windows(1250, 2, 2),
+        "stream_rankings": rankings,
+        "rate_bps": 20_000_000,
+    }
+    with pair(kind, SHIM, 2, **settings) as (loop, carriers, recorders, _):
+        carriers["h1"].send(flow("f"), 1)
+        carriers["h1"].send(flow("h"), 1)
+        loop.run()
+    assert [name for name, _ in recorders["h2"].received] == ["h", "f"]
+    assert carriers["h1"].counts.retransmitted == carriers["h2"].counts.reordered == 0
 
 
 @pytest.mark.parametrize("kind", SHIMS)
@@ -262,10 +290,7 @@ def test_a_flow_takes_no_less_than_its_hosts_rate_allows(kind: Any) -> None:
     """240 packets wait for their turns behind the first; how much later the last one is depends on
     the machine.
     """
-    begins = {("job", "f"): 500}
-    with pair(
-        kind, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=50_000_000
-    ) as made:
+    with pair(kind, SHIM, 1, windows=Windows(1250, 500, 500), rate_bps=50_000_000) as made:
         loop, carriers, recorders, _ = made
         carriers["h1"].send(flow("f"), 1)
         loop.run()

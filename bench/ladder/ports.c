@@ -1,0 +1,160 @@
+/* Stands in for tm.c: the same ports, which may serve ranked flows in another order, and count whom they serve while
+   somebody more urgent waits. */
+
+#define tm_enqueue enqueue_as_is
+#define tm_dequeue dequeue_as_is
+#include "queues.c"
+#undef tm_enqueue
+#undef tm_dequeue
+#include "ladder.h"
+#include "flows.c"
+
+/* The difference from which one rank is above another. That is the first step of levels: nearer ones share a level. */
+#define NEAR 0.001
+enum { HOLDER_OF_FLOW = 3, MOST_HEADS = 1024 };
+
+/* The first packet of a flow at a port. */
+typedef struct {
+    const ladder_flow *flow;
+    ss_packet *packet, *previous; /* and the one before it in its queue */
+    uint32_t queue;
+    double rank;
+} head;
+
+/* Return the flow of a packet that waits, if it is ranked; enqueueing has noted it. */
+static ladder_flow *ranked_flow(const ss_packet *packet) {
+    uint64_t place;
+    ladder_flow *flow;
+    if (!packet->data) return NULL;
+    place = packet->holder[HOLDER_OF_FLOW];
+    if (!place) return NULL;
+    flow = &ladder.flows[place - 1];
+    /* A packet of an earlier iteration has no rank any more. */
+    return flow->epoch == epoch_in(packet->data) ? flow : NULL;
+}
+
+static double rank_of(const ladder_flow *flow, const ss_packet *packet, int64_t now_ns) {
+    return ladder_rank(flow, now_ns, left_in(packet->data));
+}
+
+static uint32_t level_behind(double behind) {
+    uint32_t level = 0;
+    while (level < LADDER_STEPS && behind > ladder.rung.steps[level]) level++;
+    return level;
+}
+
+int tm_enqueue(tm_port *port, uint32_t number, ss_packet *packet, int64_t now_ns) {
+    const ladder_flow *flow = NULL;
+    if (packet->data) {
+        flow = flow_in(packet->data, packet->length_bytes);
+        if (flow && (!flow->is_ranked || is_ack(packet->data))) flow = NULL;
+        packet->holder[HOLDER_OF_FLOW] = flow ? 1 + (flow - ladder.flows) : 0;
+    }
+    /* All that have an order wait in one queue, which bring_forward puts in order. */
+    if (flow && ladder.rung.order != ORDER_QUEUES) number = flow->highest;
+    return enqueue_as_is(port, number, packet, now_ns);
+}
+
+/* Return the value by which a flow's first packet goes before others. */
+static double urgency_of(const head *first, double top) {
+    switch (ladder.rung.order) {
+    case ORDER_ARRIVAL:
+        return rank_of(first->flow, first->packet, first->packet->holder[0]);
+    case ORDER_LEVELS:
+        return -(double)level_behind(top - first->rank);
+    default:
+        return first->rank;
+    }
+}
+
+static void move_to_front(tm_queue *queue, ss_packet *packet, ss_packet *previous) {
+    if (!previous) return;
+    previous->next = packet->next;
+    if (queue->last == packet) queue->last = previous;
+    packet->next = queue->first;
+    queue->first = packet;
+}
+
+/* Bring the packet of a queue that is to leave next to its front: one without a rank, such as an acknowledgement, or
+   the first of the most urgent flow. */
+static void bring_forward(tm_queue *queue, int64_t now_ns) {
+    static head heads[MOST_HEADS];
+    ss_packet *packet, *previous = NULL;
+    const head *best = NULL;
+    double top = 0, most = 0;
+    uint32_t count = 0, i;
+    ladder.looks++;
+    for (packet = queue->first; packet; previous = packet, packet = packet->next) {
+        ladder_flow *flow = ranked_flow(packet);
+        head *first = &heads[count];
+        if (!flow) {
+            move_to_front(queue, packet, previous);
+            return;
+        }
+        if (flow->look == ladder.looks || count == MOST_HEADS) continue;
+        flow->look = ladder.looks;
+        first->flow = flow;
+        first->packet = packet;
+        first->previous = previous;
+        first->rank = rank_of(flow, packet, now_ns);
+        if (!count || first->rank > top) top = first->rank;
+        count++;
+    }
+    for (i = 0; i < count; i++) {
+        double urgency = urgency_of(&heads[i], top);
+        if (best && urgency <= most) continue;
+        best = &heads[i];
+        most = urgency;
+    }
+    if (best) move_to_front(queue, best->packet, best->previous);
+}
+
+/* Return the flow of the highest rank of those that wait, other than one; its `flow` is NULL if there is none. */
+static head most_urgent(const tm_port *port, const ladder_flow *other, int64_t now_ns) {
+    head best = {NULL, NULL, NULL, 0, 0};
+    uint32_t number;
+    ladder.looks++;
+    for (number = 0; number < port->queues; number++) {
+        ss_packet *packet = port->queue[number].packets ? port->queue[number].first : NULL;
+        for (; packet; packet = packet->next) {
+            ladder_flow *flow = ranked_flow(packet);
+            double rank;
+            if (!flow || flow == other || flow->look == ladder.looks) continue;
+            flow->look = ladder.looks;
+            rank = rank_of(flow, packet, now_ns);
+            if (best.flow && rank <= best.rank) continue;
+            best.flow = flow;
+            best.queue = number;
+            best.rank = rank;
+        }
+    }
+    return best;
+}
+
+/* Count a packet that leaves. */
+static void count_leaving(const tm_port *port, const tm_leaving *leaving, int64_t now_ns) {
+    const ss_packet *packet = leaving->packet;
+    const ladder_flow *flow = ranked_flow(packet);
+    uint32_t its_level, level = port->queue[leaving->queue].config.level;
+    head best;
+    if (!flow) return;
+    ladder.counts.bytes += packet->length_bytes;
+    best = most_urgent(port, flow, now_ns);
+    if (!best.flow || best.rank - rank_of(flow, packet, now_ns) <= NEAR) return;
+    its_level = port->queue[best.queue].config.level;
+    if (its_level < level)
+        ladder.counts.lower_bytes += packet->length_bytes;
+    else if (its_level == level)
+        ladder.counts.same_bytes += packet->length_bytes;
+    else
+        ladder.counts.share_bytes += packet->length_bytes;
+}
+
+void tm_dequeue(tm_port *port, int64_t now_ns, tm_leaving *leaving) {
+    uint32_t number;
+    if (ladder.rung.order != ORDER_QUEUES && port->line.free_ns <= now_ns)
+        for (number = 0; number < port->queues; number++)
+            if (port->queue[number].packets > 1) bring_forward(&port->queue[number], now_ns);
+    dequeue_as_is(port, now_ns, leaving);
+    if (leaving->packet) count_leaving(port, leaving, now_ns);
+}
