@@ -295,8 +295,22 @@ def _share(
         pass
     for sender, copy in zip(promised, apart, strict=True):
         sender.rate = copy.rate
-    while _one_pass(held_up, filled):
-        pass
+    levels = {plans(queue)[0] for sender in held_up for queue in filled.queues(sender)}
+    by_level: dict[int, list[_Sender]] = {level: [] for level in sorted(levels, reverse=True)}
+    for sender in held_up:
+        own = {plans(queue)[0] for queue in filled.queues(sender)}
+        if promised or len(own) > 1:  # levels cannot be served one after the other
+            by_level = {0: held_up}
+            break
+        by_level[own.pop()].append(sender)
+    used = dict(taken)
+    for part in by_level.values():
+        rest = _Filled(filled.capacity, plans, used, narrow.__contains__)
+        while _one_pass(part, rest):
+            pass
+        for sender in part:
+            for link, _ in sender.queues:
+                used[link] = used.get(link, Fraction(0)) + sender.rate
     return narrow
 
 
@@ -483,13 +497,14 @@ class _Executed:
         for rank in counting:
             together = sum(rate[flow] for flow in rank.counted)
             ends_s.append(now_s + rank.until_bytes / together if together else None)  # type: ignore[operator]
-        # A window matters only where others wait in the same queue.
-        crowd = Counter(queue for sender in senders for queue in sender.queues)
+        # A window matters only where others wait at the same port: it also decides which of its
+        # queues is filled first.
+        crowd = Counter(link for sender in senders for link, _ in sender.queues)
         for sender, left in zip(senders, opening, strict=True):
             if (
                 left
                 and sender.rate
-                and any(crowd[at] > 1 and at[0] in narrow for at in sender.queues)
+                and any(crowd[link] > 1 and link in narrow for link, _ in sender.queues)
             ):
                 ends_s.append(now_s + left / sender.rate)
         return [rate[flow] for flow in flows], [end_s for end_s in ends_s if end_s is not None]

@@ -10,17 +10,19 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import groupby
 from typing import Generic, Literal, Self, TypeAlias, TypeVar, cast, overload
 
 from echelon.model.jobs import analysis
+from echelon.model.jobs.folding import FoldedJob
 from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.planning.allocation import Number
 
 T = TypeVar("T")
 """A point in time, in the driver's unit."""
+V = TypeVar("V")
 T_co = TypeVar("T_co", covariant=True)
 """The same, of records, which only their driver writes."""
 
@@ -136,12 +138,19 @@ class RecordedSteps:
 
     @classmethod
     def from_job(cls, job: Job, steps: Iterable[Step]) -> Self:
-        """Return the places of steps that are recorded one after the other."""
+        """Return the places of steps that are recorded one after the other.
+
+        Those of a folded job are the places of all steps of the original.
+        """
         flows: dict[str, int] = {}
         computes: dict[str, int] = {}
         for number, step in enumerate(steps):
             places = flows if isinstance(step, Flow) else computes
             places[step.name] = 2 * number
+        if isinstance(job, FoldedJob):
+            flows = _by_original(flows, job)
+            computes = _by_original(computes, job)
+            job = job.original
         echelonflows = {h.name: h.flows for h in job.echelonflows}
         return cls(flows, computes, echelonflows)
 
@@ -159,6 +168,15 @@ class RecordedSteps:
         return IterationRecord(number, start_s, finish_s, flows, computes, references)
 
 
+def _by_original(values: Mapping[str, V], job: FoldedJob) -> dict[str, V]:
+    """Return, by step of the original job, the value of the step that stands for it."""
+    by_original = {}
+    for name, representative in job.representatives.items():
+        if representative in values:
+            by_original[name] = values[representative]
+    return by_original
+
+
 AloneRecord: TypeAlias = IterationRecord[Fraction]
 """An iteration of a job that has the network to itself, in exact seconds."""
 
@@ -174,6 +192,23 @@ class JobRecord(Generic[T_co]):
     def finished(self) -> list[IterationRecord[T_co]]:
         """Return the iterations that have finished."""
         return [record for record in self.iterations if record.finish is not None]
+
+
+def unfolded(record: JobRecord[float], job: FoldedJob) -> JobRecord[float]:
+    """Return the record of the original of a folded job, of which `record` is the record."""
+    out: JobRecord[float] = JobRecord(record.job)
+    for iteration in record.iterations:
+        flows = _by_original(iteration.flows, job)
+        computes = _by_original(iteration.computes, job)
+        references = {}
+        for echelonflow in job.original.echelonflows:
+            starts_s = [flows[name].start for name in echelonflow.flows if name in flows]
+            if starts_s:
+                references[echelonflow.name] = min(starts_s)
+        out.iterations.append(
+            replace(iteration, flows=flows, computes=computes, references=references)
+        )
+    return out
 
 
 @overload
@@ -462,6 +497,7 @@ class JobExecution(Generic[T]):
         return out
 
 
+@analysis.once
 @analysis.once
 def is_executable(job: Job) -> bool:
     """Return True. Raises `ValueError` as `JobExecution` for a job that could never run."""

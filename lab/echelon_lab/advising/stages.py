@@ -19,9 +19,9 @@ from echelon.planning.plan import Plan
 from echelon.planning.policies import PlanError, make_policy
 from echelon.planning.policies.base import Patient, Policy
 from echelon.planning.policies.echelon.grain import coarse, grains, whole_rings
+from echelon.planning.policies.echelon.layers import with_fewer_layers
 from echelon_lab.advice import DOUBT, DRAWS
-from echelon_lab.advising.layers import with_fewer_layers
-from echelon_lab.evaluation.measure import Knowledge
+from echelon_lab.evaluation.measure import Knowledge, in_phases
 from echelon_lab.scenarios.results import alone_iterations_s
 from echelon_lab.scenarios.scenario import PolicyChoice, Scenario
 
@@ -220,7 +220,10 @@ def measure(prepared: Setup, run: Run) -> dict[str, Any]:
     for job, grain in zip(scenario.jobs, prepared.grains(stage), strict=True):
         sizes[job.name] = grain
     alone_s = {name: least_s * sizes[name] for name, least_s in prepared.least_s.items()}
-    if run.draw is not None:
+    if run.draw is None:
+        jobs = in_phases(scenario.jobs, alone_s)
+        scenario = replace(scenario, jobs=tuple(jobs))
+    else:
         knowledge = Knowledge(DRAWS, DOUBT)
         scenario = knowledge.drawn(scenario, scenario.file.name, alone_s, run.draw)
     exact_end_s = stage.iterations * prepared.period_s

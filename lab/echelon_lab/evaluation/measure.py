@@ -16,7 +16,7 @@ from echelon.model.jobs.analysis import with_profile_error
 from echelon.model.jobs.graph import Job
 from echelon.planning.allocation import Link
 from echelon.planning.fluid.interval import MeanInterval, interval_of_draws, mean_slowdown_interval
-from echelon.planning.fluid.slowdown import slowdown, spans_s
+from echelon.planning.fluid.slowdown import phase_s, slowdown, spans_s
 from echelon.planning.policies import PlanError, make_policy
 from echelon.planning.policies.base import Policy
 from echelon.switches.lowering.lower import LoweringError
@@ -131,7 +131,9 @@ class Knowledge:
         if draw:
             phases = Random(f"phases {name} {draw}")
             jobs = [_starting(job, phases.random(), alone_s) for job in scenario.jobs]
-            scenario = replace(scenario, jobs=tuple(jobs))
+        else:
+            jobs = in_phases(scenario.jobs, alone_s)
+        scenario = replace(scenario, jobs=tuple(jobs))
         if self.error:
             random = Random(f"errors {name} {draw}")
             misjudged = [self._misjudged(job, random, alone_s) for job in scenario.jobs]
@@ -156,6 +158,16 @@ class Knowledge:
     def _draw_error(self, random: Random) -> Fraction:
         # Short fractions keep exact runs fast.
         return Fraction(random.uniform(-self.error, self.error)).limit_denominator(1000)
+
+
+def in_phases(jobs: Sequence[Job], alone_s: Mapping[str, Fraction]) -> list[Job]:
+    """Return jobs of which none starts after the first iteration of the slowest job (`phase_s`)."""
+    slowest_s = max(alone_s.values())
+    early = []
+    for job in jobs:
+        start_s = Fraction(phase_s(job.start_s, alone_s[job.name], slowest_s))
+        early.append(replace(job, start_s=start_s))
+    return early
 
 
 def _starting(

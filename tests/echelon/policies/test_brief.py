@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from echelon.planning.policies.base import Choice
+from echelon.planning.policies.echelon import budgets as budgets_module
 from echelon.planning.policies.echelon import policy as policy_module
 from echelon.planning.policies.echelon.brief import BriefSearch
 from echelon.planning.policies.echelon.candidates import PlanCandidate
@@ -56,7 +57,7 @@ def test_a_brief_search_that_goes_through_all_rounds_has_the_final_result() -> N
 def test_a_brief_search_with_too_little_work_has_a_preliminary_result(
     work: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy_module, "BRIEF_WORK", work)
+    monkeypatch.setattr(budgets_module, "BRIEF_WORK", work)
     policy, choice = brief_choice()
     assert choice.preliminary
     assert policy.searches(JOBS, FABRIC) == [], "unless it is asked for"

@@ -108,6 +108,9 @@ class Flow:
     all others. Each link of the tree carries `size_bytes`, once."""
     rounds: int = 1
     """The number of flows, one after the other, that it stands for where a job is simplified."""
+    count: int = 1
+    """The number of equal flows for which it stands where a job is folded
+    (`echelon.model.jobs.folding`). `size_bytes` are those of each."""
 
     @property
     def ends(self) -> Ends:
@@ -224,6 +227,7 @@ class IterationGraph(NamedTuple):
                     flow.micro_batch,
                     among(flow.among),
                     flow.rounds,
+                    flow.count,
                 )
             )
         return IterationGraph(tuple(computes), tuple(flows), self.echelonflows)

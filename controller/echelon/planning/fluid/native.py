@@ -35,7 +35,7 @@ from echelon.planning.rankings.base import InEngine, Ranking
 from echelon.planning.rankings.fixed import Fixed
 from echelon.planning.windows import FlowWindows, PassingTime, Windows, shares_window
 
-_INCLUDES = ("state.h", "ranking.c", "sharing.c")
+_INCLUDES = ("state.h", "ranking.c", "sharing.c", "spreading.c")
 _FUNCTIONS = """
 typedef struct Engine Engine;
 Engine *fluid_new(const Given *given);
@@ -106,6 +106,8 @@ class _StepTables:
         self.is_flow = _integers()
         self.amount = _reals()
         """The bytes of a flow, or the seconds of a compute unit."""
+        self.count = _integers()
+        """The number of equal flows for which a flow stands."""
         self.host = _integers()
         self.place = _integers()
         """The place of a step among those that its job lists."""
@@ -127,11 +129,14 @@ class _StepTables:
             if isinstance(step, Flow):
                 host = step.src
                 amount = float(step.size_bytes)
+                count = step.count
             else:
                 host = step.worker
                 amount = float(step.duration_s)
+                count = 1
             self.is_flow.append(isinstance(step, Flow))
             self.amount.append(amount)
+            self.count.append(count)
             self.host.append(self.hosts.setdefault(host, len(self.hosts)))
             self.place.append(places[step.name])
             self.missing.append(len(step.after))
@@ -531,7 +536,11 @@ class NativeRun:
 
     @property
     def work(self) -> int:
-        """The sum, over all times that rates were set, of the links on the paths concerned."""
+        """A measure of what the run took, the same whenever it is repeated.
+
+        It is the sum, over all times that rates were set, of the links on the paths concerned; where
+        changes spread from port to port, of half the flows at the ports that were looked at.
+        """
         return int(self._library.fluid_work(self._engine))
 
     def finished(self, job: int) -> int:

@@ -61,13 +61,13 @@ class FluidPort:
 
     def add(self, flow: FlowUnderWay) -> None:
         self.flows[flow] = None
-        self.fastest_Bps += flow.fastest_Bps
+        self.fastest_Bps += flow.fastest_Bps * flow.count
         self._set_narrow()
 
     def remove(self, flow: FlowUnderWay) -> None:
         del self.flows[flow]
         if self.flows:
-            self.fastest_Bps -= flow.fastest_Bps
+            self.fastest_Bps -= flow.fastest_Bps * flow.count
         else:
             self.fastest_Bps = 0  # without what rounding has left
         self._set_narrow()
@@ -76,7 +76,8 @@ class FluidPort:
         # Acknowledgements may take a part of a port, but join no flows: whether a port is narrow
         # depends on its own flows.
         left_Bps = self.capacity_Bps - self.acknowledgements_Bps  # noqa: N806
-        shared = len(self.flows) > 1 and self.fastest_Bps > left_Bps * (1 + TOLERANCE)
+        several = len(self.flows) > 1 or any(flow.count > 1 for flow in self.flows)
+        shared = several and self.fastest_Bps > left_Bps * (1 + TOLERANCE)
         self.narrow = self.always_narrow or shared
 
 
@@ -87,6 +88,8 @@ class FlowUnderWay(ActiveFlow):
     `remaining_bytes` is as of `since_s`, from when on the flow has had its rate or more.
     """
 
+    count: int = 1
+    """The number of equal flows for which it stands: sizes and rates are those of each."""
     ports: tuple[FluidPort, ...]
     fastest_Bps: float  # noqa: N815
     """The flow's rate if it were alone on its path."""
@@ -156,6 +159,7 @@ class FluidNetwork:
         now_s: float,
         deadline_s: float,
         max_rate_Bps: float | None = None,  # noqa: N803
+        count: int = 1,
     ) -> FlowUnderWay:
         """Return a new flow, which is not in the network yet."""
         ports = tuple([self._ports[link] for link in links])
@@ -174,6 +178,7 @@ class FluidNetwork:
             deadline_s=deadline_s,
             sequence=self._started,
             max_rate_Bps=max_rate_Bps,
+            count=count,
             ports=ports,
             fastest_Bps=min(limits, default=0),
             since_s=now_s,

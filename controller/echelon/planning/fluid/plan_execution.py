@@ -8,14 +8,15 @@ flow is promoted when its earlier packets have left; that takes a few packet tim
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isclose
 from typing import Any
 
 from echelon.model.fabric.model import Fabric
 from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.planning.fluid.network import GRAIN_BYTES, FlowUnderWay, FluidPort, Neighbourhood
-from echelon.planning.fluid.sharing import SharedPort, Sharer, shared_rates
+from echelon.planning.fluid.sharing import TOLERANCE, SharedPort, Sharer, shared_rates
 from echelon.planning.paths import is_tree
 from echelon.planning.plan import Plan
 from echelon.planning.rankings.base import Execution, Rank, Ranking, RatedExecution
@@ -60,7 +61,21 @@ class _FlowState:
     sharer: Sharer | None = None
     """None: its queues or its window have changed."""
     held_up: bool = False
-    """Whether it waits in a queue with others."""
+    """Whether it waits at a port with others."""
+    is_new: bool = True
+    """Whether it has not been looked at yet."""
+
+
+@dataclass(slots=True)
+class _PlannedRates:
+    """The rates that the flows of a neighbourhood are to have."""
+
+    flows: Sequence[FlowUnderWay]
+    sharers: Mapping[FlowUnderWay, Sharer]
+    """Those of the flows that send; none if rates are as before."""
+    rates_Bps: list[float]  # noqa: N815
+    changes_s: list[float]
+    """When ranks change."""
 
 
 class PlanExecution:
@@ -101,7 +116,6 @@ class PlanExecution:
                 port.reverse = ports[following, node]
                 reverse_Bps = port.reverse.capacity_Bps  # noqa: N806
                 port.acknowledgements_Bps = self._acknowledging * reverse_Bps
-                self._ports[port].shared.reverse = self._ports[port.reverse].shared
 
     def neighbourhood(self, flow: ActiveFlow) -> Hashable:
         """Return what the flow's ranking couples it to."""
@@ -150,11 +164,20 @@ class PlanExecution:
             state.present = None
             state.ranks.pop(flow, None)
 
-    def allocate(self, now_s: float, neighbourhood: Neighbourhood) -> Allocation:
-        """Return the rates until a flow gets another rank, or opens its window further."""
-        flows = neighbourhood.flows
+    def allocate(
+        self, now_s: float, neighbourhoods: Sequence[Neighbourhood]
+    ) -> Iterator[Allocation]:
+        """Return the rates of each neighbourhood until a flow gets another rank, or opens its window
+        further.
+        """
+        planned = [self._planned(now_s, neighbourhood) for neighbourhood in neighbourhoods]
+        if self._acknowledging:
+            self._acknowledge(planned)
+        for neighbourhood, rates in zip(neighbourhoods, planned, strict=True):
+            yield Allocation(rates.rates_Bps, self._until_s(now_s, neighbourhood, rates))
+
+    def _planned(self, now_s: float, neighbourhood: Neighbourhood) -> _PlannedRates:
         changes_s = []
-        counting = []
         for port in neighbourhood.ports:
             port_state = self._ports[port]
             until_s = port_state.until_s
@@ -162,57 +185,29 @@ class PlanExecution:
                 self._rank(now_s, port, port_state)
             if port_state.until_s is not None:
                 changes_s.append(port_state.until_s)
-            counting += port_state.counting
 
-        opening = []
-        for number, flow in enumerate(flows):
-            state = self._states[flow]
+        flows = neighbourhood.flows
+        states = [self._states[flow] for flow in flows]
+        for flow, state in zip(flows, states, strict=True):
             if state.open_bytes is not None:
                 self._open(flow, state)
-                if state.open_bytes is not None:
-                    opening.append(number)
-        rates_Bps = self._rates_Bps(now_s, neighbourhood)  # noqa: N806
+            if state.is_new:
+                self._reckon(flow.ports, {})
+                state.is_new = False
 
-        changes_s += self._rated_changes_s(now_s, neighbourhood, rates_Bps)
-        for number in opening:
-            flow = flows[number]
-            state = self._states[flow]
-            # A window matters only where others wait in the same queue.
-            if state.held_up and rates_Bps[number]:
-                open_bytes = state.open_bytes
-                assert open_bytes is not None
-                left_bytes = open_bytes - (flow.size_bytes - flow.remaining_bytes)
-                changes_s.append(now_s + left_bytes / rates_Bps[number])
-        if counting:
-            by_flow: dict[ActiveFlow, float] = dict(zip(flows, rates_Bps, strict=True))
-            for rank in counting:
-                together_Bps = sum([by_flow[flow] for flow in rank.counted])  # noqa: N806
-                if together_Bps and rank.until_bytes is not None:
-                    changes_s.append(now_s + rank.until_bytes / together_Bps)
-        return Allocation(rates_Bps, min(changes_s, default=None))
-
-    def _rates_Bps(self, now_s: float, neighbourhood: Neighbourhood) -> list[float]:  # noqa: N802
-        """Return the rates of flows: those of before, if all that they depend on is as before."""
-        states = [self._states[flow] for flow in neighbourhood.flows]
+        # All that rates depend on may be as before.
         if not neighbourhood.moved and all(state.sharer for state in states):
-            return [flow.rate_Bps for flow in neighbourhood.flows]
-        sending = self._sending(now_s, neighbourhood.flows)
-        sharers = []
-        for flow, state in zip(neighbourhood.flows, states, strict=True):
+            rates_Bps = [flow.rate_Bps for flow in flows]  # noqa: N806
+            return _PlannedRates(flows, {}, rates_Bps, changes_s)
+        sending = self._sending(now_s, flows)
+        sharers = {}
+        for flow, state in zip(flows, states, strict=True):
             sharer = state.sharer or self._sharer(flow, state)
             if flow in sending:
-                sharers.append(sharer)
-        rates_Bps, held_up = shared_rates(  # noqa: N806
-            sharers,
-            self._acknowledging,
-            self._acknowledgements_Bps(neighbourhood),
-            [flow.rate_Bps for flow in sending],
-        )
-        by_flow = dict(zip(sending, rates_Bps, strict=True))
-        held_up_flows = dict(zip(sending, held_up, strict=True))
-        for flow, state in zip(neighbourhood.flows, states, strict=True):
-            state.held_up = held_up_flows.get(flow, False)
-        return [by_flow.get(flow, 0.0) for flow in neighbourhood.flows]
+                sharers[flow] = sharer
+        planned = _PlannedRates(flows, sharers, [], changes_s)
+        self._share(planned)
+        return planned
 
     def _sending(self, now_s: float, flows: Sequence[FlowUnderWay]) -> dict[FlowUnderWay, None]:
         """Return the flows that send, in order of start: of each stream, the most urgent one.
@@ -237,26 +232,80 @@ class PlanExecution:
                 sending[flow] = None
         return sending
 
-    def _acknowledgements_Bps(self, neighbourhood: Neighbourhood) -> dict[SharedPort, float]:  # noqa: N802
-        """Return what acknowledgements take of the ports of a neighbourhood.
+    def _share(self, planned: _PlannedRates) -> None:
+        """Share links among the flows that send."""
+        rates_Bps, held_up = shared_rates([*planned.sharers.values()])  # noqa: N806
+        by_flow = dict(zip(planned.sharers, rates_Bps, strict=True))
+        held_up_flows = dict(zip(planned.sharers, held_up, strict=True))
+        planned.rates_Bps = [by_flow.get(flow, 0.0) for flow in planned.flows]
+        for flow in planned.flows:
+            self._states[flow].held_up = held_up_flows.get(flow, False)
 
-        Flows have the rates that they have now. When those of flows outside change, the flows here
-        keep theirs until something happens to themselves.
+    def _acknowledge(self, planned: Sequence[_PlannedRates]) -> None:
+        """Reckon with the acknowledgements of the rates that flows are to have.
+
+        These change the rates of the data, which changes theirs a little; one step is close enough.
         """
-        taken_Bps: dict[SharedPort, float] = {}  # noqa: N806
-        if not self._acknowledging:
-            return taken_Bps
-        for flow in neighbourhood.flows:
-            for port in flow.ports:
-                shared = self._ports[port].shared
-                if port.reverse is None or shared in taken_Bps:
-                    continue
-                rates_Bps = 0.0  # noqa: N806
-                for other in port.reverse.flows:
-                    if other.max_rate_Bps is None:
-                        rates_Bps += other.rate_Bps  # noqa: N806
-                taken_Bps[shared] = rates_Bps * self._acknowledging
-        return taken_Bps
+        rates_Bps: dict[FlowUnderWay, float] = {}  # noqa: N806
+        for rates in planned:
+            rates_Bps.update(zip(rates.flows, rates.rates_Bps, strict=True))
+
+        outdated = []
+        for rates in planned:
+            ports: dict[FluidPort, None] = {}
+            for flow in rates.flows if rates.sharers else ():
+                if not isclose(rates_Bps[flow], flow.rate_Bps, rel_tol=TOLERANCE):
+                    ports.update(dict.fromkeys(flow.ports))
+            if self._reckon(ports, rates_Bps):
+                outdated.append(rates)
+        for rates in outdated:
+            self._share(rates)
+
+    def _reckon(
+        self,
+        ports: Iterable[FluidPort],
+        rates_Bps: Mapping[FlowUnderWay, float],  # noqa: N803
+    ) -> bool:
+        """Reckon with what acknowledgements take of ports; return whether it has changed by enough.
+
+        Flows have these rates, or those that they have now. This is done where flows begin, and
+        where they get other rates; elsewhere, flows keep theirs.
+        """
+        has_changed = False
+        for port in ports:
+            if port.reverse is None:
+                continue
+            together_Bps = 0.0  # noqa: N806
+            for flow in port.reverse.flows:
+                if flow.max_rate_Bps is None:
+                    together_Bps += rates_Bps.get(flow, flow.rate_Bps) * flow.count  # noqa: N806
+            taken_Bps = together_Bps * self._acknowledging  # noqa: N806
+            if self._ports[port].shared.reckon(taken_Bps):
+                has_changed = True
+        return has_changed
+
+    def _until_s(
+        self, now_s: float, neighbourhood: Neighbourhood, planned: _PlannedRates
+    ) -> float | None:
+        """Return until when these rates hold."""
+        changes_s = planned.changes_s
+        rates_Bps = planned.rates_Bps  # noqa: N806
+        changes_s += self._rated_changes_s(now_s, neighbourhood, rates_Bps)
+        by_flow: dict[ActiveFlow, float] = dict(zip(planned.flows, rates_Bps, strict=True))
+        for flow in planned.flows:
+            state = self._states[flow]
+            rate_Bps = by_flow[flow]  # noqa: N806
+            # A window matters only where others wait at the same port: it also decides which of
+            # its queues is filled first.
+            if state.open_bytes is not None and state.held_up and rate_Bps:
+                left_bytes = state.open_bytes - (flow.size_bytes - flow.remaining_bytes)
+                changes_s.append(now_s + left_bytes / rate_Bps)
+        for port in neighbourhood.ports:
+            for rank in self._ports[port].counting:
+                together_Bps = sum([by_flow[flow] for flow in rank.counted])  # noqa: N806
+                if together_Bps and rank.until_bytes is not None:
+                    changes_s.append(now_s + rank.until_bytes / together_Bps)
+        return min(changes_s, default=None)
 
     def _rated_changes_s(
         self,
@@ -348,5 +397,5 @@ class PlanExecution:
         sent_Bps = None  # noqa: N806
         if flow.max_rate_Bps is not None:
             sent_Bps = float(flow.max_rate_Bps)  # noqa: N806
-        state.sharer = Sharer(queues, state.window, sent_Bps)
+        state.sharer = Sharer(queues, state.window, sent_Bps, flow.count)
         return state.sharer

@@ -18,6 +18,13 @@ If every flow waits in a single queue, this is what packets do. A flow that wait
 queues of its path splits its window between them, and such a network shares in proportional
 fairness (Massoulié and Roberts, Bandwidth sharing: objectives and algorithms, INFOCOM '99); max-min
 fairness gives such a flow somewhat more.
+
+Where each flow has the same level at all ports, levels are filled one after the other. Offers of
+queues of one level are made in the order of rates per packet of window, and what a queue leaves
+after another one was served is lost to that one.
+
+`engine/spreading.c` computes the same for plans in which flows keep their queues, but from one
+event to the next only as far as rates change.
 """
 
 from __future__ import annotations
@@ -25,7 +32,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from types import MappingProxyType
 
 from echelon.planning.plan import PortSchedule, QueuePlan
 
@@ -39,8 +45,8 @@ _ONE_FIFO = (QueuePlan(level=0),)
 class SharedPort:
     """A link and the queues in front of it.
 
-    `schedule` is None for a host's interface, which is one FIFO. `reverse` is the port of the
-    opposite direction, if acknowledgements take part of its link.
+    `schedule` is None for a host's interface, which is one FIFO. `taken_Bps` is what
+    acknowledgements, which go before all flows, are reckoned to take of the link.
     """
 
     def __init__(self, capacity_Bps: float, schedule: PortSchedule | None) -> None:  # noqa: N803
@@ -50,7 +56,22 @@ class SharedPort:
         self.limited = any(queue.max_share is not None for queue in queues)
         """Whether some queue has a maximum share."""
         self.queues = [SharedQueue(self, queue) for queue in queues]
-        self.reverse: SharedPort | None = None
+        self.taken_Bps: float = 0
+
+    @property
+    def room_Bps(self) -> float:  # noqa: N802
+        """What is left of the link for flows."""
+        return self.capacity_Bps - self.taken_Bps
+
+    def reckon(self, taken_Bps: float) -> bool:  # noqa: N803
+        """Reckon with what acknowledgements take now, if that has changed by enough.
+
+        Return whether it has.
+        """
+        if abs(taken_Bps - self.taken_Bps) <= ACKNOWLEDGED * self.capacity_Bps:
+            return False
+        self.taken_Bps = taken_Bps
+        return True
 
     def queue(self, number: int) -> SharedQueue:
         """Return a queue; a FIFO has one only."""
@@ -78,81 +99,44 @@ class SharedQueue:
 
 
 class Sharer:
-    """A flow as far as its share depends on it.
+    """A flow, or several equal ones, as far as its share depends on it.
 
     These are the queues on its path, its window in flight, in any unit that is the same for all
     flows, and the constant rate at which it sends (None: as fast as its window lets it).
     """
 
-    __slots__ = ("queues", "sent_Bps", "window")
+    __slots__ = ("count", "queues", "sent_Bps", "window")
 
     def __init__(
         self,
         queues: Sequence[SharedQueue],
         window: int,
         sent_Bps: float | None = None,  # noqa: N803
+        count: int = 1,
     ) -> None:
         self.queues = queues
         self.window = window
         self.sent_Bps = sent_Bps
+        self.count = count
 
 
-def shared_rates(
-    sharers: Sequence[Sharer],
-    acknowledging: float = 0,
-    taken_Bps: Mapping[SharedPort, float] = MappingProxyType({}),  # noqa: N803
-    former_Bps: Sequence[float] | None = None,  # noqa: N803
-) -> tuple[list[float], list[bool]]:
-    """Return the rate of each flow, and whether it waits in a queue with others.
+def shared_rates(sharers: Sequence[Sharer]) -> tuple[list[float], list[bool]]:
+    """Return the rate of each flow, and whether it waits at a port with others.
 
     Every flow ends with a full link or a full queue on its path, or at its own rate.
-    `acknowledging` is the bytes of acknowledgements for each byte of a flow. They return on the
-    same path, before all flows. `taken_Bps` is what acknowledgements take of ports at the rates of
-    before, which are `former_Bps` for the flows here; None: all are new.
     """
-    taken = dict(taken_Bps)
-    rates, narrow = _share(sharers, taken)
-    if acknowledging:
-        former = former_Bps or [0] * len(sharers)
-        changes = [rate - before for rate, before in zip(rates, former, strict=True)]
-        # Their rates change those of the data, which changes theirs a little; one step is close
-        # enough.
-        if _acknowledge(sharers, changes, acknowledging, taken):
-            rates, narrow = _share(sharers, taken)
+    rates, narrow = _share(sharers)
 
-    crowd = Counter([queue for sharer in sharers for queue in sharer.queues])
+    crowd: Counter[SharedPort] = Counter()
+    for sharer in sharers:
+        for queue in sharer.queues:
+            crowd[queue.port] += sharer.count
 
     def waits(sharer: Sharer) -> bool:
-        return any(crowd[queue] > 1 and queue.port in narrow for queue in sharer.queues)
+        ports = [queue.port for queue in sharer.queues]
+        return any(crowd[port] > 1 and port in narrow for port in ports)
 
     return rates, [waits(sharer) for sharer in sharers]
-
-
-def _acknowledge(
-    sharers: Sequence[Sharer],
-    changes_Bps: Sequence[float],  # noqa: N803
-    acknowledging: float,
-    taken: dict[SharedPort, float],
-) -> bool:
-    """Add to `taken` what acknowledgements take more since rates changed.
-
-    Return whether it is more than `ACKNOWLEDGED` for some port.
-    """
-    more: dict[SharedPort, float] = {}
-    for sharer in sharers:
-        more.update(dict.fromkeys([queue.port for queue in sharer.queues], 0.0))
-    for sharer, change_Bps in zip(sharers, changes_Bps, strict=True):  # noqa: N806
-        if sharer.sent_Bps is not None:
-            continue
-        for queue in sharer.queues:
-            reverse = queue.port.reverse
-            if reverse in more:
-                more[reverse] += change_Bps * acknowledging
-    for port, taken_Bps in more.items():  # noqa: N806
-        taken[port] = taken.get(port, 0) + taken_Bps
-    return any(
-        abs(taken_Bps) > ACKNOWLEDGED * port.capacity_Bps for port, taken_Bps in more.items()
-    )
 
 
 class _Link:
@@ -230,7 +214,17 @@ class _Queue:
 class _Filler:
     """A flow that fills links: the narrow queues on its path, where other flows may delay it."""
 
-    __slots__ = ("constant", "fastest", "number", "queues", "rate", "refused", "sharer", "waiting")
+    __slots__ = (
+        "constant",
+        "count",
+        "fastest",
+        "number",
+        "queues",
+        "rate",
+        "refused",
+        "sharer",
+        "waiting",
+    )
 
     def __init__(
         self,
@@ -243,6 +237,7 @@ class _Filler:
         self.fastest = fastest
         """Its rate if it were alone."""
         self.constant = sharer.sent_Bps is not None
+        self.count = sharer.count
         self.rate = 0.0
         self.queues: list[_Queue] = []
         self.waiting = False
@@ -259,30 +254,25 @@ class _Filler:
         return sent_Bps - self.rate
 
 
-def _share(
-    sharers: Sequence[Sharer], taken: dict[SharedPort, float]
-) -> tuple[list[float], set[SharedPort]]:
+def _share(sharers: Sequence[Sharer]) -> tuple[list[float], set[SharedPort]]:
     """Return the rate of each flow, and the ports that are narrow.
-
-    `taken` is the rate of other traffic at a port.
 
     A port is wide, and can be ignored, if it has room for all its flows in any case.
     """
     demand: dict[SharedPort, float] = {}
     fillers = []
     for number, sharer in enumerate(sharers):
-        rooms = [queue.port.capacity_Bps - taken.get(queue.port, 0) for queue in sharer.queues]
+        rooms = [queue.port.room_Bps for queue in sharer.queues]
         fastest = min(rooms)
         if sharer.sent_Bps is not None:
             fastest = min(fastest, sharer.sent_Bps)
         fillers.append(_Filler(number, sharer, fastest))
         for queue in sharer.queues:
-            demand[queue.port] = demand.get(queue.port, 0) + fastest
+            demand[queue.port] = demand.get(queue.port, 0) + fastest * sharer.count
 
     narrow = set()
     for port, wanted in demand.items():
-        room = port.capacity_Bps - taken.get(port, 0)
-        if port.limited or wanted > room * (1 + TOLERANCE):
+        if port.limited or wanted > port.room_Bps * (1 + TOLERANCE):
             narrow.add(port)
 
     held_up = []
@@ -292,8 +282,14 @@ def _share(
             held_up.append((filler, queues))
         else:
             filler.rate = filler.fastest
-    _fill_minimum_shares(held_up, taken)
-    _fill_ports(held_up, taken)
+    has_minimum = _fill_minimum_shares(held_up)
+    taken = {port: port.taken_Bps for port in demand}
+    parts = [held_up] if has_minimum else _by_level(held_up)
+    for part in parts:
+        _fill_ports(part, taken)
+        for filler, queues in part:
+            for queue in queues:
+                taken[queue.port] += filler.rate * filler.count
     return [filler.rate for filler in fillers], narrow
 
 
@@ -301,8 +297,25 @@ _HeldUp = Sequence[tuple[_Filler, list[SharedQueue]]]
 """Flows, each with the narrow queues on its path."""
 
 
-def _fill_minimum_shares(held_up: _HeldUp, taken: Mapping[SharedPort, float]) -> None:
-    """Give flows of which all narrow queues have a minimum share that, as if each were a link."""
+def _by_level(held_up: _HeldUp) -> Sequence[_HeldUp]:
+    """Return flows by level, the highest first, if each has the same at all ports.
+
+    Higher ones then need not know of lower ones.
+    """
+    parts: dict[int, list[tuple[_Filler, list[SharedQueue]]]] = {}
+    for filler, queues in held_up:
+        level = queues[0].level
+        if any(queue.level != level for queue in queues):
+            return [held_up]
+        parts.setdefault(level, []).append((filler, queues))
+    return [parts[level] for level in sorted(parts, reverse=True)]
+
+
+def _fill_minimum_shares(held_up: _HeldUp) -> bool:
+    """Give flows of which all narrow queues have a minimum share that, as if each were a link.
+
+    Return whether there are any.
+    """
     fillers = []
     filled = {}
     for filler, queues in held_up:
@@ -316,22 +329,26 @@ def _fill_minimum_shares(held_up: _HeldUp, taken: Mapping[SharedPort, float]) ->
                 # Where there are queues, acknowledgements have one of their own.
                 other: float = 0
                 if queue.port.is_fifo:
-                    other = taken.get(queue.port, 0)
+                    other = queue.port.taken_Bps
                 link = _Link(queue.least_Bps, other)
                 filled[queue] = _Queue(link, 0, queue.weight, queue.least_Bps)
         filler.queues = [filled[queue] for queue in queues]
     _fill(fillers, filled.values())
+    return bool(fillers)
 
 
 def _fill_ports(held_up: _HeldUp, taken: Mapping[SharedPort, float]) -> None:
-    """Divide what is left of the narrow ports by the levels and weights of their queues."""
+    """Divide what is left of the narrow ports by the levels and weights of their queues.
+
+    `taken` is the rate of other traffic at a port.
+    """
     links = {}
     filled = {}
     for filler, queues in held_up:
         for queue in queues:
             port = queue.port
             if port not in links:
-                links[port] = _Link(port.capacity_Bps, taken.get(port, 0))
+                links[port] = _Link(port.capacity_Bps, taken[port])
             if queue not in filled:
                 filled[queue] = _Queue(links[port], queue.level, queue.weight, queue.most_Bps)
         filler.queues = [filled[queue] for queue in queues]
@@ -357,8 +374,8 @@ def _pass(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> bool:
     for filler in fillers:
         if filler.rate:
             for queue in filler.queues:
-                queue.rate += filler.rate
-                queue.link.used += filler.rate
+                queue.rate += filler.rate * filler.count
+                queue.link.used += filler.rate * filler.count
     waiting = [filler for filler in fillers if _able(filler)]
     if not waiting:
         return False
@@ -399,7 +416,7 @@ def _pass(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> bool:
                 oldest += 1
             first = waiting[oldest]
             chosen = [first]
-            size = max(0, _room(first)) / first.units
+            size = max(0, _room(first)) / first.units / first.count
         for filler in chosen:
             left -= 1
             more = min(size * filler.units, filler.fastest - filler.rate)
@@ -453,7 +470,7 @@ def _enqueue(filler: _Filler, changed: dict[_Link, None]) -> None:
         if filler.constant:
             queue.constants += 1
         else:
-            queue.windows += filler.sharer.window
+            queue.windows += filler.sharer.window * filler.count
         changed[queue.link] = None
 
 
@@ -466,13 +483,13 @@ def _dequeue(
     filler.waiting = False
     filler.rate += more
     for queue in filler.queues:
-        queue.rate += more
-        queue.link.used += more
+        queue.rate += more * filler.count
+        queue.link.used += more * filler.count
         queue.queued -= 1
         if filler.constant:
             queue.constants -= 1
         else:
-            queue.windows -= filler.sharer.window
+            queue.windows -= filler.sharer.window * filler.count
         if not filler.refused:
             queue.ready -= 1
         changed[queue.link] = None

@@ -3,7 +3,8 @@
 Rates change only when a flow starts or finishes, when it reaches a threshold of its ranking, or
 when its sender has opened its window further. Between such events everything is linear. An event
 concerns only the flows of its neighbourhood: those that share links which could be full with it,
-directly or through others.
+directly or through others. (The engine in C looks only at ports where rates change, if flows keep
+their queues.)
 
 Numbers are floats. Each rate is within a part of `sharing.TOLERANCE` of the exact one for the same
 flows, and links are overloaded by no more. The error of a time grows with the number of events
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from operator import attrgetter
@@ -30,6 +31,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from echelon.model.fabric.model import Fabric, Path
 from echelon.model.fabric.routing import NoRouteError, route
+from echelon.model.jobs.folding import FoldedJob
 from echelon.model.jobs.graph import Flow, FlowKey, Job
 from echelon.planning import execution
 from echelon.planning.allocation import (
@@ -48,8 +50,10 @@ from echelon.planning.execution import (
     StartCompute,
     StartFlow,
     is_executable,
+    unfolded,
 )
 from echelon.planning.fluid import native
+from echelon.planning.fluid.folds import folded_jobs
 from echelon.planning.fluid.network import (
     FlowUnderWay,
     FluidError,
@@ -165,10 +169,29 @@ def simulate(
     is_asked = ideal or plan.reactive or plan.allocated
     if is_asked and isinstance(policy, Allocator) and getattr(policy, "allocates", True):
         allocator = policy
-    needs_python = allocator is not None or plan.reactive or observe
-    if not needs_python and native.available() and native.executable(plan):
+    # A policy that gives rates, and whoever observes, sees each flow.
+    sees_flows = allocator is not None or plan.reactive or observe
+    if sees_flows:
+        return _in_python(setup, believed, allocator, observe)
+    setup = _folded(setup)
+    if native.available() and native.executable(plan):
         return _in_c(setup)
     return _in_python(setup, believed, allocator, observe)
+
+
+def _folded(setup: _Setup) -> _Setup:
+    """Return the same run of jobs in which one flow stands for all that are equal.
+
+    Delays concern single units of a worker, so jobs with delays stay as they are.
+    """
+    for job in setup.jobs:
+        is_executable(job)  # says what is wrong with a job
+    delayed = {name for name, _, _ in setup.delays}
+    all_folded = folded_jobs(setup.jobs, setup.plan, streams=setup.windows.streams)
+    jobs = []
+    for job, folded in zip(setup.jobs, all_folded, strict=True):
+        jobs.append(job if job.name in delayed else folded)
+    return replace(setup, jobs=jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +256,15 @@ def _in_python(
     run.to_the_end()
 
     records = {name: execution.record for name, execution in run.executions.items()}
+    for job in setup.jobs:
+        if isinstance(job, FoldedJob):
+            records[job.name] = unfolded(records[job.name], job)
     return FluidResult(plan, records, run.background, run.now_s, run.allocations, run.work)
 
 
 def _in_c(setup: _Setup) -> FluidResult:
     """Return what `simulate` returns, computed by the engine in C."""
     jobs = setup.jobs
-    for job in jobs:
-        is_executable(job)  # says what is wrong with a job
     delays = {key: float(delay_s) for key, delay_s in setup.delays.items()}
     network = native.NativeNetwork(jobs, setup.fabric, setup.windows, setup.background, delays)
     starts_s = [float(job.start_s) for job in setup.plan.delayed(jobs)]
@@ -332,8 +356,11 @@ class _Allocated:
         if self._watcher is not None:
             self._watcher.finished(now_s, flow)
 
-    def allocate(self, now_s: float, neighbourhood: Neighbourhood) -> Allocation:
-        return self._policy.allocate(now_s, neighbourhood.flows)
+    def allocate(
+        self, now_s: float, neighbourhoods: Sequence[Neighbourhood]
+    ) -> Iterator[Allocation]:
+        for neighbourhood in neighbourhoods:
+            yield self._policy.allocate(now_s, neighbourhood.flows)
 
 
 _RateSource: TypeAlias = _Allocated | PlanExecution
@@ -550,7 +577,14 @@ class _Run:
         size_bytes = flow.size_bytes
         self._start(
             self._network.new(
-                key, iteration, echelonflow, links, size_bytes, self.now_s, deadline_s
+                key,
+                iteration,
+                echelonflow,
+                links,
+                size_bytes,
+                self.now_s,
+                deadline_s,
+                count=flow.count,
             )
         )
 
@@ -584,10 +618,11 @@ class _Run:
         """Set the rates of all flows of neighbourhoods in which something has happened."""
         now_s = self.now_s
         valid_until_s = []
-        for neighbourhood in self._network.take_touched(now_s):
+        neighbourhoods = list(self._network.take_touched(now_s))
+        allocations = self._rates.allocate(now_s, neighbourhoods)
+        for neighbourhood, allocation in zip(neighbourhoods, allocations, strict=True):
             flows = neighbourhood.flows
             self.work += sum(len(flow.links) for flow in flows)
-            allocation = self._rates.allocate(now_s, neighbourhood)
             rates_Bps = allocation.rates_Bps  # noqa: N806
             if len(rates_Bps) != len(flows):
                 raise FluidError(

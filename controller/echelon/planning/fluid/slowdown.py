@@ -24,6 +24,17 @@ MOST_SHARED = 250_000
 """The same for flows times jobs: the more jobs share links, the more flows each event concerns."""
 
 
+def phase_s(start_s: Number, alone_s: Number, slowest_s: Number) -> Number:
+    """Return when a job begins in a run that is as long as some iterations of the slowest job.
+
+    A job that starts after the first of these is there from the beginning, in its phase: a short
+    run would hardly see it, or not at all. `alone_s` are the seconds of its iteration.
+    """
+    if start_s < slowest_s:
+        return start_s
+    return start_s % alone_s
+
+
 def slowdown(
     record: JobRecord[Number],
     end_s: float,

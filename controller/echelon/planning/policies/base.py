@@ -119,6 +119,8 @@ class Choice(Generic[C]):
     """All predictions, the best first."""
     preliminary: bool = False
     """Whether a longer search may find something better."""
+    work: int = 0
+    """The most work of a search with a preliminary result; 0: it has none."""
 
 
 @dataclass(frozen=True, slots=True)

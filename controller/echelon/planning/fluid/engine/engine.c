@@ -6,6 +6,7 @@
 
 #include "ranking.c"
 #include "sharing.c"
+#include "spreading.c"
 
 /* -- events ---------------------------------------------------------------------------------------------------------
  * */
@@ -15,7 +16,7 @@ static int earlier(const Event *a, const Event *b) {
 }
 
 static int outdated(const Event *event) {
-    if (event->what == FLOW_ENDS) return event->flow->version != event->version;
+    if (event->what == FLOW_ENDS || event->what == WINDOW_OPENS) return event->flow->version != event->version;
     return event->what == RATES_END && event->nearby->version != event->version;
 }
 
@@ -73,9 +74,10 @@ static void touch(Engine *e, Nearby *nearby) {
 
 /* Acknowledgements may take a part of a port, but join no flows: whether a port is narrow depends on its own flows. */
 static void set_narrow(Engine *e, Port *port) {
+    int several = port->flows > 1 || (port->flows && port->flow[0]->count > 1);
     double acknowledgements = port->reverse < 0 ? 0 : e->g.acknowledging * e->port[port->reverse].capacity;
     double most = (port->capacity - acknowledgements) * (1 + TOLERANCE);
-    port->narrow = port->limited || (port->flows > 1 && port->fastest > most);
+    port->narrow = port->limited || (several && port->fastest > most);
 }
 
 static void add_flow(Engine *e, Flow *flow) {
@@ -92,14 +94,16 @@ static void add_flow(Engine *e, Flow *flow) {
         if (e->failed) return;
         flow->hop[h].at = port->flows;
         port->flow[port->flows++] = flow;
-        port->fastest += flow->fastest;
+        port->fastest += flow->fastest * flow->count;
         port->outdated = 1;
         set_narrow(e, port);
     }
 }
 
 static void remove_flow(Engine *e, Flow *flow) {
-    flow->gone = e->moved = 1;
+    flow->gone = e->moved = e->changed = 1;
+    flow->planned = 0;
+    load(e, flow);
     if (flow->nearby) touch(e, flow->nearby);
     e->present[flow->present_at] = e->present[--e->present_count];
     e->present[flow->present_at]->present_at = flow->present_at;
@@ -110,9 +114,11 @@ static void remove_flow(Engine *e, Flow *flow) {
         port->flow[at] = last;
         for (int k = 0; k < last->hops; k++)
             if (last->hop[k].port == number) last->hop[k].at = at;
-        port->fastest = port->flows ? port->fastest - flow->fastest : 0;
+        port->fastest = port->flows ? port->fastest - flow->fastest * flow->count : 0;
         port->outdated = 1;
+        port->load = port->flows ? port->load : 0; /* without what rounding has left */
         set_narrow(e, port);
+        if (e->spreads) make_due(e, port, due_at(flow, 0));
     }
 }
 
@@ -197,9 +203,13 @@ static int goes_before(Engine *e, Flow *flow, Flow *other) {
     return value > other_value || (value == other_value && started_before(flow, other));
 }
 
-/* Share links. Of a stream, only the most urgent flow sends. It stays that until it ends, or a more urgent one starts:
- * being sent makes it more urgent. */
-static void share_among_streams(Engine *e, Nearby *nearby, double *rate, char *held_up) {
+/* Share links among the flows of a neighbourhood that send. Of a stream, only the most urgent flow does. It stays that
+ * until it ends, or a more urgent one starts: being sent makes it more urgent. */
+static void share_among_streams(Engine *e, Nearby *nearby) {
+    if (!e->heads_room) {
+        share(e, nearby->flow, nearby->flows);
+        return;
+    }
     Flow **sending = malloc((size_type)nearby->flows * sizeof *sending + 1);
     int count = 0;
     if (!sending) {
@@ -213,48 +223,58 @@ static void share_among_streams(Engine *e, Nearby *nearby, double *rate, char *h
     for (int i = 0; i < nearby->flows; i++) {
         Flow *flow = nearby->flow[i];
         if (flow->stream < 0 || e->head[flow->stream] == flow) sending[count++] = flow;
+        else flow->planned = flow->held_up = 0;
     }
-    share(e, sending, count, rate, held_up);
-    for (int i = nearby->flows - 1; i >= 0; i--) { /* the rates of those that send are in the first places */
-        Flow *flow = nearby->flow[i];
-        int sends = count && sending[count - 1] == flow;
-        if (sends) count--;
-        rate[i] = sends ? rate[count] : 0;
-        held_up[i] = sends && held_up[count];
-        if (flow->stream >= 0) e->head[flow->stream] = 0;
-    }
+    for (int i = 0; i < count; i++)
+        if (sending[i]->stream >= 0) e->head[sending[i]->stream] = 0;
+    share(e, sending, count);
     free(sending);
 }
 
-/* Set the rates of a neighbourhood. Return until when they hold, or NEVER. */
-static double allocate(Engine *e, Nearby *nearby, double *rate, char *held_up, int moved) {
-    double until_s = NEVER;
+/* Find the rates that the flows of a neighbourhood are to have. */
+static void plan_rates(Engine *e, Nearby *nearby, int moved) {
+    nearby->until_s = NEVER;
     e->differs = moved;
     for (int i = 0; i < nearby->ports; i++) {
         Port *port = nearby->port[i];
         if (port->outdated || port->until_s <= e->now_s) rank(e, port);
-        until_s = least_of(until_s, port->until_s);
-    }
-    for (int i = 0; i < nearby->flows; i++) {
-        e->work += nearby->flow[i]->hops;
-        if (nearby->flow[i]->opens_at < NEVER) open_window(e, nearby->flow[i]);
-    }
-    if (e->differs) {
-        if (e->heads_room) share_among_streams(e, nearby, rate, held_up);
-        else share(e, nearby->flow, nearby->flows, rate, held_up);
-        for (int i = 0; i < nearby->flows; i++) nearby->flow[i]->held_up = held_up[i];
-    } else {
-        for (int i = 0; i < nearby->flows; i++) rate[i] = nearby->flow[i]->rate, held_up[i] = nearby->flow[i]->held_up;
+        nearby->until_s = least_of(nearby->until_s, port->until_s);
     }
     for (int i = 0; i < nearby->flows; i++) {
         Flow *flow = nearby->flow[i];
-        /* A window matters only where others wait in the same queue. */
-        if (flow->opens_at < NEVER && held_up[i] && rate[i])
-            until_s = least_of(until_s, e->now_s + (flow->opens_at - (flow->size - flow->left)) / rate[i]);
-        if (rate[i] == flow->rate) continue;
-        flow->rate = rate[i];
+        e->work += flow->hops;
+        if (flow->opens_at < NEVER) open_window(e, flow);
+        for (int h = 0; h < flow->hops && flow->is_new; h++) reckon(e, &e->port[flow->hop[h].port]);
+        flow->is_new = 0;
+    }
+    nearby->differs = e->differs;
+    if (e->differs) share_among_streams(e, nearby);
+}
+
+/* Return the end of rates, or a later time if it counts as now. */
+static double end_of_validity_s(Engine *e, double time_s) {
+    if (time_s > e->latest_s) {
+        e->stalled = 0;
+        return time_s;
+    }
+    double next_s = e->now_s + most_of(e->now_s, 1e-3) * 4 * SAME_TIME;
+    if (next_s <= e->now_s || ++e->stalled > MOST_STALLED) e->failed = NO_VALIDITY;
+    return next_s;
+}
+
+/* Give flows the rates that they are to have, and announce until when they hold. */
+static void give_rates(Engine *e, Nearby *nearby) {
+    double until_s = nearby->until_s;
+    for (int i = 0; i < nearby->flows; i++) {
+        Flow *flow = nearby->flow[i];
+        double rate = flow->planned;
+        /* A window matters only where others wait at the same port: it also decides which queue is filled first. */
+        if (flow->opens_at < NEVER && flow->held_up && rate)
+            until_s = least_of(until_s, e->now_s + (flow->opens_at - (flow->size - flow->left)) / rate);
+        if (rate == flow->rate) continue;
+        flow->rate = rate;
         flow->version++;
-        if (rate[i]) announce(e, e->now_s + flow->left / rate[i], FLOW_ENDS, 0, 0, flow, 0);
+        if (rate) announce(e, e->now_s + flow->left / rate, FLOW_ENDS, 0, 0, flow, 0);
     }
     for (int i = 0; i < nearby->ports; i++) {
         Port *port = nearby->port[i];
@@ -268,18 +288,7 @@ static double allocate(Engine *e, Nearby *nearby, double *rate, char *held_up, i
             if (together) until_s = least_of(until_s, e->now_s + port->counting[k].bytes / together);
         }
     }
-    return until_s;
-}
-
-/* Return the end of rates, or a later time if it counts as now. */
-static double end_of_validity_s(Engine *e, double time_s) {
-    if (time_s > e->latest_s) {
-        e->stalled = 0;
-        return time_s;
-    }
-    double next_s = e->now_s + most_of(e->now_s, 1e-3) * 4 * SAME_TIME;
-    if (next_s <= e->now_s || ++e->stalled > MOST_STALLED) e->failed = NO_VALIDITY;
-    return next_s;
+    if (until_s < NEVER && !e->failed) announce(e, end_of_validity_s(e, until_s), RATES_END, 0, 0, 0, nearby);
 }
 
 static void begin_nearby(Engine *e, Flow **flow, int flows, Port **port, int ports, int moved) {
@@ -309,15 +318,33 @@ static void begin_nearby(Engine *e, Flow **flow, int flows, Port **port, int por
         if (e->failed) return;
         fresh->port[fresh->ports++] = port[i];
     }
-    double *rate = malloc((size_type)flows * (sizeof(double) + 1) + 8);
-    if (!rate) {
-        e->failed = NO_MEMORY;
-        return;
+    ROOM(e->begun, e->begun_count, e->begun_room);
+    if (e->failed) return;
+    e->begun[e->begun_count++] = fresh;
+    plan_rates(e, fresh, moved);
+}
+
+/* Give the flows of all neighbourhoods that have begun their rates. These change what acknowledgements take, which changes
+ * the rates a little; one step is close enough. */
+static void finish_rates(Engine *e) {
+    for (int i = 0; i < e->begun_count; i++)
+        for (int k = 0; k < e->begun[i]->flows && e->begun[i]->differs; k++) load(e, e->begun[i]->flow[k]);
+    for (int i = 0; i < e->begun_count && e->g.acknowledging; i++) {
+        Nearby *nearby = e->begun[i];
+        int matters = 0;
+        for (int k = 0; k < nearby->flows && nearby->differs; k++) {
+            Flow *flow = nearby->flow[k];
+            if (!gets_another_rate(flow)) continue;
+            for (int h = 0; h < flow->hops; h++) matters |= reckon(e, &e->port[flow->hop[h].port]);
+        }
+        nearby->differs = matters;
     }
-    double until_s = allocate(e, fresh, rate, (char *)(rate + flows), moved);
-    free(rate);
-    if (until_s < NEVER && !e->failed)
-        announce(e, end_of_validity_s(e, until_s), RATES_END, 0, 0, 0, fresh);
+    for (int i = 0; i < e->begun_count && e->g.acknowledging && !e->failed; i++)
+        if (e->begun[i]->differs) share_among_streams(e, e->begun[i]);
+    for (int i = 0; i < e->begun_count && !e->failed; i++) {
+        for (int k = 0; k < e->begun[i]->flows && e->begun[i]->differs; k++) load(e, e->begun[i]->flow[k]);
+        give_rates(e, e->begun[i]);
+    }
 }
 
 /* Set the rates of all neighbourhoods in which something has happened. */
@@ -326,12 +353,11 @@ static void set_rates(Engine *e) {
     int moved = e->moved, touched = e->touched_count;
     e->expired = 0;
     e->last_expired = &e->expired;
-    e->changed = e->moved = e->touched_count = 0;
+    e->changed = e->moved = e->touched_count = e->begun_count = 0;
     e->allocations++;
     e->searches++;
     for (int i = 0; i < touched && moved; i++) {
         Flow *flow = e->touched[i];
-        flow->is_touched = 0;
         if (flow->seen == e->searches || flow->gone) continue;
         search(e, flow);
         begin_nearby(e, e->found, e->found_count, e->found_port, e->found_ports, 1);
@@ -349,6 +375,53 @@ static void set_rates(Engine *e) {
         e->spare_nearby = expired;
         expired = next;
     }
+    if (!e->failed) finish_rates(e);
+}
+
+/* Set the rates of all flows to which it matters what has happened. */
+static void spread(Engine *e) {
+    int touched = e->touched_count;
+    e->changed = e->moved = e->touched_count = e->altered_count = 0;
+    e->allocations++;
+    for (int i = 0; i < touched; i++) {
+        Flow *flow = e->touched[i];
+        if (flow->gone) continue;
+        advance(e, flow);
+        if (flow->is_opening) flow->left = least_of(flow->left, flow->size - flow->opens_at); /* but for rounding */
+        open_window(e, flow);
+        if (flow->is_new) renew_around(e, flow);
+        flow->is_new = 0;
+        renew(e, flow);
+    }
+    settle(e);
+    load_ports(e);
+    /* Acknowledgements change the rates of the data, which change theirs a little; one step is close enough. */
+    int settled = e->altered_count, matters = 0;
+    for (int i = 0; i < settled && e->g.acknowledging; i++) {
+        Flow *flow = e->altered[i];
+        if (gets_another_rate(flow)) matters |= renew_around(e, flow);
+    }
+    if (matters) {
+        settle(e);
+        load_ports(e);
+    }
+    for (int i = 0; i < e->altered_count && !e->failed; i++) {
+        Flow *flow = e->altered[i];
+        flow->is_altered = 0;
+        if (flow->planned != flow->rate) {
+            advance(e, flow);
+            flow->rate = flow->planned;
+            flow->version++;
+            if (flow->rate) announce(e, e->now_s + flow->left / flow->rate, FLOW_ENDS, 0, 0, flow, 0);
+        } else if (!flow->is_opening) {
+            continue;
+        }
+        flow->is_opening = 0;
+        if (flow->opens_at < NEVER && flow->rate) {
+            double opens_s = (flow->opens_at - (flow->size - flow->left)) / flow->rate;
+            announce(e, e->now_s + opens_s, WINDOW_OPENS, 0, 0, flow, 0);
+        }
+    }
 }
 
 /* -- jobs -----------------------------------------------------------------------------------------------------------
@@ -365,6 +438,7 @@ static void start_flow(Engine *e, int job, int step, int background) {
     int place = background < 0 ? step : e->g.first_step[e->g.jobs] + background;
     int path = plan->of.path_of[place];
     flow->job = job, flow->step = step, flow->background = background;
+    flow->count = background < 0 ? e->g.count[step] : 1;
     flow->iteration = background < 0 ? e->job[job].iteration : 0;
     flow->sequence = e->started++;
     flow->version++;
@@ -374,7 +448,9 @@ static void start_flow(Engine *e, int job, int step, int background) {
     flow->rate = flow->opens_at = 0;
     flow->plan = plan;
     flow->ranking = &plan->of.ranking[plan->of.ranking_of[place]];
-    flow->window = flow->gone = flow->is_touched = flow->hops = 0;
+    flow->window = flow->gone = flow->is_altered = flow->is_opening = flow->hops = 0;
+    flow->planned = flow->loaded = 0;
+    flow->is_new = 1;
     flow->nearby = 0;
     flow->stream = plan->of.stream_of[place];
     flow->full = flow->stream < 0 ? plan->of.window_single[path] : plan->of.window_shared[path];
@@ -385,9 +461,11 @@ static void start_flow(Engine *e, int job, int step, int background) {
         ROOM(flow->hop, flow->hops, flow->hops_room);
         if (e->failed) return;
         int link = plan->of.path_links[k];
-        flow->hop[flow->hops++] = (Hop){link, 0, 0};
+        int queue = e->spreads && e->port[link].has_queues ? flow->ranking->lowest : 0;
+        flow->hop[flow->hops++] = (Hop){link, 0, queue};
         flow->fastest = least_of(flow->fastest, e->port[link].capacity);
     }
+    if (flow->hops) flow->level = e->port[flow->hop[0].port].level[flow->hop[0].queue];
     if (flow->size && flow->hops) {
         ranking_started(e, flow);
         add_flow(e, flow);
@@ -529,6 +607,11 @@ static void take_due(Engine *e) {
             ROOM(e->flows_due, e->flows_due_count, e->flows_due_room);
             if (e->failed) return;
             e->flows_due[e->flows_due_count++] = event.flow;
+        } else if (event.what == WINDOW_OPENS) {
+            ROOM(e->touched, e->touched_count, e->touched_room);
+            if (e->failed) return;
+            e->touched[e->touched_count++] = event.flow;
+            event.flow->is_opening = e->changed = 1;
         } else if (event.what == RATES_END) {
             touch(e, event.nearby);
         } else {
@@ -590,7 +673,8 @@ int fluid_run(Engine *e, double end_s, long most) {
         if (e->failed || reached(e)) break;
         if (e->changed) {
             if (!most--) return RUNNING;
-            set_rates(e);
+            if (e->spreads) spread(e);
+            else set_rates(e);
         }
         if (e->failed) break;
         double next_s = next_event_s(e);
@@ -612,6 +696,32 @@ static void *copied(const void *from, size_type size) {
     char *to = malloc(size + 1);
     for (size_type i = 0; to && i < size; i++) to[i] = ((const char *)from)[i];
     return to;
+}
+
+static int level_at(const Port *port, const Ranking *ranking) {
+    return port->level[port->has_queues ? ranking->lowest : 0];
+}
+
+/* Return whether flows never change their queue and have the same level everywhere, none waits for others of its stream, and
+ * nothing else is asked of ports. */
+static int keeps_queues(const Engine *e, const Planned *plan) {
+    int steps = e->g.first_step[e->g.jobs];
+    if (plan->streams) return 0;
+    for (int p = 0; p < e->g.links; p++)
+        for (int q = 0; q < QUEUES && e->port[p].has_queues; q++)
+            if (e->port[p].least[q] > 0 || e->port[p].limited) return 0;
+    for (int i = 0; i < e->g.background; i++)
+        if (e->g.background_most[i] >= 0) return 0;
+    for (int place = 0; place < steps + e->g.background; place++) {
+        if (place < steps && !e->g.is_flow[place]) continue;
+        const Ranking *ranking = &plan->ranking[plan->ranking_of[place]];
+        const int *link = plan->path_links + plan->first_link[plan->path_of[place]];
+        const int *end = plan->path_links + plan->first_link[plan->path_of[place] + 1];
+        if (ranking->kind != FIXED) return 0;
+        for (const int *k = link; k < end; k++)
+            if (level_at(&e->port[*k], ranking) != level_at(&e->port[*link], ranking)) return 0;
+    }
+    return 1;
 }
 
 /* Flows that start from now on follow this plan; those under way keep theirs. */
@@ -662,10 +772,15 @@ int fluid_plan(Engine *e, const Planned *given) {
         }
         set_narrow(e, port);
     }
+    e->spreads = !plan->before && keeps_queues(e, &plan->of);
     for (int i = 0; i < e->present_count; i++) { /* all rates are set anew */
         Flow *flow = e->present[i];
         if (flow->nearby) touch(e, flow->nearby);
-        e->moved = 1;
+        e->changed = e->moved = 1;
+        if (flow->nearby) continue;
+        ROOM(e->touched, e->touched_count, e->touched_room);
+        if (e->failed) return NO_MEMORY;
+        e->touched[e->touched_count++] = flow;
     }
     return DONE;
 }
@@ -704,7 +819,7 @@ void fluid_free(Engine *e) {
     for (int i = 0; i < e->g.jobs && e->job; i++) free(e->job[i].waiting), free(e->job[i].ends), free(e->job[i].spans);
     free(e->port), free(e->group), free(e->job), free(e->missing), free(e->busy), free(e->delayed), free(e->event);
     free(e->present), free(e->touched), free(e->empty), free(e->found), free(e->flows_due), free(e->found_port);
-    free(e->head);
+    free(e->head), free(e->due), free(e->altered), free(e->visitor), free(e->waiting), free(e->begun);
     free(e->others), free(e->ready), free(e->scratch), free(e->offer), free(e->background_spans);
     free(e);
 }
@@ -735,7 +850,8 @@ Engine *fluid_new(const Given *given) {
         port->node = given->node[i];
         port->until_s = NEVER;
         port->number = -1;
-        for (int q = 0; q < QUEUES; q++) port->queue_number[q] = -1;
+        port->due = NEVER;
+        for (int q = 0; q < QUEUES; q++) port->queue_number[q] = -1, port->offer[q] = (Quote){NEVER, 0};
     }
     for (int i = 0; i < 2 * given->background; i++) e->background_spans[i] = -1;
     for (int j = 0; j < given->jobs; j++) announce(e, given->start_s[j], JOB_STARTS, j, 0, 0, 0);

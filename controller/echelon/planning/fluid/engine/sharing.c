@@ -204,7 +204,7 @@ static int pass(Engine *e, Meeting *m, Filling *fill) {
             narrowest[f] = least_of(narrowest[f], capacity[p] - fill->taken[p]);
             queued[q]++;
             there[p]++;
-            if (m->flow[f]->most < 0) windows[q] += m->flow[f]->window;
+            if (m->flow[f]->most < 0) windows[q] += m->flow[f]->window * m->flow[f]->count;
             else constants[q]++;
             if (!is_changed[p]) is_changed[p] = 1, changed[changes++] = p;
         }
@@ -328,7 +328,8 @@ static int pass(Engine *e, Meeting *m, Filling *fill) {
                 int q = queue_of[at], p = port_of[q];
                 size = least_of(size, least_of(capacity[p] - used[p], limit[q] - has[q]));
             }
-            size = most_of(0, size) / (m->flow[f]->most < 0 ? m->flow[f]->window : m->flow[f]->most - rate[f]);
+            size = most_of(0, size) / m->flow[f]->count;
+            size /= m->flow[f]->most < 0 ? m->flow[f]->window : m->flow[f]->most - rate[f];
         }
         for (int i = 0; i < picked; i++) {
             int f = chosen[i], constant = m->flow[f]->most >= 0;
@@ -340,15 +341,15 @@ static int pass(Engine *e, Meeting *m, Filling *fill) {
             rate[f] += more;
             for (int at = starts[f]; at < starts[f + 1]; at++) {
                 int q = queue_of[at], p = port_of[q], is_empty = 0;
-                has[q] += more;
-                used[p] += more;
+                has[q] += more * m->flow[f]->count;
+                used[p] += more * m->flow[f]->count;
                 stale[p] = 1;
                 queued[q]--;
                 if (!refused[f]) ready[q]--;
                 if (constant) {
                     is_empty = --constants[q] == 0;
                 } else {
-                    windows[q] -= m->flow[f]->window;
+                    windows[q] -= m->flow[f]->window * m->flow[f]->count;
                     if (!queued[q] && serves[q] != NOBODY) is_empty = --busy[p] == 0;
                 }
                 if (--there[p] && is_empty && !is_changed[p]) is_changed[p] = 1, changed[changes++] = p;
@@ -365,13 +366,50 @@ static void fill_up(Engine *e, Meeting *m, Filling fill) {
     for (int p = 0; p < fill.ports; p++) fill.used[p] = fill.taken[p];
     for (int i = 0; i < fill.flows; i++) {
         int f = fill.flow[i];
-        for (int at = fill.starts[f]; at < fill.starts[f + 1] && m->rate[f]; at++) {
-            fill.has[fill.queue_of[at]] += m->rate[f];
-            fill.used[fill.port_of[fill.queue_of[at]]] += m->rate[f];
+        double together = m->rate[f] * m->flow[f]->count;
+        for (int at = fill.starts[f]; at < fill.starts[f + 1] && together; at++) {
+            fill.has[fill.queue_of[at]] += together;
+            fill.used[fill.port_of[fill.queue_of[at]]] += together;
         }
     }
     while (pass(e, m, &fill)) {
     }
+}
+
+/* Fill level after level, if each flow has the same at all ports: higher ones then need not know of lower ones. Return
+ * whether it has been done. */
+static int fill_levels(Engine *e, Meeting *m, Filling fill) {
+    int levels = 0;
+    for (int i = 0; i < fill.flows; i++) {
+        int f = fill.flow[i], level = fill.level[fill.queue_of[fill.starts[f]]];
+        for (int at = fill.starts[f]; at < fill.starts[f + 1]; at++)
+            if (fill.level[fill.queue_of[at]] != level) return 0;
+        levels |= 1 << level;
+    }
+    if (!(levels & (levels - 1))) return 0; /* there is one only */
+    size_type mark = e->scratch_used;
+    double *taken = REALS(fill.ports);
+    int *flow = INTEGERS(fill.flows);
+    size_type mark_of_level = e->scratch_used;
+    for (int p = 0; p < fill.ports; p++) taken[p] = fill.taken[p];
+    for (int level = QUEUES - 1; level >= 0; level--) {
+        int count = 0;
+        for (int i = 0; i < fill.flows; i++)
+            if (fill.level[fill.queue_of[fill.starts[fill.flow[i]]]] == level) flow[count++] = fill.flow[i];
+        if (!count) continue;
+        int *left = INTEGERS(count); /* filling drops those that are done */
+        for (int i = 0; i < count; i++) left[i] = flow[i];
+        fill_up(e, m, (Filling){count, fill.ports, left, fill.starts, fill.queue_of, fill.port_of, fill.level, fill.limit,
+                               fill.capacity, taken});
+        for (int i = 0; i < count; i++) {
+            int f = flow[i];
+            for (int at = fill.starts[f]; at < fill.starts[f + 1]; at++)
+                taken[fill.port_of[fill.queue_of[at]]] += m->rate[f] * m->flow[f]->count;
+        }
+        e->scratch_used = mark_of_level;
+    }
+    e->scratch_used = mark;
+    return 1;
 }
 
 /* Set the rate of each flow. A port is wide, and can be ignored, if it has room for all its flows in any case. */
@@ -388,6 +426,7 @@ static void share_once(Engine *e, Meeting *m) {
             if (fastest < 0 || room < fastest) fastest = room;
         }
         m->fastest[f] = fastest;
+        fastest *= m->flow[f]->count;
         for (int at = m->starts[f]; at < m->starts[f + 1]; at++) demand[m->port_of[m->queue_of[at]]] += fastest;
     }
     for (int p = 0; p < m->ports; p++)
@@ -418,50 +457,37 @@ static void share_once(Engine *e, Meeting *m) {
         fill_up(e, m, (Filling){promises, m->queues, promised, starts, queue_of, apart, level, m->minimum,
                                m->minimum, taken});
     }
-    if (held_ups) {
-        fill_up(e, m, (Filling){held_ups, m->ports, held_up, starts, queue_of, m->port_of, m->level, m->limit,
-                               m->capacity, m->taken});
-    }
+    Filling fill = {held_ups, m->ports, held_up, starts, queue_of, m->port_of, m->level, m->limit, m->capacity, m->taken};
+    if (held_ups && (promises || !fill_levels(e, m, fill))) fill_up(e, m, fill);
     e->scratch_used = mark;
 }
 
-/* Set what acknowledgements take of each port, at the rates that flows have now. When the rates of flows outside change,
- * the flows here keep theirs until something happens to themselves. */
-static void acknowledge(Engine *e, Meeting *m) {
-    for (int p = 0; p < m->ports; p++) {
-        if (m->port[p]->reverse < 0) continue;
-        const Port *back = &e->port[m->port[p]->reverse];
-        double rate = 0;
-        for (int k = 0; k < back->flows; k++)
-            if (back->flow[k]->most < 0) rate += back->flow[k]->rate;
-        m->taken[p] = rate * e->g.acknowledging;
-    }
+/* Count the rate that a flow is to have in the loads of its ports. Senders of constant rate get no acknowledgements. */
+static void load(Engine *e, Flow *flow) {
+    double change = (flow->planned - flow->loaded) * flow->count;
+    flow->loaded = flow->planned;
+    for (int h = 0; h < flow->hops && flow->most < 0; h++) e->port[flow->hop[h].port].load += change;
 }
 
-/* Add what acknowledgements take now that the rates of flows here are set. Return whether it matters to some port. */
-static int acknowledge_more(Engine *e, Meeting *m) {
-    size_type mark = e->scratch_used;
-    double *more = REALS(m->ports);
-    int matters = 0;
-    for (int f = 0; f < m->flows; f++) {
-        if (m->flow[f]->most >= 0) continue;
-        double rate = (m->rate[f] - m->flow[f]->rate) * e->g.acknowledging;
-        for (int h = 0; h < m->flow[f]->hops; h++) {
-            int back = e->port[m->flow[f]->hop[h].port].reverse;
-            if (back >= 0 && e->port[back].number >= 0) more[e->port[back].number] += rate;
-        }
-    }
-    for (int p = 0; p < m->ports; p++) {
-        double limit = ACKNOWLEDGED * m->capacity[p];
-        matters = matters || more[p] > limit || more[p] < -limit;
-        m->taken[p] += more[p];
-    }
-    e->scratch_used = mark;
-    return matters;
+/* Reckon with what acknowledgements take of a port now, if that has changed by enough. Return whether it has. This is
+ * done where flows begin, and where they get other rates; elsewhere, flows keep theirs. */
+static int reckon(const Engine *e, Port *port) {
+    if (port->reverse < 0 || !e->g.acknowledging) return 0;
+    double taken = e->port[port->reverse].load * e->g.acknowledging;
+    double limit = ACKNOWLEDGED * port->capacity, change = taken - port->taken;
+    if (change <= limit && change >= -limit) return 0;
+    port->taken = taken;
+    return 1;
 }
 
-/* Set `rate` of each flow, and `held_up`: whether it waits in a queue with others. */
-static void share(Engine *e, Flow **flow, int flows, double *rate, char *held_up) {
+/* Return whether a flow is to have another rate, but for rounding. */
+static int gets_another_rate(const Flow *flow) {
+    double larger = most_of(flow->rate, flow->planned), change = flow->planned - flow->rate;
+    return change > TOLERANCE * larger || change < -TOLERANCE * larger;
+}
+
+/* Set the rate that each flow is to have, and whether it is held up: it waits at a port with others. */
+static void share(Engine *e, Flow **flow, int flows) {
     size_type places = 64;
     for (int f = 0; f < flows; f++) places += (size_type)flow[f]->hops + 2;
     size_type wanted = places * 400;
@@ -478,18 +504,17 @@ static void share(Engine *e, Flow **flow, int flows, double *rate, char *held_up
     e->scratch_used = 0;
     Meeting m;
     meet(e, &m, flow, flows);
-    if (e->g.acknowledging) acknowledge(e, &m);
+    for (int p = 0; p < m.ports; p++) m.taken[p] = m.port[p]->taken;
     share_once(e, &m);
-    /* Their rates change those of the data, which changes theirs a little; one step is close enough. */
-    if (e->g.acknowledging && acknowledge_more(e, &m)) share_once(e, &m);
-    int *crowd = INTEGERS(m.queues);
-    for (int at = 0; at < m.places; at++) crowd[m.queue_of[at]]++;
+    int *crowd = INTEGERS(m.ports);
+    for (int f = 0; f < flows; f++)
+        for (int at = m.starts[f]; at < m.starts[f + 1]; at++) crowd[m.port_of[m.queue_of[at]]] += flow[f]->count;
     for (int f = 0; f < flows; f++) {
-        rate[f] = m.rate[f];
-        held_up[f] = 0;
+        flow[f]->planned = m.rate[f];
+        flow[f]->held_up = 0;
         for (int at = m.starts[f]; at < m.starts[f + 1]; at++) {
-            int q = m.queue_of[at];
-            if (crowd[q] > 1 && m.narrow[m.port_of[q]]) held_up[f] = 1;
+            int p = m.port_of[m.queue_of[at]];
+            if (crowd[p] > 1 && m.narrow[p]) flow[f]->held_up = 1;
         }
     }
     part(&m);

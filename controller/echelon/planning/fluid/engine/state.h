@@ -13,6 +13,9 @@ void free(void *old);
 #define NEVER 1e300
 #define TOLERANCE 1e-9 /* the relative error of a rate, as in sharing.py */
 #define ACKNOWLEDGED 3e-4 /* the part of a link that acknowledgements may differ by, as in sharing.py */
+#define SAME_OFFER 1e-13 /* offers so close, as a part of them, differ by rounding only */
+#define MOST_HOPS 64 /* in the order of offers, the hops of a path */
+#define MOST_VISITS 10000 /* after so many in one event, offers may differ by TOLERANCE */
 #define SAME_TIME 1e-12 /* events so close, as a part of the time, happen at once */
 #define GRAIN_BYTES (1.0 / (1 << 20))
 #define GRAINS 1e9 /* ranks closer than 1 / GRAINS count as equal */
@@ -20,7 +23,7 @@ void free(void *old);
 
 enum { FIXED, THRESHOLDS, RELATIVE, ATTAINED, WINDOW };
 enum { DONE, PAUSED, RUNNING, NO_RATES, NO_VALIDITY, NO_MEMORY };
-enum { FLOW_ENDS, RATES_END, UNIT_ENDS, JOB_STARTS, BACKGROUND_STARTS };
+enum { FLOW_ENDS, WINDOW_OPENS, RATES_END, UNIT_ENDS, JOB_STARTS, BACKGROUND_STARTS };
 
 /* -- what the caller gives, and keeps for the life of the run ------------------------------------------------------ */
 
@@ -32,8 +35,9 @@ typedef struct {
     const double *start_s;        /* by job */
     const double *compute_scale, *size_scale; /* by job: what its durations and sizes are multiplied by */
     const int *in_turn;           /* by job */
-    const int *is_flow;           /* by step; so are the next five */
+    const int *is_flow;           /* by step; so are the next six */
     const double *amount;         /* seconds of a compute unit, bytes of a flow */
+    const int *count;             /* the number of equal flows for which a flow stands; all are as large */
     const int *host;              /* the host that computes or sends */
     const int *place;             /* its place in the order in which the job lists its steps */
     const int *missing;           /* the number of steps that it waits for */
@@ -88,6 +92,11 @@ struct PlanCopy {
 typedef struct Flow Flow;
 typedef struct Nearby Nearby;
 
+typedef struct { /* an offer, and in the order of equal ones: the oldest flow that has it, and by which hop */
+    double size;
+    long first;
+} Quote;
+
 typedef struct {
     int port;
     int at;    /* the place of the flow in the port's list */
@@ -96,15 +105,20 @@ typedef struct {
 
 struct Flow {
     int job, step, iteration, background; /* `background`: its number, or -1 */
+    int count;                            /* the equal flows for which it stands; sizes and rates are those of each */
     long sequence, version, seen;         /* versions go on when the object is used again: old events are outdated */
     double size, left, start_s, since_s, rate, fastest, most; /* `most`: the constant rate of its sender, or -1 */
     const Ranking *ranking;
     const PlanCopy *plan;
     double due_s, arranged_s;
-    int window, initial, full, stream, gone, is_touched, present_at, held_up;
+    int window, initial, full, stream, gone, is_new, present_at, held_up;
     double passing_s;                     /* from when its last byte has been sent until it arrives */
     double opens_at;                      /* the sent bytes from which on its window is larger, or NEVER */
     Nearby *nearby;
+    double planned, loaded; /* the rate that it is to have; the rate by which it counts in the loads of ports */
+    Quote offer;            /* as changes spread: its rate for each packet of window; the most that it could have */
+    double able;
+    int level, is_altered, is_opening;
     int hops, hops_room;
     Hop *hop;
     Flow *next;
@@ -117,6 +131,7 @@ typedef struct {
 
 typedef struct {
     double capacity, fastest, until_s;
+    double load, taken; /* the rate of flows with windows; what acknowledgements are reckoned to take */
     int reverse, node, has_queues, limited, narrow;
     int outdated, rated;
     int level[QUEUES], weight[QUEUES];
@@ -127,12 +142,17 @@ typedef struct {
     Counting *counting;
     int countings, countings_room;
     int number, queue_number[QUEUES]; /* scratch: their numbers while rates are shared, or -1 */
+    int is_full, is_divided;          /* as changes spread: whether it holds flows up, in several queues of a level */
+    Quote offer[QUEUES];              /* what its queues offer */
+    double spare;                     /* what flows that it does not hold up leave, or 0 if it holds up some */
+    double due;                       /* what is the first to be looked at again, as `Due` says, or NEVER */
 } Port;
 
 struct Nearby { /* a neighbourhood: flows whose rates were set together */
     Flow **flow;
     Port **port;
-    int flows, flows_room, ports, ports_room, ended, expired;
+    int flows, flows_room, ports, ports_room, ended, expired, differs;
+    double until_s;
     long version;
     Nearby *next;
 };
@@ -174,6 +194,18 @@ typedef struct {
     int queue, version;             /* by whom (-1: the flow's own rate) */
 } Offer;
 
+typedef struct { /* a port to be looked at again, by the order in which rates depend on each other */
+    double order;
+    Port *port;
+} Due;
+
+typedef struct { /* a flow at a port that is looked at */
+    Quote elsewhere;         /* the offer that it has from other ports */
+    double units;            /* its windows */
+    long first;              /* what this port's offer to it alone would have */
+    int queue;
+} Visitor;
+
 typedef struct Engine {
     Given g;
     PlanCopy *plan;
@@ -188,12 +220,20 @@ typedef struct Engine {
     long announced, started, searches, calls, allocations, work;
     Flow **present, **touched, **empty, *spare_flow;
     int present_count, present_room, touched_count, touched_room, empty_count, empty_room;
-    Nearby *expired, **last_expired, *spare_nearby;
+    Nearby *expired, **last_expired, *spare_nearby, **begun;
+    int begun_count, begun_room;
     int changed, moved, stalled, failed;
     Flow **head;              /* scratch: the flow of each stream that sends */
     int heads_room;
     int differs;              /* whether what rates depend on has changed since they were set */
     double *background_spans;
+    int spreads, visits;              /* whether changes spread (spreading.c), rather than each neighbourhood is shared anew */
+    Due *due;
+    int dues, dues_room;
+    Flow **altered;
+    int altered_count, altered_room;
+    Visitor *visitor, *waiting;
+    int visitors_room, waiting_room;
     Flow **found, **flows_due;
     int found_count, found_room, flows_due_count, flows_due_room;
     Port **found_port;

@@ -23,4 +23,6 @@ class BriefSearch(PlanSearch):
     def run(self) -> Choice[PlanCandidate]:
         """Return the best plan so far. Raises as `PlanSearch.run`."""
         choice = super().run()
-        return replace(choice, preliminary=self.is_cut)
+        if not self.is_cut:
+            return choice
+        return replace(choice, preliminary=True, work=self._most_work)

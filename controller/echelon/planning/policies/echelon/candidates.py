@@ -40,6 +40,8 @@ class PlanCandidate:
     """A key of `PATHS`."""
     shifted: bool = False
     """Whether hosts delay jobs so that fewer of their flows meet, as CASSINI has it."""
+    units: tuple[tuple[str, Fraction], ...] = ()
+    """The factors of the units of jobs under an order, by name, where they are not 1 (`units`)."""
 
     @property
     def label(self) -> str:
@@ -49,6 +51,8 @@ class PlanCandidate:
             words.append(f"paths={self.paths}")
         if self.shifted:
             words.append("shifted")
+        for job, factor in self.units:
+            words.append(f"{job}×{factor}")
         return " ".join(words)
 
     @property
@@ -66,9 +70,10 @@ class PlanCandidate:
             return make_policy(self.policy, **dict(self.parameters))
         shifts = time_shifts if self.shifted else None
         order = order_named(self.order)
+        units = dict(self.units)
         if similar is not None:
-            return similar.with_order(order, shifts)
-        return OrderedPolicy(order, shifts)
+            return similar.with_order(order, shifts, units)
+        return OrderedPolicy(order, shifts, units)
 
     def chooser(self) -> PathChooser | None:
         """Return a new chooser of paths; None: connections stay where they are."""
@@ -101,6 +106,7 @@ class PlanCandidate:
             "parameters": dict(self.parameters),
             "paths": self.paths,
             "shifted": self.shifted,
+            "units": {job: str(factor) for job, factor in self.units},
         }
 
     @classmethod
@@ -116,8 +122,12 @@ class PlanCandidate:
             parameters.append((str(key), str(value)))
         paths = str(document["paths"])
         shifted = bool(document["shifted"])
+        units = []
+        # Stores of before had no units.
+        for job, factor in document.get("units", {}).items():
+            units.append((str(job), Fraction(factor)))
         order = FORMER_NAMES.get(name, name)
-        candidate = cls(order, policy, tuple(parameters), paths, shifted)
+        candidate = cls(order, policy, tuple(parameters), paths, shifted, tuple(units))
         has_order = policy or order in BLENDS or order in ORDERS
         if paths not in PATHS or not has_order:
             raise ValueError(f"there is no plan '{candidate.label}'")

@@ -52,6 +52,15 @@ class Contest:
         """A policy that has planned over these paths."""
         self._work = 0
 
+    def renewed(self) -> Contest:
+        """Return a contest of other candidates that costs as much."""
+        contest = Contest(
+            self._stage, self._reference, self.draws, self._paths, self._places, self._pool
+        )
+        contest._similar = self._similar
+        contest.work_an_iteration = self.work_an_iteration
+        return contest
+
     @property
     def flows_an_iteration(self) -> float:
         """The flows that start in an iteration of the slowest job, if all run as if alone."""

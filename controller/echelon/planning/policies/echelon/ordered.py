@@ -41,18 +41,31 @@ steps of levels but the first, and against what the memory of one delay adds."""
 FEW = 1 / 16
 """The part of the bytes that are due together on a link below which a flow has few of them."""
 _PLACES = 8
+_SAME_UNIT = Fraction(1)
 
 
 class OrderedPolicy:
     """EDF inside EchelonFlows, and an order between them.
 
     Flows that are in no EchelonFlow have no deadline: they are best effort.
+
+    Args:
+        order: the order between EchelonFlows.
+        shifts: a maker of delays of jobs; None: they are not delayed.
+        units: factors of the units in which the tardiness of jobs is measured, by job. The flows of
+            a job with a larger unit are less urgent.
     """
 
     name = "echelon"
 
-    def __init__(self, order: Order, shifts: Callable[..., Shifts] | None = None) -> None:
+    def __init__(
+        self,
+        order: Order,
+        shifts: Callable[..., Shifts] | None = None,
+        units: Mapping[str, Fraction] = MappingProxyType({}),
+    ) -> None:
         self._order = order
+        self._units = units
         self.carried = order if isinstance(order, Carried) else None
         self._shifts = shifts
         self._references = References()
@@ -61,19 +74,28 @@ class OrderedPolicy:
         self._alone = AloneRuns()
         self._memories = Memories()
         self._facts = Kept(_facts)
+        self._facts_in_units = Kept(_in_units)
         self._jobs: Mapping[str, JobFacts] = {}
-        """The facts that `_facts` keeps; after it, so that a copy of the policy shares them."""
+        """The facts that `_facts_in_units` keeps; after it, so that a copy of the policy shares
+        them."""
         self._flows = Kept(_ranked)
         self._plan: Plan | None = None
         self._levels: Mapping[str, Levels] = {}
 
-    def with_order(self, order: Order, shifts: Callable[..., Shifts] | None = None) -> Self:
+    def with_order(
+        self,
+        order: Order,
+        shifts: Callable[..., Shifts] | None = None,
+        units: Mapping[str, Fraction] = MappingProxyType({}),
+    ) -> Self:
         """Return a policy of another order, which shares with this one what no order changes."""
         return altered(
             self,
             _order=order,
             carried=order if isinstance(order, Carried) else None,
             _shifts=shifts,
+            _units=units,
+            _facts_in_units=Kept(_in_units),
             _references=self._references.renewed(),
             _memories=Memories(),
             _flows=Kept(_ranked),
@@ -112,7 +134,10 @@ class OrderedPolicy:
         times = Counter(alone_s)
         has_copies = [times[time_s] > 1 for time_s in alone_s]
         fact_rows = rows(records, job_paths, due.values(), capacities, job_places, has_copies)
-        self._jobs = self._facts.update(fact_rows)
+        facts = self._facts.update(fact_rows)
+        factors = [self._units.get(name, _SAME_UNIT) for name in paths_by_job]
+        rows_in_units = zip(facts.values(), factors, strict=True)
+        self._jobs = self._facts_in_units.update(dict(zip(facts, rows_in_units, strict=True)))
 
         self._levels = self._order.levels(self._jobs)
         levels = map(self._levels.__getitem__, paths_by_job)
@@ -238,6 +263,13 @@ def _facts(
     return JobFacts(
         alone_s, job.weight, tardiness_s, busiest_s, occupied_s, latest_s, handicap, has_copies
     )
+
+
+def _in_units(facts: JobFacts, factor: Fraction) -> JobFacts:
+    """Return the facts of a job whose unit is so many times as large."""
+    if factor == _SAME_UNIT:
+        return facts
+    return replace(facts, weight=facts.weight / factor)
 
 
 def _ranked(

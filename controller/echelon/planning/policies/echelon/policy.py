@@ -45,12 +45,19 @@ from echelon.planning.policies.base import (
     carried_by,
     no_report,
 )
-from echelon.planning.policies.echelon.brief import BRIEF_WORK, MOST_BRIEF_STEPS, BriefSearch
+from echelon.planning.policies.echelon.brief import MOST_BRIEF_STEPS, BriefSearch
+from echelon.planning.policies.echelon.budgets import budgets, preliminary_work
 from echelon.planning.policies.echelon.candidates import (
     ALONE,
     UNSEARCHED,
     PlanCandidate,
     candidates,
+)
+from echelon.planning.policies.echelon.mixed import candidate_of
+from echelon.planning.policies.echelon.neighbourhoods import (
+    MOST_TOGETHER,
+    FixedRoutes,
+    NeighbourhoodSearch,
 )
 from echelon.planning.policies.echelon.search import (
     NoSearch,
@@ -129,7 +136,7 @@ class Echelon:
         self._policies: dict[_PolicyKey, tuple[Policy, PathChooser | None]] = {}
         self._policy_by_job: dict[str, Policy] = {}
         self._places: dict[str, int] = {}
-        self._kept = _FixedRoutes({})
+        self._kept = FixedRoutes({})
         """The paths that connections keep."""
         self._capacities: Capacities = {}
         self.report: Callable[[float], None] = no_report
@@ -161,7 +168,7 @@ class Echelon:
         """
         check_names(jobs)
         try:
-            kept = _FixedRoutes((paths or self._chooser).route(fabric, jobs))
+            kept = FixedRoutes((paths or self._chooser).route(fabric, jobs))
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
         places = self._numbered(jobs)
@@ -249,33 +256,42 @@ class Echelon:
         """Return the searches that the last plan lacks, one for each group that shares links.
 
         `renewed` names jobs whose groups are searched for again. `starts_s` says when jobs will
-        begin an iteration, by name, if that is known. Searches for groups of `brief` are a
-        `BriefSearch`, unless the groups are too large for one.
+        begin an iteration, by name, if that is known. Searches for groups of `brief`, and those
+        after a preliminary result, are a `BriefSearch`, unless the groups are too large for one or
+        there is hardly more work for the final one (`budgets`).
         """
         if self._parameters.plan != "auto":
             return []
         repeated = set(renewed)
-        out: list[PlanSearch | NoSearch] = []
+        due = {}
         for group, decision in self.choices.items():
             is_searched = decision.choice is not None and group.isdisjoint(repeated)
-            if len(group) < 2 or is_searched:
-                continue
+            if len(group) > 1 and not is_searched:
+                due[group] = decision
+        works = budgets(due)
+        out: list[PlanSearch | NoSearch] = []
+        for group, decision in due.items():
             members = jobs
             if len(group) < len(jobs):
                 members = [job for job in jobs if job.name in group]
-            steps = _steps(members)
-            largest = max(_steps([job]) for job in members)
-            if steps > MOST_STEPS or largest > MOST_JOB_STEPS:
-                problem = (
-                    f"jobs with {steps:,} steps are too large for a search, which takes at most"
-                    f" {MOST_STEPS:,}, and {MOST_JOB_STEPS:,} of a job (fewer micro-batches make"
-                    " fewer steps)"
-                )
+            problem = _too_large(members)
+            if problem is not None:
                 out.append(NoSearch(group, decision.candidate, problem))
-            else:
-                is_brief = group in brief and steps <= MOST_BRIEF_STEPS
-                kind = BriefSearch if is_brief else PlanSearch
-                out.append(self._search(kind, members, fabric, decision, starts_s))
+                continue
+            work = works[group]
+            early_work = None
+            if group in brief:
+                if _steps(members) <= MOST_BRIEF_STEPS:
+                    early_work = preliminary_work(0, work)
+            elif decision.choice is not None and decision.choice.work:
+                early_work = preliminary_work(decision.choice.work, work)
+            kind: type[PlanSearch] = PlanSearch
+            if early_work is not None:
+                kind = BriefSearch
+                work = early_work
+            elif len(members) > MOST_TOGETHER:
+                kind = NeighbourhoodSearch
+            out.append(self._search(kind, members, fabric, decision, starts_s, work))
         return out
 
     def _search(
@@ -285,6 +301,7 @@ class Echelon:
         fabric: Fabric,
         decision: _Decision,
         starts_s: Mapping[str, float] | None,
+        work: int,
     ) -> PlanSearch:
         """Return the search for these jobs, which are a group."""
         in_force = decision.candidate
@@ -292,7 +309,7 @@ class Echelon:
             # The candidate of a job that shared no links was not chosen.
             in_force = self._unsearched
         parameters = self._parameters
-        paths = _FixedRoutes(self._kept.route(fabric, members))
+        paths = FixedRoutes(self._kept.route(fabric, members))
         return kind(
             _PickledApart(members),
             fabric,
@@ -304,7 +321,7 @@ class Echelon:
             starts_s=starts_s,
             paths=paths,
             places={job.name: self._places[job.name] for job in members},
-            most_work=BRIEF_WORK if kind is BriefSearch else None,
+            most_work=work,
         )
 
     def adopt(self, group: Group, choice: Choice[PlanCandidate]) -> bool:
@@ -363,12 +380,12 @@ class Echelon:
         decisions = {}
         for chosen in document["chosen"]:
             group = frozenset(map(str, chosen["jobs"]))
-            decisions[group] = GroupDecision(PlanCandidate.of_document(chosen))
+            decisions[group] = GroupDecision(candidate_of(chosen))
         self._places = places
         self._decisions = decisions
         self._groups = tuple(decisions)
         for entry in document.get("carried", ()):
-            candidate = PlanCandidate.of_document(entry)
+            candidate = candidate_of(entry)
             names = entry["jobs"]
             owner = names and frozenset(map(str, names))
             policy = candidate.new_policy()
@@ -489,17 +506,6 @@ def _by_policy(decisions: _Decisions, jobs: Sequence[Job]) -> dict[_PolicyKey, l
     return members
 
 
-@dataclass(frozen=True, slots=True)
-class _FixedRoutes:
-    """A chooser of paths that are chosen."""
-
-    routes: Mapping[str, Routes]
-
-    def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
-        names = [job.name for job in jobs]
-        return {name: self.routes[name] for name in names}
-
-
 class _PickledApart(tuple[Job, ...]):
     """Jobs that are pickled one by one.
 
@@ -565,7 +571,7 @@ class _MergedPlan:
 _STRICT = strict()
 _MOVING = strict(MIN_SHARE)
 MOST_STEPS = 250_000
-"""The most steps of a group's jobs for which there is a search.
+"""The most steps of a group's jobs, or of a neighbourhood's, for which there is a search.
 
 For more, planning seven candidates takes all the work of the first round (`search.ROUNDS`).
 """
@@ -585,6 +591,20 @@ def _have_choice(jobs: Iterable[Job], fabric: Fabric) -> bool:
             if len(fabric.shortest_paths.switches(*ends)) > 1:
                 return True
     return False
+
+
+def _too_large(jobs: Sequence[Job]) -> str | None:
+    """Return why there is no search for a group of jobs; None: there is one."""
+    steps = _steps(jobs)
+    largest = max(_steps([job]) for job in jobs)
+    together = min(len(jobs), MOST_TOGETHER)
+    if steps * together <= MOST_STEPS * len(jobs) and largest <= MOST_JOB_STEPS:
+        return None
+    return (
+        f"jobs with {steps:,} steps are too large for a search, which takes at most"
+        f" {MOST_STEPS:,} of {MOST_TOGETHER} jobs, and {MOST_JOB_STEPS:,} of a job"
+        " (fewer micro-batches make fewer steps)"
+    )
 
 
 def _steps(jobs: Iterable[Job]) -> int:

@@ -13,6 +13,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import fsum, inf
 from operator import mul
+from statistics import fmean
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
@@ -24,7 +25,9 @@ from echelon.planning.policies.base import Choice, Group, Prediction, no_report
 from echelon.planning.policies.echelon.candidates import FAIR, FIFO, MFS, PlanCandidate
 from echelon.planning.policies.echelon.contest import TOO_LARGE, Contest
 from echelon.planning.policies.echelon.grain import coarse, grains, whole_rings
+from echelon.planning.policies.echelon.layers import with_fewer_layers
 from echelon.planning.policies.echelon.rounds import (
+    LEAST_KEPT,
     PRICING,
     ROUNDS,
     Length,
@@ -35,14 +38,17 @@ from echelon.planning.policies.echelon.rounds import (
     simulated_iterations,
 )
 from echelon.planning.policies.echelon.trials import Reference, Stage
+from echelon.planning.policies.echelon.units import extremes, neighbours
 from echelon.planning.policies.echelon.unknowns import Doubt, draws_of
 
 WORST = 0.2
 """The weight of the worst job's slowdown in the score of a plan, beside the mean."""
-MOST_WORK = 400_000_000
-"""The most that the simulations of a search take, as `NativeRun.work` counts: some 20 to 40 s of a
+MOST_WORK = 250_000_000
+"""The most that the simulations of searches take, as `NativeRun.work` counts: 25 to 60 s of a
 processor. Where they would take more, they are shorter, or fewer candidates go through the first
 round. Work is counted, rather than seconds, so that jobs get the same plan on every machine."""
+MOST_JOB_FLOWS = 1000
+"""The flows of a job's iteration beyond which its layers are merged, but for the last round."""
 GAIN = 0.01
 """The part by which a plan must be better than the one in force to replace it."""
 _CLOSE = 0.003
@@ -50,6 +56,10 @@ _CLOSE = 0.003
 _FINALISTS = (FAIR, FIFO, MFS)
 """The candidates that are in every round, beside the plan in force. `FAIR` is what every plan is
 compared with, the others are often the best beside ours."""
+_UNITS_WORK = 0.5
+"""The most work of the search for units, as a part of that of the rounds before it."""
+_FINAL_NEIGHBOURS = 2
+"""The neighbours that are simulated for as long as the candidate that they may replace."""
 _DEAREST = 4
 """How many times as much work as the average a simulation may take. The rest can be worth it: plans
 under which two flows overtake each other again and again take two to three times as much."""
@@ -100,6 +110,9 @@ class PlanSearch:
     """
 
     report: Callable[[float], None]
+    most_flows = MOST_JOB_FLOWS
+    most_lives = 40
+    """The most iterations that faster jobs do in one of the slowest (`Round.lives`)."""
 
     def __init__(
         self,
@@ -136,9 +149,16 @@ class PlanSearch:
         self._planned = simulated_by(len(self._candidates), doubt.draws)
         """The iterations that are simulated if there is work enough."""
         self._done = 0
+        self._grain = (0, False)
+        """The lives and rounds (`Round`) of the last contest."""
         self.is_cut = False
         """Whether work was lacking, so that a longer search may find better."""
         self.report = no_report
+
+    @property
+    def spent(self) -> int:
+        """The work of all simulations so far."""
+        return self._spent
 
     def run(self) -> Choice[PlanCandidate]:
         """Return the best plan, or that in force and why the jobs are too large to be simulated.
@@ -163,6 +183,8 @@ class PlanSearch:
                 outcomes |= fresh
                 remaining = self._promising(fresh, number)
                 contest.keep(remaining)
+            if contest is not None and outcomes:
+                outcomes |= self._in_other_units(contest, outcomes)
 
         if not outcomes:
             return self._without_outcome()
@@ -175,12 +197,17 @@ class PlanSearch:
         pool: Executor,
     ) -> Contest:
         """Return the contest of a round: that of the round before, if the grain is the same."""
+        lives = min(round_.lives, self.most_lives)
+        grain = lives, round_.has_rounds
+        if before is not None and (grain == self._grain or not self._affords(before, round_)):
+            return before
+        self._grain = grain
         jobs = self._jobs
         if not round_.has_rounds:
-            jobs = list(map(whole_rings, jobs))
+            jobs = [simplified(job, self.most_flows) for job in jobs]
         alone = AloneRuns().update(jobs, self._fabric)
         alone_s = [float(duration_s(alone[job.name])) for job in jobs]
-        sizes = grains(alone_s, round_.lives)
+        sizes = grains(alone_s, lives)
         jobs = list(map(coarse, jobs, sizes))
         if before is not None and before.jobs == jobs:
             return before
@@ -193,6 +220,17 @@ class PlanSearch:
         if before is not None:
             contest.expect(before)
         return contest
+
+    def _affords(self, before: Contest, round_: Round) -> bool:
+        """Return whether a few short simulations with all flows would leave some work."""
+        if not round_.has_rounds:
+            return True
+        assert before.work_an_iteration is not None
+        flows = sum(len(job.flows) for job in self._jobs)
+        simple_flows = sum(len(job.flows) for job in before.jobs)
+        work_an_iteration = before.work_an_iteration * flows / simple_flows
+        price = LEAST_KEPT * PRICING.iterations * work_an_iteration
+        return price <= self._most_work * round_.work - self._spent
 
     def _compare(
         self,
@@ -207,7 +245,8 @@ class PlanSearch:
         outcomes: dict[PlanCandidate, _Outcome] = {}
         if contest.work_an_iteration is None:
             # The first two, which are in force and fair sharing, tell what the others take.
-            outcomes = self._simulate(contest, number, candidates[:2], PRICING, self._most_work)
+            most = self._most_work // 2
+            outcomes = self._simulate(contest, number, candidates[:2], PRICING, most)
             if contest.work_an_iteration is None:
                 return outcomes
             left = int(self._most_work * round_.work) - self._spent
@@ -249,6 +288,59 @@ class PlanSearch:
         self._spent += contest.take_work()
         return outcomes
 
+    def _in_other_units(self, contest: Contest, outcomes: _Outcomes) -> _Outcomes:
+        """Return the outcomes of plans of a local search (`units`) from the best order."""
+        last = max(outcome.round for outcome in outcomes.values())
+        compared = {}
+        for candidate, outcome in outcomes.items():
+            if outcome.round == last and candidate.order:
+                compared[candidate] = outcome
+        unspent = self._most_work - self._spent
+        most_work = self._spent + int(_UNITS_WORK * min(self._spent, unspent))
+        visited: dict[PlanCandidate, _Outcome] = {}
+        best = self._best_scored(compared)
+        while best is not None:
+            score = self._score(compared[best].by_draw)
+            fresh = self._step(contest, last, best, compared[best], most_work)
+            visited |= fresh
+            compared |= fresh
+            best = self._best_scored(fresh)
+            if best is not None and self._score(fresh[best].by_draw) > score * (1 - _CLOSE):
+                best = None
+        return visited
+
+    def _step(
+        self,
+        contest: Contest,
+        number: int,
+        candidate: PlanCandidate,
+        outcome: _Outcome,
+        most_work: int,
+    ) -> dict[PlanCandidate, _Outcome]:
+        """Return the outcomes of the best neighbours of a candidate; none without work for them.
+
+        All are simulated for half as long, and the best of them as long as their candidate.
+        """
+        slowdowns = {}
+        for place, job in enumerate(self._jobs):
+            slowdowns[job.name] = self._over_draws([row[place] for row in outcome.by_draw])
+        tried = neighbours(candidate, extremes(slowdowns))
+        length = contest.length
+        short = Length(max(1, length.iterations // 2), (length.draws + 1) // 2)
+        local = contest.renewed()
+        _, count = local.begun([short], len(tried), most_work - self._spent)
+        if count < len(tried):
+            return {}
+        fresh = self._simulate(local, number, tried, short, most_work)
+        order = sorted(fresh, key=lambda neighbour: self._score(fresh[neighbour].by_draw))
+        return self._simulate(local, number, order[:_FINAL_NEIGHBOURS], length, most_work)
+
+    def _best_scored(self, outcomes: _Outcomes) -> PlanCandidate | None:
+        def score(candidate: PlanCandidate) -> float:
+            return self._score(outcomes[candidate].by_draw)
+
+        return min(outcomes, key=score, default=None)
+
     def _promising(self, outcomes: _Outcomes, number: int) -> list[PlanCandidate]:
         """Return the candidates of the next round: the first are the last to be left out."""
         following = ROUNDS[min(number + 1, len(ROUNDS) - 1)]
@@ -287,7 +379,28 @@ class PlanSearch:
         for candidate, problem in self._problems.items():
             if candidate not in outcomes:
                 failed.append(Prediction(candidate, {}, inf, 0, problem))
+        fair = outcomes.get(FAIR)
+        if fair is not None:
+            sound = []
+            for prediction in compared:
+                if not self._is_behind(outcomes[prediction.candidate], fair):
+                    sound.append(prediction)
+            compared = sound or compared
         return Choice(self._best(compared), (*predictions, *failed))
+
+    def _is_behind(self, outcome: _Outcome, fair: _Outcome) -> bool:
+        """Return whether the mean or the worst job is slower than under fair sharing.
+
+        Where phases are known, that is so if all is as the files say. A plan that is best in most
+        draws may lose in this one.
+        """
+        if not self._starts_s:
+            return False
+        slowdowns = outcome.by_draw[0]
+        fair_slowdowns = fair.by_draw[0]
+        limit = 1 + GAIN
+        mean_is_behind = fmean(slowdowns) > limit * fmean(fair_slowdowns)
+        return mean_is_behind or max(slowdowns) > limit * max(fair_slowdowns)
 
     def _best(self, predictions: Sequence[_Predicted]) -> _Predicted:
         """Return the best of sorted predictions of one round."""
@@ -348,6 +461,11 @@ class PlanSearch:
     def _over_draws(self, values: Sequence[float]) -> float:
         weights = self._weights[: len(values)]
         return fsum(map(mul, weights, values)) / fsum(weights)
+
+
+def simplified(job: Job, most_flows: int) -> Job:
+    """Return the job with whole rings, and with few layers if it has more flows."""
+    return with_fewer_layers(whole_rings(job), most_flows)
 
 
 def _prediction_of(

@@ -9,6 +9,7 @@ from functools import partial
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import ComputeUnit, Flow, Job
+from echelon.planning.fluid.folds import folded_jobs
 from echelon.planning.fluid.native import NativeNetwork, NativePlan, NativeRun, available
 from echelon.planning.fluid.network import FluidError
 from echelon.planning.fluid.simulator import Until, simulate
@@ -43,18 +44,22 @@ class Stage:
     ) -> None:
         self.jobs = jobs
         self.fabric = fabric
-        self._network: NativeNetwork | None = None
-        if available():
-            self._network = NativeNetwork(jobs, fabric, _WINDOWS)
+        self._networks: dict[tuple[int, ...], NativeNetwork] = {}
+        """The networks of the engine in C, by the jobs as they are folded, as objects."""
 
     def courses(self, plan: Plan) -> Callable[[Unknowns, int | None], Course]:
         """Return what begins runs of a plan, each in a draw.
 
         A run ends after so many iterations if they are given.
         """
-        if self._network is None:
+        if not available():
             return partial(_InPython, self, plan)
-        return partial(_InC, self, self._network, plan, self._network.planned(plan))
+        jobs = folded_jobs(self.jobs, plan, streams=_WINDOWS.streams)
+        key = tuple(map(id, jobs))
+        network = self._networks.get(key)
+        if network is None:
+            network = self._networks[key] = NativeNetwork(jobs, self.fabric, _WINDOWS)
+        return partial(_InC, self, network, plan, network.planned(plan))
 
 
 class Course:

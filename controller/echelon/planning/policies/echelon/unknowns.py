@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from echelon.model.jobs.graph import Job
+from echelon.planning.fluid.slowdown import phase_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,10 @@ def draws_of(
 ) -> list[Unknowns]:
     """Return the draws for these jobs: the same for the same `doubt`.
 
-    `starts_s` has the phases that are known.
+    `starts_s` has the starts that are known, of which `phase_s` makes phases.
     """
     count = len(jobs)
+    slowest_s = max(alone_s)
     exact = (1.0,) * count
     draws = []
     for number in range(doubt.draws + 1):
@@ -56,7 +58,8 @@ def draws_of(
         weight = 1
         if number == 0:
             for place, job in enumerate(jobs):
-                phases_s[place] = starts_s.get(job.name, phases_s[place])
+                start_s = starts_s.get(job.name, phases_s[place])
+                phases_s[place] = float(phase_s(start_s, alone_s[place], slowest_s))
             if starts_s:
                 weight = max(1, doubt.draws)
             compute_scale = size_scale = exact

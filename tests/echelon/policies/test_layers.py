@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from echelon.model.jobs.analysis import topological_order
 from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon_lab.advising.layers import with_fewer_layers
+from echelon.planning.policies.echelon.layers import with_fewer_layers
 from tests.drawing import examples
 
 
