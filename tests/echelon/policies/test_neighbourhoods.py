@@ -169,7 +169,7 @@ def test_a_plan_by_neighbourhoods_is_complete_and_not_behind_fair(
     policy, search = searched(jobs, fabric)
     choice = search.run()
     tried = {prediction.candidate: prediction for prediction in choice.tried}
-    [mixed] = [one for one in tried if isinstance(one, MixedCandidate)]
+    mixed, *_ = [one for one in tried if isinstance(one, MixedCandidate)]
     assert (
         choice.best.score
         <= min(

@@ -21,6 +21,8 @@ sender up to the root or an earlier branch, then down to each receiver from the 
 branch."""
 BREAK = ""
 """No link leads over it."""
+NodePair = tuple[str, str]
+"""The ends of a link, or a way from the first to the second."""
 
 
 def root_of(path: Path) -> str:
@@ -58,7 +60,7 @@ class ShortestPaths:
         self,
         hosts: Collection[str],
         switches: Collection[str],
-        links: Iterable[tuple[str, str]],
+        links: Iterable[NodePair],
         otherwise: ShortestPaths | None = None,
     ) -> None:
         self.nodes = {*hosts, *switches}
@@ -69,10 +71,10 @@ class ShortestPaths:
         """The edge switches of each host, sorted."""
         between = []
         for a, b in links:
-            if a in hosts or b in hosts:
-                host, edge = (a, b) if a in hosts else (b, a)
-                edges = (*self._edges.get(host, ()), edge)
-                self._edges[host] = tuple(sorted(edges))
+            if a in hosts:
+                self._add_edge(a, b)
+            elif b in hosts:
+                self._add_edge(b, a)
             else:
                 between.append((a, b))
         self._graph = graph_of(switches, between)
@@ -80,6 +82,11 @@ class ShortestPaths:
         """The distances to each edge switch, of every switch that has a path to it."""
         self._paths: dict[tuple[Path, Path], tuple[Path, ...]] = {}
         self._tree_paths: dict[Sequence[str], tuple[Path, ...]] = {}
+
+    def _add_edge(self, host: str, edge: str) -> None:
+        before = self._edges.get(host, ())
+        edges = sorted((*before, edge))
+        self._edges[host] = tuple(edges)
 
     def switches(self, *ends: str) -> tuple[Path, ...]:
         """Return what is between the ends of each of the shortest paths between two hosts, sorted.
@@ -126,14 +133,19 @@ class ShortestPaths:
                     raise NoRouteError(
                         f"'{host}' has several links, and trees end at hosts with one (use a ring)"
                     )
+            # Each host has one edge switch here.
             edges = {self._edges[host][0] for host in ends}
             reach = {}
             for root in self._distances(min(edges)):
-                reach[root] = max(self._distances(edge)[root] for edge in edges)
+                hops = [self._distances(edge)[root] for edge in edges]
+                reach[root] = max(hops)
             least = min(reach.values())
-            roots = sorted(root for root, hops in reach.items() if hops == least)
-            trees = [self._tree(root, ends) for root in roots]
-            self._tree_paths[ends] = tuple(tree[1:-1] for tree in trees)
+            paths = []
+            for root in sorted(reach):
+                if reach[root] == least:
+                    tree = self._tree(root, ends)
+                    paths.append(tree[1:-1])
+            self._tree_paths[ends] = tuple(paths)
         return self._tree_paths[ends]
 
     def _tree(self, root: str, ends: Sequence[str]) -> Path:
@@ -144,9 +156,17 @@ class ShortestPaths:
                 path.append(self._nearer(path[-1], root)[0])
             return tuple(path)
 
-        senders = ends[:-1] if ends[0] == ends[-1] else ends[:1]
-        up = [way(host) for host in dict.fromkeys(senders)]
-        down = [way(host)[::-1] for host in ends[1:]]
+        # All hosts send where the first is also the last (`Flow.among`), otherwise the first does.
+        senders = ends[:1]
+        if ends[0] == ends[-1]:
+            senders = ends[:-1]
+        up = []
+        for host in dict.fromkeys(senders):
+            up.append(way(host))
+        down = []
+        for host in ends[1:]:
+            down.append(way(host)[::-1])
+
         branches = [*_joined(up, at_end=True), *_joined(down, at_end=False)]
         tree = branches[0]
         for branch in branches[1:]:
@@ -175,25 +195,20 @@ class ShortestPaths:
             self._paths[pair] = tuple(self._find(first, last))
         return self._paths[pair]
 
-    def next_hops(self) -> dict[tuple[str, str], tuple[str, ...]]:
+    def next_hops(self) -> dict[NodePair, tuple[str, ...]]:
         """Return the neighbours of switches on their shortest paths to hosts, by (switch, host).
 
         Neighbours are sorted; the tuple is empty where there is no path.
         """
-        next_hops: dict[tuple[str, str], tuple[str, ...]] = {}
+        next_hops: dict[NodePair, tuple[str, ...]] = {}
         for host in self._hosts:
             for switch in self._switches:
                 next_hops[switch, host] = ()
-        towards: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
+        # Hosts with the same edge switches differ in the last hop only.
+        towards: dict[tuple[str, ...], Mapping[str, tuple[str, ...]]] = {}
         for host, edges in self._edges.items():
             if edges not in towards:
-                hops_left: dict[str, int] = {}
-                for edge in edges:
-                    for switch, hops in self._distances(edge).items():
-                        hops_left[switch] = min(hops, hops_left.get(switch, hops))
-                towards[edges] = {}
-                for switch in hops_left:
-                    towards[edges][switch] = self._closer(switch, hops_left)
+                towards[edges] = self._towards(edges)
             for switch, neighbours in towards[edges].items():
                 next_hops[switch, host] = neighbours or (host,)
         if self._otherwise is None:
@@ -202,6 +217,18 @@ class ShortestPaths:
         # there is any.
         otherwise = self._otherwise.next_hops()
         return {place: next_hops[place] or hops for place, hops in otherwise.items()}
+
+    def _towards(self, edges: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """Return, by switch, the neighbours that are nearer to the nearest of some switches."""
+        hops_left: dict[str, int] = {}
+        for edge in edges:
+            for switch, hops in self._distances(edge).items():
+                before = hops_left.get(switch, hops)
+                hops_left[switch] = min(hops, before)
+        nearer = {}
+        for switch in hops_left:
+            nearer[switch] = self._closer(switch, hops_left)
+        return nearer
 
     def _find(self, first: str, last: str) -> Iterator[Path]:
         """Yield the paths between two switches in lexicographic order."""
@@ -220,8 +247,12 @@ class ShortestPaths:
 
     def _closer(self, switch: str, hops_left: Mapping[str, int]) -> tuple[str, ...]:
         hops = hops_left[switch] - 1
-        closer = [neighbour for neighbour in self._graph[switch] if hops_left[neighbour] == hops]
-        return tuple(sorted(closer))
+        closer = []
+        for neighbour in self._graph[switch]:
+            if hops_left[neighbour] == hops:
+                closer.append(neighbour)
+        closer.sort()
+        return tuple(closer)
 
     def _distances(self, last: str) -> dict[str, int]:
         import networkx
@@ -240,11 +271,15 @@ def _joined(ways: Iterable[Path], *, at_end: bool) -> Iterator[Path]:
     seen: set[str] = set()
     for way in ways:
         new = sum(node not in seen for node in way)
-        yield way[: new + 1] if at_end else way[-new - 1 :]
+        # All but the first end, or begin, with a node of an earlier one.
+        if at_end:
+            yield way[: new + 1]
+        else:
+            yield way[-new - 1 :]
         seen.update(way)
 
 
-def graph_of(nodes: Iterable[str], links: Iterable[tuple[str, str]]) -> networkx.Graph[str]:
+def graph_of(nodes: Iterable[str], links: Iterable[NodePair]) -> networkx.Graph[str]:
     """Return a graph of these nodes and links."""
     # on first use, because it takes longer to import than most commands take to run
     import networkx
@@ -314,9 +349,7 @@ class Fabric:
     roce_marks: tuple[int, ...] = ()
     """The DSCP of RoCE packets from each queue of a switch; empty: as their sender set it."""
 
-    def without(
-        self, links: Iterable[tuple[str, str]], down: Iterable[tuple[str, str]] = ()
-    ) -> Fabric:
+    def without(self, links: Iterable[NodePair], down: Iterable[NodePair] = ()) -> Fabric:
         """Return the same fabric with exactly these links drained, and these down.
 
         Raises `ValueError` if two nodes are not linked.
@@ -335,40 +368,44 @@ class Fabric:
         return fabric
 
     @cached_property
-    def usable_links(self) -> tuple[tuple[str, str], ...]:
+    def usable_links(self) -> tuple[NodePair, ...]:
         """Return the links that are neither drained nor down, as pairs of nodes."""
         unusable = self.drained | self.down
-        links = ((cable.a.node, cable.b.node) for cable in self.cables)
-        return tuple(link for link in links if frozenset(link) not in unusable)
+        links = []
+        for cable in self.cables:
+            link = cable.a.node, cable.b.node
+            if frozenset(link) not in unusable:
+                links.append(link)
+        return tuple(links)
 
     @cached_property
-    def rate_bps(self) -> Mapping[tuple[str, str], int]:
+    def rate_bps(self) -> Mapping[NodePair, int]:
         """Return the capacity of each directed link (node, next node), bits per second."""
-        rates_bps: dict[tuple[str, str], int] = {}
+        rates_bps: dict[NodePair, int] = {}
         for cable in self.cables:
             rates_bps[cable.a.node, cable.b.node] = cable.rate_bps
             rates_bps[cable.b.node, cable.a.node] = cable.rate_bps
         return rates_bps
 
     @cached_property
-    def delay_s(self) -> Mapping[tuple[str, str], float]:
+    def delay_s(self) -> Mapping[NodePair, float]:
         """Return the propagation delay of each directed link (node, next node), seconds."""
-        delays_s: dict[tuple[str, str], float] = {}
+        delays_s: dict[NodePair, float] = {}
         for cable in self.cables:
             delays_s[cable.a.node, cable.b.node] = float(cable.delay_s)
             delays_s[cable.b.node, cable.a.node] = float(cable.delay_s)
         return delays_s
 
     @cached_property
-    def capacity_Bps(self) -> Mapping[tuple[str, str], Fraction]:  # noqa: N802
+    def capacity_Bps(self) -> Mapping[NodePair, Fraction]:  # noqa: N802
         """Return the capacity of each directed link (node, next node), bytes per second."""
         rates = {rate: Fraction(rate, 8) for rate in set(self.rate_bps.values())}
         return {link: rates[rate] for link, rate in self.rate_bps.items()}
 
     @cached_property
-    def port_to(self) -> Mapping[tuple[str, str], int]:
+    def port_to(self) -> Mapping[NodePair, int]:
         """Return, by (node, neighbour), the port of the node that leads to the neighbour."""
-        ports: dict[tuple[str, str], int] = {}
+        ports: dict[NodePair, int] = {}
         for cable in self.cables:
             ports[cable.a.node, cable.b.node] = cable.a.port
             ports[cable.b.node, cable.a.node] = cable.b.port
@@ -400,7 +437,7 @@ class Fabric:
         return ShortestPaths(self.hosts, self.switches, self.usable_links, otherwise)
 
     @cached_property
-    def next_hops(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    def next_hops(self) -> Mapping[NodePair, tuple[str, ...]]:
         """Return the neighbours of switches on their shortest paths to hosts, by (switch, host)."""
         return self.shortest_paths.next_hops()
 

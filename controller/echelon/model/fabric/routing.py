@@ -76,7 +76,9 @@ def stranded(fabric: Fabric, jobs: Iterable[Job]) -> dict[str, NoRouteError]:
     carried: set[Ends] = set()
     for job in jobs:
         try:
-            for ends in sorted({flow.ends for flow in job.flows} - carried):
+            connected = {flow.ends for flow in job.flows}
+            # Jobs have many connections in common, which are tried once.
+            for ends in sorted(connected - carried):
                 fabric.shortest_paths.switches(*ends)
                 carried.add(ends)
         except NoRouteError as error:
@@ -193,13 +195,17 @@ class Router:
             self._several = frozenset(host for host in fabric.hosts if len(ports[host]) > 1)
         shortest = fabric.shortest_paths
         present = {job.name: job for job in jobs}
-        # In C for all jobs but those that changed.
-        is_changed = map(is_not, present.values(), map(self._jobs.get, present))
-        changed = present if has_moved else list(compress(present, is_changed))
+        changed = list(present)
+        if not has_moved:
+            # In C for all jobs but those that changed.
+            before = map(self._jobs.get, present)
+            is_changed = map(is_not, present.values(), before)
+            changed = list(compress(present, is_changed))
         kept = {name: self._kept_paths(present[name], shortest) for name in changed}
 
         for name in [*filterfalse(present.__contains__, self._jobs)]:
-            self._leave(self._routes.pop(name).values())
+            routes = self._routes.pop(name)
+            self._leave(routes.values())
         self._fabric = fabric
         self._jobs = present
         # All that are kept are counted before the first is chosen, which goes by these counts.
@@ -207,13 +213,15 @@ class Router:
             routes = self._routes.get(name, {})
             self._leave(path for ends, path in routes.items() if not paths.get(ends))
             self._use(path for ends, path in paths.items() if path and ends not in routes)
+
         for name, paths in kept.items():
             chosen = {}
             for ends, path in paths.items():
                 chosen[ends] = path or self._choose(shortest, ends)
             if name not in self._routes or self._routes[name] != chosen:
                 self._routes[name] = chosen
-        return dict(zip(present, map(self._routes.__getitem__, present), strict=True))
+        in_order = map(self._routes.__getitem__, present)
+        return dict(zip(present, in_order, strict=True))
 
     def _kept_paths(self, job: Job, shortest: ShortestPaths) -> Routes:
         """Return the path that each connection of a job may keep, or an empty one."""
@@ -227,10 +235,12 @@ class Router:
             raise NoRouteError(f"job {job.name}: {error}", job.name, code=error.code) from None
 
     def _use(self, paths: Iterable[Path]) -> None:
-        self.users.update(chain.from_iterable(map(self._counted, paths)))
+        counted = map(self._counted, paths)
+        self.users.update(chain.from_iterable(counted))
 
     def _leave(self, paths: Iterable[Path]) -> None:
-        self.users.subtract(chain.from_iterable(map(self._counted, paths)))
+        counted = map(self._counted, paths)
+        self.users.subtract(chain.from_iterable(counted))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a router that goes on from here, with the same jobs, fabric and routes."""
@@ -242,7 +252,8 @@ class Router:
 
     def _choose(self, shortest: ShortestPaths, ends: Ends) -> Path:
         def load(path: Path) -> list[int]:
-            return [self.users[used] for used in reversed(self._counted(path))]
+            counted = reversed(self._counted(path))
+            return [self.users[used] for used in counted]
 
         paths = ((ends[0], *inner, ends[-1]) for inner in shortest.switches(*ends))
         path = min(paths, key=load)
@@ -259,7 +270,9 @@ class Router:
         switches = path[1:-1]
         if not self._several or self._several.isdisjoint(path):
             return (switches,)
-        return (switches, (path[0], path[1]), (path[-2], path[-1]))
+        first_link = path[:2]
+        last_link = path[-2:]
+        return (switches, first_link, last_link)
 
 
 def _graph(fabric: Fabric, *needed: str) -> networkx.Graph[str]:
@@ -267,9 +280,11 @@ def _graph(fabric: Fabric, *needed: str) -> networkx.Graph[str]:
 
     Raises `NoRouteError` if it lacks a `needed` node.
     """
-    through = {*fabric.switches, *needed}  # no path leads through another host
-    links = (link for link in fabric.usable_links if through.issuperset(link))
-    graph = graph_of((*fabric.hosts, *fabric.switches), links)
+    # No path leads through another host.
+    through = {*fabric.switches, *needed}
+    links = filter(through.issuperset, fabric.usable_links)
+    nodes = (*fabric.hosts, *fabric.switches)
+    graph = graph_of(nodes, links)
     for node in needed:
         if node not in graph:
             raise NoRouteError(f"'{node}' is not a node of the fabric", code="unknown-node")
@@ -278,9 +293,12 @@ def _graph(fabric: Fabric, *needed: str) -> networkx.Graph[str]:
 
 def narrowest_bps(fabric: Fabric, pairs: Iterable[tuple[str, str]]) -> float | None:
     """Return the slowest rate on the paths between pairs of hosts; None if a path is missing."""
-    try:
-        paths = [equal_cost_paths(fabric, src, dst)[0] for src, dst in pairs]
-    except NoRouteError:
-        return None
-    rates_bps = [fabric.rate_bps[link] for path in paths for link in pairwise(path)]
+    rates_bps = []
+    for src, dst in pairs:
+        try:
+            paths = equal_cost_paths(fabric, src, dst)
+        except NoRouteError:
+            return None
+        for link in pairwise(paths[0]):
+            rates_bps.append(fabric.rate_bps[link])
     return float(min(rates_bps, default=0)) or None

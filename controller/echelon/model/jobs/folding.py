@@ -4,11 +4,24 @@ A graph of GPU ranks has a flow for each pair of ranks. Many of them go from one
 with as many bytes, and start together: while they have the same rank, they have the same rate, and
 finish together. A simulation of one of them, counted so many times, is exact.
 
-**Which steps are equal.** Steps are divided into classes, as few as possible, so that those of a
-class have the same host or ends, and the same duration or bytes; have in common what else the
-caller asks for, such as a flow's ranking; and wait for steps of the same classes. A job has no
-cycles, so one pass in topological order finds these classes: the class of a step follows from those
-of the steps before. It takes time in proportion to the number of dependencies.
+**Which steps are equal.** Steps are divided into classes, as few as possible. The steps of a class
+
+- have the same host or ends, and the same duration or bytes (`_kind`);
+- have in common what else the caller asks for, such as a flow's ranking (`marks`);
+- wait for steps of the same classes.
+
+By induction they begin together and finish together. How many steps of a class one waits for does
+not matter, because all of them finish at once.
+
+**How classes are found.** Classes are numbers, and begin with none. We go through the steps in
+topological order, so that the classes of all steps for which one waits are known. The kind of a
+step and the set of those classes are a key: a key that is new gets the next number, any other has
+one already. Steps have the same class if and only if they have the same key. A job has no cycles,
+so one pass is enough, where the division of a graph with cycles has to be refined again and again.
+It takes time in proportion to the number of dependencies.
+
+A job is divided by kinds alone once for all plans. For a plan whose marks part the steps of such a
+class it is divided again, by these classes and the marks.
 """
 
 from __future__ import annotations
@@ -60,9 +73,11 @@ def folded(job: Job, marks: Mapping[str, Hashable]) -> Job:
     structure = _structure(job)
     if structure is None:
         return job
-    step_marks = list(map(marks.get, structure.names))
+    step_marks = map(marks.get, structure.names)
+    # A class tells more than a kind, and a number is compared in less time.
     kinds = list(zip(structure.classes, step_marks, strict=True))
-    if len(set(kinds)) == len(set(structure.classes)):
+    unmarked = set(structure.classes)
+    if len(set(kinds)) == len(unmarked):
         # Nobody tells the steps of a class apart.
         return structure.folded
     classes = _classes(kinds, structure.waits)
@@ -75,17 +90,23 @@ def _structure(job: Job) -> _Structure | None:
     # In a job that sends in turn, equal flows of one host wait for each other.
     if job.in_turn or isinstance(job, FoldedJob):
         return None
-    names = topological_order(job)
-    steps: dict[str, _Step] = {unit.name: unit for unit in job.computes}
+
+    steps: dict[str, _Step] = {}
+    for unit in job.computes:
+        steps[unit.name] = unit
     for flow in job.flows:
         steps[flow.name] = flow
+    names = topological_order(job)
     kinds = [_kind(steps[name]) for name in names]
-    if _is_too_many(set(kinds), names):
+    # There are as many classes as kinds at least, and kinds are counted sooner.
+    if not _is_worth_it(len(set(kinds)), len(names)):
         return None
+
     indexes = {name: index for index, name in enumerate(names)}
     waits = []
     for name in names:
-        waits.append([indexes[earlier] for earlier in steps[name].after])
+        after = steps[name].after
+        waits.append([indexes[earlier] for earlier in after])
     classes = _classes(kinds, waits)
     joined = _joined(job, names, classes)
     if joined is None:
@@ -96,7 +117,9 @@ def _structure(job: Job) -> _Structure | None:
 def _kind(step: _Step) -> Hashable:
     """Return all on which a step depends, but for those before it."""
     if isinstance(step, ComputeUnit):
-        return step.worker, step.duration_s.as_integer_ratio(), step.kind
+        # Integers are hashed in much less time than a fraction.
+        duration = step.duration_s.as_integer_ratio()
+        return step.worker, duration, step.kind
     return step.ends, step.size_bytes, step.rounds, step.count
 
 
@@ -108,14 +131,16 @@ def _classes(kinds: Sequence[Hashable], waits: Sequence[Sequence[int]]) -> list[
     numbers: dict[tuple[Hashable, frozenset[int]], int] = {}
     classes: list[int] = []
     for kind, earlier in zip(kinds, waits, strict=True):
+        # The steps before this one have their classes: the order is topological.
         before = frozenset(map(classes.__getitem__, earlier))
-        number = numbers.setdefault((kind, before), len(numbers))
+        key = kind, before
+        number = numbers.setdefault(key, len(numbers))
         classes.append(number)
     return classes
 
 
-def _is_too_many(classes: set[Hashable] | set[int], names: Sequence[str]) -> bool:
-    return len(classes) > WORTH * len(names)
+def _is_worth_it(classes: int, steps: int) -> bool:
+    return classes <= WORTH * steps
 
 
 def _joined(
@@ -124,32 +149,37 @@ def _joined(
     classes: Sequence[int],
 ) -> FoldedJob | None:
     """Return the job with one step for each class; None: it is not worth it."""
-    if _is_too_many(set(classes), names):
+    if not _is_worth_it(len(set(classes)), len(names)):
         return None
-    first: dict[int, str] = {}
-    representatives = {}
-    for name, number in zip(names, classes, strict=True):
-        representatives[name] = first.setdefault(number, name)
+
+    representatives = _representatives(names, classes)
     counts = Counter(representatives.values())
 
     def before(step: _Step) -> tuple[str, ...]:
-        names = [representatives[name] for name in step.after]
-        return tuple(dict.fromkeys(names))
+        names = map(representatives.__getitem__, step.after)
+        distinct = dict.fromkeys(names)
+        return tuple(distinct)
 
     computes = []
     for unit in job.computes:
         if unit.name in counts:
-            computes.append(replace(unit, after=before(unit)))
+            joined_unit = replace(unit, after=before(unit))
+            computes.append(joined_unit)
+
     flows = []
     for flow in job.flows:
         if flow.name in counts:
+            # A flow may stand for several before it is folded.
             count = counts[flow.name] * flow.count
-            flows.append(replace(flow, after=before(flow), count=count))
+            joined_flow = replace(flow, after=before(flow), count=count)
+            flows.append(joined_flow)
+
     echelonflows = []
     for echelonflow in job.echelonflows:
         kept = _kept(echelonflow, counts)
         if kept is not None:
             echelonflows.append(kept)
+
     return FoldedJob(
         job.name,
         tuple(computes),
@@ -160,6 +190,17 @@ def _joined(
         original=job,
         representatives=representatives,
     )
+
+
+def _representatives(names: Sequence[str], classes: Sequence[int]) -> dict[str, str]:
+    """Return the first step of its class for each step, by name."""
+    # So connections stay in the same order, and choosers of paths treat them alike.
+    first: dict[int, str] = {}
+    representatives = {}
+    for name, number in zip(names, classes, strict=True):
+        first.setdefault(number, name)
+        representatives[name] = first[number]
+    return representatives
 
 
 def _kept(echelonflow: EchelonFlow, names: Mapping[str, int]) -> EchelonFlow | None:

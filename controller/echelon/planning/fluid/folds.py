@@ -14,7 +14,8 @@ A folded run is exact, which leaves some flows apart:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from echelon.model.jobs.folding import folded, is_foldable
 from echelon.model.jobs.graph import Job
@@ -22,6 +23,8 @@ from echelon.planning.plan import FlowPlans, Plan
 from echelon.planning.rankings.attained import Attained
 from echelon.planning.rankings.base import InEngine, Ranking
 from echelon.planning.windows import shares_window
+
+T = TypeVar("T")
 
 
 def folded_jobs(
@@ -35,8 +38,12 @@ def folded_jobs(
     `streams`: flows ranked by deadlines share windows. A job of which few flows are equal stays the
     same object.
     """
-    if not any(map(is_foldable, jobs)) or _shares_by_weight(plan):
-        return [*jobs]
+    # Whether jobs can be folded is kept with them; what the plan does with them is not.
+    if not any(map(is_foldable, jobs)):
+        return list(jobs)
+    if _shares_by_weight(plan):
+        return list(jobs)
+
     out = []
     for job in jobs:
         flows = plan.by_job.get(job.name, ())
@@ -49,37 +56,50 @@ def folded_jobs(
 
 def _share_windows(flows: FlowPlans) -> bool:
     """Return whether some of these flows share windows where hosts rank them."""
-    rankings = {id(flow.ranking): flow.ranking for flow in flows}
-    return any(map(shares_window, rankings.values()))
+    rankings = [flow.ranking for flow in flows]
+    return any(map(shares_window, _distinct(rankings)))
 
 
 def _shares_by_weight(plan: Plan) -> bool:
     """Return whether flows may be in several queues of one level at a port."""
-    used = {plan.best_effort_queue}
-    rankings = {id(flow.ranking): flow.ranking for flow in plan.flows}
-    for ranking in rankings.values():
-        used.update(ranking.queues)
-    schedules = {id(schedule): schedule for schedule in plan.schedules.values()}
-    for schedule in (plan.default_schedule, *schedules.values()):
-        levels = {schedule[queue].level for queue in used}
-        if len(levels) < len(used):
+    queues = {plan.best_effort_queue}
+    rankings = [flow.ranking for flow in plan.flows]
+    for ranking in _distinct(rankings):
+        queues.update(ranking.queues)
+
+    schedules = [plan.default_schedule, *plan.schedules.values()]
+    for schedule in _distinct(schedules):
+        levels = {schedule[queue].level for queue in queues}
+        if len(levels) < len(queues):
             return True
     return False
 
 
+def _distinct(objects: Iterable[T]) -> Iterable[T]:
+    """Return each object once: many flows and ports share a few, which take long to compare."""
+    by_identity = {}
+    for thing in objects:
+        by_identity[id(thing)] = thing
+    return by_identity.values()
+
+
 def _marks(flows: FlowPlans) -> dict[str, Hashable]:
-    """Return, by flow, what the plan has to say of it: the same for flows that it treats alike."""
+    """Return a mark for each flow: the same for those that the plan treats alike."""
+    numbers: dict[Ranking, int] = {}
     by_object: dict[int, int] = {}
     """The numbers of rankings by object, because comparing their fractions takes long."""
-    numbers: dict[Ranking, int] = {}
     marks: dict[str, Hashable] = {}
     for flow in flows:
         ranking = flow.ranking
-        if isinstance(ranking, Attained) or not isinstance(ranking, InEngine):
+        counts_bytes = isinstance(ranking, Attained)
+        if counts_bytes or not isinstance(ranking, InEngine):
+            # Nothing equals the name of a flow, so that the flow stays alone.
             marks[flow.flow] = flow.flow
             continue
-        number = by_object.get(id(ranking))
-        if number is None:
-            number = by_object[id(ranking)] = numbers.setdefault(ranking, len(numbers))
-        marks[flow.flow] = number, id(flow.path)
+
+        key = id(ranking)
+        if key not in by_object:
+            by_object[key] = numbers.setdefault(ranking, len(numbers))
+        # Flows on equal paths that are two objects stay apart, which is exact, too.
+        marks[flow.flow] = by_object[key], id(flow.path)
     return marks

@@ -27,6 +27,7 @@ def budgets(groups: Collection[Group]) -> Mapping[Group, int]:
     jobs = sum(map(len, groups))
     works = {}
     for group in groups:
+        # Both bounds grow with the jobs of a group, so that no group leaves work for another.
         part = MOST_WORK * len(group) // jobs
         works[group] = min(part, JOB_WORK * len(group))
     return works
@@ -41,6 +42,7 @@ def preliminary_work(before: int, most_work: int) -> int | None:
     work = BRIEF_WORK
     if before:
         work = GROWTH * before
+    # A preliminary search of more than half would come hardly sooner than the last one.
     if 2 * work > most_work:
         return None
     return work

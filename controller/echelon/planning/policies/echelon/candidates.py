@@ -51,9 +51,11 @@ class PlanCandidate:
             words.append(f"paths={self.paths}")
         if self.shifted:
             words.append("shifted")
-        for job, factor in self.units:
-            words.append(f"{job}×{factor}")
+        words += self._units_in_words()
         return " ".join(words)
+
+    def _units_in_words(self) -> list[str]:
+        return [f"{job}×{factor}" for job, factor in self.units]
 
     @property
     def relies_on_bytes(self) -> bool:

@@ -27,7 +27,11 @@ def grains(alone_s: Sequence[float], lives: int) -> list[int]:
     others still do `lives` of theirs.
     """
     slowest_s = max(alone_s, default=0.0)
-    return [max(1, int(slowest_s / (lives * period_s))) for period_s in alone_s]
+    sizes = []
+    for period_s in alone_s:
+        size = int(slowest_s / (lives * period_s))
+        sizes.append(max(1, size))
+    return sizes
 
 
 def coarse(job: Job, grain: int) -> Job:
@@ -61,14 +65,15 @@ def whole_rings(job: Job) -> Job:
     neighbours waits for each other pair. All of a ring begins when its last neighbour is ready. A
     job in which that would be a cycle stays as it is.
     """
-    groups = {}
+    echelonflows = {}
     for echelonflow in job.echelonflows:
-        groups.update(dict.fromkeys(echelonflow.flows, echelonflow.name))
+        for name in echelonflow.flows:
+            echelonflows[name] = echelonflow.name
     rings = []
     for stream in _streams(job):
         # What stands for several flows can be in one EchelonFlow only.
-        together = len({groups.get(flow.name) for flow in stream}) == 1
-        if together and _is_ring(stream):
+        groups = {echelonflows.get(flow.name) for flow in stream}
+        if len(groups) == 1 and _is_ring(stream):
             rings.append(stream)
     if not rings:
         return job
@@ -117,9 +122,10 @@ def _is_ring(stream: Sequence[Flow]) -> bool:
     pairs = defaultdict(list)
     for flow in stream:
         pairs[flow.ends].append(flow)
-    rounds = {len(flows) for flows in pairs.values()}
+    rounds = set(map(len, pairs.values()))
     if len(rounds) > 1 or min(rounds) < _LEAST_ROUNDS:
         return False
+
     pair_by_name = {flow.name: flow.ends for flow in stream}
     before = defaultdict(set)
     after = defaultdict(set)
@@ -129,6 +135,7 @@ def _is_ring(stream: Sequence[Flow]) -> bool:
             if pair is not None:
                 before[flow.ends].add(pair)
                 after[pair].add(flow.ends)
+    # Each pair waits for each other if one of them waits for all, and all wait for that one.
     start = stream[0].ends
     reaching = _reached(start, before)
     reached = _reached(start, after)
@@ -139,7 +146,8 @@ def _reached(start: Ends, neighbours: Mapping[Ends, Iterable[Ends]]) -> set[Ends
     reached = {start}
     waiting = [start]
     while waiting:
-        for pair in neighbours.get(waiting.pop(), ()):
+        last = waiting.pop()
+        for pair in neighbours.get(last, ()):
             if pair not in reached:
                 reached.add(pair)
                 waiting.append(pair)
@@ -151,7 +159,9 @@ def _flow_by_member(ring: Sequence[Flow]) -> dict[str, Flow]:
     inside = {flow.name for flow in ring}
     waited: dict[str, None] = {}
     for flow in ring:
-        waited.update(dict.fromkeys(name for name in flow.after if name not in inside))
+        for name in flow.after:
+            if name not in inside:
+                waited[name] = None
     by_pair = defaultdict(list)
     for flow in ring:
         by_pair[flow.ends].append(flow)
@@ -159,7 +169,8 @@ def _flow_by_member(ring: Sequence[Flow]) -> dict[str, Flow]:
     for flows in by_pair.values():
         size_bytes = sum(flow.size_bytes for flow in flows)
         flow = replace(flows[0], size_bytes=size_bytes, after=tuple(waited), rounds=len(flows))
-        flow_by_member.update(dict.fromkeys([member.name for member in flows], flow))
+        for member in flows:
+            flow_by_member[member.name] = flow
     return flow_by_member
 
 
@@ -173,22 +184,30 @@ def _replaced(job: Job, flow_by_member: Mapping[str, Flow]) -> Job:
         return flow.name
 
     def followers(step: Flow | ComputeUnit) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(map(renamed, step.after)))
+        names = map(renamed, step.after)
+        distinct = dict.fromkeys(names)
+        return tuple(distinct)
 
-    computes = [replace(unit, after=followers(unit)) for unit in job.computes]
+    computes = []
+    for unit in job.computes:
+        after = followers(unit)
+        computes.append(replace(unit, after=after))
     flows = {}
     for flow in job.flows:
         flow = flow_by_member.get(flow.name, flow)
-        flows[flow.name] = replace(flow, after=followers(flow))
+        after = followers(flow)
+        flows[flow.name] = replace(flow, after=after)
     echelonflows = []
     for echelonflow in job.echelonflows:
         # Offsets ascend: what stands for several flows is due with the last of them.
         offsets_s: dict[str, Fraction] = {}
         for name, offset_s in zip(echelonflow.flows, echelonflow.offsets_s, strict=True):
-            offsets_s.pop(renamed(name), None)
-            offsets_s[renamed(name)] = offset_s
+            kept = renamed(name)
+            offsets_s.pop(kept, None)
+            offsets_s[kept] = offset_s
+        names = tuple(offsets_s)
         times_s = tuple(offsets_s.values())
-        echelonflows.append(EchelonFlow(echelonflow.name, tuple(offsets_s), times_s))
+        echelonflows.append(EchelonFlow(echelonflow.name, names, times_s))
     return replace(
         job,
         computes=tuple(computes),

@@ -22,8 +22,7 @@ class MixedOrder:
 
     Each blend measures tardiness in units of its own, so ranks of different blends cannot be
     compared. A common factor for all units of a blend changes no order under this blend alone. We
-    choose it so that the median unit is that of the usual blend; a power of two, because it should
-    stay when jobs come or go: all ranks of the blend change with it.
+    choose it so that the median unit is that of the usual blend (`_factor`).
 
     Args:
         usual: the name of the blend of jobs that are not in `orders`.
@@ -33,8 +32,10 @@ class MixedOrder:
     def __init__(self, usual: str, orders: Mapping[str, str]) -> None:
         self._usual = usual
         self._orders = orders
-        names = {usual, *orders.values()}
-        self._blended = {name: Blended(BLENDS[name]) for name in names}
+        self._blended = {}
+        for name in {usual, *orders.values()}:
+            blend = BLENDS[name]
+            self._blended[name] = Blended(blend)
         self._scaled = Kept(_scaled)
         self._facts: Mapping[str, JobFacts] = {}
         """The facts of jobs in comparable units."""
@@ -47,25 +48,40 @@ class MixedOrder:
         due_s: Number,
         memory_s: Number = 0,
     ) -> Urgency:
-        blended = self._blended[self._order(flow.job)]
+        order = self._order(flow.job)
+        blended = self._blended[order]
+        # Facts that `levels` has not seen are taken as they are.
         comparable = self._facts.get(flow.job, facts)
         return blended.urgency(comparable, now_s, flow, due_s, memory_s)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
         """Return the levels of each job by its blend."""
-        usual = BLENDS[self._usual]
-        factors = {name: _factor(jobs, usual, BLENDS[name]) for name in self._blended}
-        rows = {}
-        for job, facts in jobs.items():
-            rows[job] = facts, factors[self._order(job)]
-        self._facts = self._scaled.update(rows)
+        self._facts = self._comparable(jobs)
         by_order: dict[str, dict[str, JobFacts]] = defaultdict(dict)
         for job, facts in self._facts.items():
-            by_order[self._order(job)][job] = facts
+            order = self._order(job)
+            by_order[order][job] = facts
+
         levels: dict[str, Levels] = {}
-        for name, blended in self._blended.items():
-            levels |= blended.levels(by_order[name])
+        for order, blended in self._blended.items():
+            members = by_order[order]
+            levels |= blended.levels(members)
         return levels
+
+    def _comparable(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, JobFacts]:
+        """Return the facts of jobs in units that can be compared."""
+        usual = BLENDS[self._usual]
+        factors = {}
+        for order in self._blended:
+            blend = BLENDS[order]
+            factors[order] = _factor(jobs, usual, blend)
+
+        rows = {}
+        for job, facts in jobs.items():
+            order = self._order(job)
+            rows[job] = facts, factors[order]
+        # The facts of a job stay the same object while they and the factor are equal.
+        return self._scaled.update(rows)
 
     def _order(self, job: str) -> str:
         return self._orders.get(job, self._usual)
@@ -76,18 +92,28 @@ def _factor(
     usual: Blend,
     blend: Blend,
 ) -> Fraction:
-    """Return the factor of the units of a blend that makes its ranks comparable."""
+    """Return the factor of the units of a blend that makes its ranks comparable.
+
+    It is the median over all jobs of the usual unit over that of the blend, as a power of two: it
+    should stay when jobs come or go, because all ranks of the blend change with it.
+    """
     if blend == usual or not jobs:
         return Fraction(1)
-    ratios = [log2(facts.unit_s(usual) / facts.unit_s(blend)) for facts in jobs.values()]
-    return Fraction(2) ** round(median(ratios))
+    exponents = []
+    for facts in jobs.values():
+        ratio = facts.unit_s(usual) / facts.unit_s(blend)
+        exponents.append(log2(ratio))
+    exponent = round(median(exponents))
+    return Fraction(2) ** exponent
 
 
 def _scaled(facts: JobFacts, factor: Fraction) -> JobFacts:
     """Return the facts of a job whose units are so many times as large."""
     if factor == 1:
         return facts
-    return replace(facts, weight=facts.weight / factor)
+    # A unit is in inverse proportion to the weight (`JobFacts.unit_s`).
+    weight = facts.weight / factor
+    return replace(facts, weight=weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +131,13 @@ class MixedCandidate(PlanCandidate):
             words = [f"rules by neighbourhood, mostly {self.order}"]
         if self.paths != "kept":
             words.append(f"paths={self.paths}")
+        words += self._units_in_words()
         return " ".join(words)
 
     def new_policy(self, similar: OrderedPolicy | None = None) -> OrderedPolicy:
         """Return a new policy, as `PlanCandidate.new_policy` does."""
-        order = MixedOrder(self.order, dict(self.orders))
+        orders = dict(self.orders)
+        order = MixedOrder(self.order, orders)
         units = dict(self.units)
         if similar is not None:
             return similar.with_order(order, units=units)
@@ -117,8 +145,10 @@ class MixedCandidate(PlanCandidate):
 
     def to_document(self) -> dict[str, Any]:
         """Return it as JSON."""
+        # A dataclass with slots is another class than the one that `super()` would name.
         document = PlanCandidate.to_document(self)
-        return {**document, "orders": dict(self.orders)}
+        document["orders"] = dict(self.orders)
+        return document
 
 
 def candidate_of(document: Mapping[str, Any]) -> PlanCandidate:
@@ -126,14 +156,17 @@ def candidate_of(document: Mapping[str, Any]) -> PlanCandidate:
     candidate = PlanCandidate.of_document(document)
     if "orders" not in document:
         return candidate
+
     orders = []
     for job, order in document["orders"].items():
+        # A document may be from another version, which had other blends.
         if order not in BLENDS:
             raise ValueError(f"there is no order '{order}'")
         orders.append((str(job), str(order)))
+    orders.sort()
     return MixedCandidate(
         candidate.order,
         paths=candidate.paths,
         units=candidate.units,
-        orders=tuple(sorted(orders)),
+        orders=tuple(orders),
     )

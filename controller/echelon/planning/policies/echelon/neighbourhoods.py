@@ -6,6 +6,14 @@ the order that is best in its neighbourhood. Jobs elsewhere are left out of a co
 it would be as large as that of all jobs, and as reduced rates of links they would change what an
 iteration alone is, and hide that the jobs beside a neighbourhood yield to it. What is lost by that
 is judged in the end, where all jobs are simulated under the plan and under fair sharing.
+
+**How jobs are divided.** The load of a link is the part of its capacity that jobs take if each runs
+as if it were alone. A link is contended if its load is high and comes from several jobs. Two jobs
+are as near as the contended links that they share are loaded by both: for each such link, the
+smaller of their two loads counts. A neighbourhood begins with the job that has most load on
+contended links, because that one has most to gain. It takes in the job that is nearest to all of
+its members together, again and again, until it is full or no job is near. The next one begins with
+the jobs that are left. So no pairs of jobs are compared, only jobs on one link.
 """
 
 from __future__ import annotations
@@ -16,6 +24,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from math import inf
+from operator import attrgetter
 from statistics import fmean
 
 from echelon.model.fabric.model import Fabric
@@ -51,7 +60,9 @@ Where 200 jobs meet, a flow takes work of 90 under fair sharing and of 210 or mo
 """
 
 RoutesByJob = Mapping[str, Routes]
-Loads = Mapping[str, Mapping[Link, float]]
+LinkLoads = Mapping[Link, float]
+"""Parts of the capacity of links."""
+Loads = Mapping[str, LinkLoads]
 """The part of the capacity of links that each job takes if it runs as if it were alone."""
 
 
@@ -64,6 +75,18 @@ class FixedRoutes:
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> RoutesByJob:
         names = [job.name for job in jobs]
         return {name: self.routes[name] for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class _PathOption:
+    """A way to choose paths, and what comes of it."""
+
+    paths: str
+    """A key of `PATHS`."""
+    routes: RoutesByJob
+    loads: Loads
+    slowdown: float
+    """About what a plan can reach (`expected_slowdown`)."""
 
 
 class NeighbourhoodSearch(PlanSearch):
@@ -79,107 +102,144 @@ class NeighbourhoodSearch(PlanSearch):
     def run(self) -> Choice[PlanCandidate]:
         """Return the plan by neighbourhoods, or a better one that it is compared with."""
         self.report(0)
+        simple = []
+        for job in self._jobs:
+            simple.append(simplified(job, self.most_flows))
+        records = AloneRuns().update(simple, self._fabric)
         alone_s = {}
-        simple = [simplified(job, self.most_flows) for job in self._jobs]
-        for name, record in AloneRuns().update(simple, self._fabric).items():
+        for name, record in records.items():
             alone_s[name] = float(duration_s(record))
-        comparing = 0.0
-        if self._flows(simple, alone_s) * _COMPARED_FLOW_WORK <= _COMPARING * self._most_work:
-            comparing = _COMPARING
-        paths, routes, loads = self._least_loaded(alone_s)
-        parts = list(neighbourhoods(loads, MOST_TOGETHER))
-        mixed = self._mixed(parts, paths, routes, 1 - comparing)
-        if comparing:
+
+        option = self._least_loaded(alone_s)
+        parts = list(neighbourhoods(option.loads, MOST_TOGETHER))
+
+        least_work = self._flows(simple, alone_s) * _COMPARED_FLOW_WORK
+        if least_work <= _COMPARING * self._most_work:
+            mixed = self._mixed(parts, option, 1 - _COMPARING)
             return self._compared(mixed)
+        # Nothing would come of the work that is left for comparing: neighbourhoods get all of it.
+        mixed = self._mixed(parts, option, 1)
         return self._without_comparison(mixed)
 
     def _flows(self, jobs: Sequence[Job], alone_s: Mapping[str, float]) -> float:
         """Return the flows of all jobs that start in an iteration of the slowest, as simulated."""
         slowest_s = max(alone_s.values())
-        sizes = grains([alone_s[job.name] for job in jobs], self.most_lives)
+        periods_s = [alone_s[job.name] for job in jobs]
+        sizes = grains(periods_s, self.most_lives)
         flows = 0.0
-        for job, size in zip(jobs, sizes, strict=True):
-            flows += len(job.flows) * slowest_s / (size * alone_s[job.name])
+        for job, period_s, size in zip(jobs, periods_s, sizes, strict=True):
+            # Several iterations of a fast job are simulated as one, with as many flows.
+            coarse_s = size * period_s
+            flows += len(job.flows) * slowest_s / coarse_s
         return flows
 
-    def _least_loaded(self, alone_s: Mapping[str, float]) -> tuple[str, RoutesByJob, Loads]:
+    def _least_loaded(self, alone_s: Mapping[str, float]) -> _PathOption:
         """Return the paths on which jobs have least to wait for each other, by their loads."""
         assert self._paths is not None
-        capacities = self._fabric.capacity_Bps
-        choosers: dict[str, PathChooser] = {"kept": self._paths, "crux": LeastCongested()}
-        options = {}
-        expected = {}
+        choosers: dict[str, PathChooser] = {
+            "kept": self._paths,
+            "crux": LeastCongested(),
+        }
+        options = []
         for paths, chooser in choosers.items():
             routes = chooser.route(self._fabric, self._jobs)
-            loads = loads_of(self._jobs, routes, alone_s, capacities)
-            options[paths] = paths, routes, loads
-            expected[paths] = expected_slowdown(loads)
-        return options[min(expected, key=expected.__getitem__)]
+            loads = loads_of(self._jobs, routes, alone_s, self._fabric.capacity_Bps)
+            slowdown = expected_slowdown(loads)
+            option = _PathOption(paths, routes, loads, slowdown)
+            options.append(option)
+        # The first of equal ones: jobs stay on the paths that they have.
+        return min(options, key=attrgetter("slowdown"))
 
     def _mixed(
         self,
         parts: Sequence[Sequence[str]],
-        paths: str,
-        routes: RoutesByJob,
+        option: _PathOption,
         part_of_work: float,
     ) -> MixedCandidate:
         """Return the candidate of the orders that are best in their neighbourhoods."""
-        by_name = {job.name: job for job in self._jobs}
+        paths = FixedRoutes(option.routes)
         work = self._most_work * part_of_work
+        # One job has no order to find.
         searched = [part for part in parts if len(part) > 1]
         count = sum(map(len, searched))
+
         orders: dict[str, str] = {}
         units: dict[str, Fraction] = {}
         for part in searched:
-            members = [by_name[name] for name in part]
+            # A plan is measured by the mean slowdown of jobs, so that each job gets as much work.
             share = len(part) / count
-            search = PlanSearch(
-                members,
-                self._fabric,
-                [FAIR, *map(PlanCandidate, BLENDS)],
-                self._doubt,
-                UNSEARCHED,
-                starts_s=self._starts_s,
-                paths=FixedRoutes(routes),
-                places=self._places,
-                most_work=int(work * share),
-            )
-            search.most_flows = self.most_flows
             before = part_of_work * len(orders) / count
-            search.report = partial(_report_part, self.report, before, part_of_work * share)
+            most_work = int(work * share)
+            part_of_search = part_of_work * share
+            search = self._search(part, paths, most_work)
+            search.report = partial(_report_part, self.report, before, part_of_search)
             best = _best_order(search)
-            orders |= dict.fromkeys(part, best.order)
-            units |= dict(best.units)
+            for name in part:
+                orders[name] = best.order
+            for name, factor in best.units:
+                units[name] = factor
             self._spent += search.spent
-        [(usual, _)] = Counter([*orders.values(), UNSEARCHED.order]).most_common(1)
+
+        usual = _most_common(orders)
         different = []
         for name, order in sorted(orders.items()):
             if order != usual:
                 different.append((name, order))
+        sorted_units = sorted(units.items())
         return MixedCandidate(
             usual,
-            paths=paths,
-            units=tuple(sorted(units.items())),
+            paths=option.paths,
+            units=tuple(sorted_units),
             orders=tuple(different),
         )
 
-    def _compared(self, mixed: MixedCandidate) -> Choice[PlanCandidate]:
-        """Return the best of the plan by neighbourhoods and all other candidates, of all jobs.
+    def _search(
+        self,
+        part: Sequence[str],
+        paths: PathChooser,
+        most_work: int,
+    ) -> PlanSearch:
+        """Return the search for the order of a neighbourhood, as if no other jobs ran."""
+        by_name = {job.name: job for job in self._jobs}
+        members = [by_name[name] for name in part]
+        orders = map(PlanCandidate, BLENDS)
+        search = PlanSearch(
+            members,
+            self._fabric,
+            [FAIR, *orders],
+            self._doubt,
+            UNSEARCHED,
+            starts_s=self._starts_s,
+            paths=paths,
+            places=self._places,
+            most_work=most_work,
+        )
+        search.most_flows = self.most_flows
+        return search
 
-        The first ones are compared if work is lacking.
-        """
+    def _compared(self, mixed: MixedCandidate) -> Choice[PlanCandidate]:
+        """Return the best of the plan by neighbourhoods and all other candidates, of all jobs."""
         fair = replace(FAIR, paths=mixed.paths)
         usual = PlanCandidate(mixed.order, paths=mixed.paths)
-        compared = [mixed, fair, usual, self._in_force]
-        compared += [other for other in self._candidates if other.paths == mixed.paths]
-        self._candidates = tuple(dict.fromkeys([*compared, *self._candidates]))
+        # The first ones are compared if work is lacking: there may be enough for two only.
+        ordered = [mixed, fair, usual, self._in_force]
+        for candidate in self._candidates:
+            if candidate.paths == mixed.paths:
+                ordered.append(candidate)
+        ordered += self._candidates
+        distinct = dict.fromkeys(ordered)
+        self._candidates = tuple(distinct)
+
         self._most_work -= self._spent
         self._spent = 0
         self.report = partial(_report_part, self.report, 1 - _COMPARING, _COMPARING)
         choice = super().run()
+
         for prediction in choice.tried:
-            if prediction.slowdowns and prediction.candidate in (fair, FAIR):
+            is_fair = prediction.candidate in (fair, FAIR)
+            if is_fair and prediction.slowdowns:
                 return choice
+        # Without fair sharing, nothing tells whether the plan is worth anything.
         return self._without_comparison(mixed)
 
     def _without_comparison(self, mixed: MixedCandidate) -> Choice[PlanCandidate]:
@@ -195,22 +255,33 @@ def _report_part(
     part: float,
     share: float,
 ) -> None:
+    """Report that so large a share of a part is done, after all that came before it."""
     report(before + part * share)
 
 
 def _best_order(search: PlanSearch) -> PlanCandidate:
     """Return the best order that a search finds: ranks of other policies mean something else."""
     try:
-        tried = search.run().tried
+        choice = search.run()
     except PlanError:
         return UNSEARCHED
-    for prediction in tried:
-        if prediction.candidate.order and prediction.slowdowns:
-            return prediction.candidate
+    for prediction in choice.tried:
+        candidate = prediction.candidate
+        if candidate.order and prediction.slowdowns:
+            return candidate
     return UNSEARCHED
 
 
-# -- neighbourhoods --------------------------------------------------------------------------------
+def _most_common(orders: Mapping[str, str]) -> str:
+    """Return the order of most jobs; those without neighbours get it, too."""
+    counts = Counter(orders.values())
+    # Where no job has neighbours, no order has been searched for.
+    counts[UNSEARCHED.order] += 1
+    [(order, _)] = counts.most_common(1)
+    return order
+
+
+# -- loads of links --------------------------------------------------------------------------------
 
 
 def loads_of(
@@ -220,15 +291,28 @@ def loads_of(
     capacities: Capacities,
 ) -> Loads:
     """Return the loads of links by job, over these paths."""
-    loads: dict[str, Mapping[Link, float]] = {}
+    loads: dict[str, LinkLoads] = {}
     for job in jobs:
-        on: dict[Link, float] = defaultdict(float)
+        period_s = alone_s[job.name]
+        job_loads: dict[Link, float] = defaultdict(float)
         for ends, flows in connections(job).items():
             size_bytes = sum(flow.size_bytes for flow in flows)
-            for link in links_of(routes[job.name][ends]):
-                on[link] += size_bytes / float(capacities[link]) / alone_s[job.name]
-        loads[job.name] = on
+            path = routes[job.name][ends]
+            for link in links_of(path):
+                # The part of an iteration for which the link carries the connection.
+                sending_s = size_bytes / float(capacities[link])
+                job_loads[link] += sending_s / period_s
+        loads[job.name] = job_loads
     return loads
+
+
+def _totals(loads: Loads) -> LinkLoads:
+    """Return the load of each link by all jobs."""
+    totals: dict[Link, float] = defaultdict(float)
+    for job_loads in loads.values():
+        for link, load in job_loads.items():
+            totals[link] += load
+    return totals
 
 
 def expected_slowdown(loads: Loads) -> float:
@@ -236,52 +320,62 @@ def expected_slowdown(loads: Loads) -> float:
 
     A job on a link that has more to carry than it can is slowed down by as much on average.
     """
-    total = _totals(loads)
+    totals = _totals(loads)
     slowdowns = []
-    for on in loads.values():
-        busiest = max(map(total.__getitem__, on), default=0.0)
+    for job_loads in loads.values():
+        busiest = max(map(totals.__getitem__, job_loads), default=0.0)
         slowdowns.append(max(1.0, busiest))
+    # As a search scores plans: the worst slowdown counts beside the mean.
     return fmean(slowdowns) + WORST * max(slowdowns)
 
 
-def neighbourhoods(loads: Loads, most: int) -> Iterator[list[str]]:
-    """Yield all jobs in neighbourhoods of at most so many.
+# -- neighbourhoods --------------------------------------------------------------------------------
 
-    Each begins with the job that has most load on contended links, and grows by the job that can be
-    longest in the way of those in it: on each contended link for the smaller of their loads.
-    """
-    total = _totals(loads)
-    contended: dict[str, list[tuple[Link, float]]] = {}
-    users: dict[Link, list[str]] = defaultdict(list)
-    for job, on in loads.items():
-        contended[job] = []
-        for link, load in on.items():
-            if total[link] > CONTENDED and total[link] > load:
-                contended[job].append((link, load))
-                users[link].append(job)
-    left = dict.fromkeys(sorted(loads, key=partial(_pressure, contended), reverse=True))
+
+def neighbourhoods(loads: Loads, most: int) -> Iterator[list[str]]:
+    """Yield all jobs in neighbourhoods of at most so many, as the module describes."""
+    contended = _contended(loads)
+    users = defaultdict(list)
+    pressures = {}
+    """The load of each job on contended links."""
+    for job, job_loads in contended.items():
+        pressures[job] = sum(job_loads.values())
+        for link in job_loads:
+            users[link].append(job)
+
+    by_pressure = sorted(pressures, key=pressures.__getitem__, reverse=True)
+    # A dictionary as an ordered set, because jobs go from anywhere in it.
+    left = dict.fromkeys(by_pressure)
     while left:
+        first = next(iter(left))
         part: list[str] = []
-        shared = dict.fromkeys([next(iter(left))], 0.0)
-        while shared and len(part) < most:
-            job = max(shared, key=shared.__getitem__)
-            part.append(job)
-            del left[job], shared[job]
-            for link, load in contended[job]:
+        nearness = {first: 0.0}
+        """How near each job beside the neighbourhood is to all of its members together."""
+        while nearness and len(part) < most:
+            nearest = max(nearness, key=nearness.__getitem__)
+            part.append(nearest)
+            del left[nearest]
+            del nearness[nearest]
+            # Only jobs on links of the new member come nearer by it.
+            for link, load in contended[nearest].items():
                 for other in users[link]:
-                    if other in left:
-                        both = min(load, loads[other][link])
-                        shared[other] = shared.get(other, 0.0) + both
+                    if other not in left:
+                        continue
+                    other_load = contended[other][link]
+                    nearness.setdefault(other, 0.0)
+                    nearness[other] += min(load, other_load)
         yield part
 
 
-def _pressure(contended: Mapping[str, Sequence[tuple[Link, float]]], job: str) -> float:
-    return sum(load for _, load in contended[job])
-
-
-def _totals(loads: Loads) -> Mapping[Link, float]:
-    total: dict[Link, float] = defaultdict(float)
-    for on in loads.values():
-        for link, load in on.items():
-            total[link] += load
-    return total
+def _contended(loads: Loads) -> Loads:
+    """Return the loads of each job on those links where it meets others."""
+    totals = _totals(loads)
+    contended: dict[str, LinkLoads] = {}
+    for job, job_loads in loads.items():
+        kept = {}
+        for link, load in job_loads.items():
+            is_shared = totals[link] > load
+            if is_shared and totals[link] > CONTENDED:
+                kept[link] = load
+        contended[job] = kept
+    return contended

@@ -28,11 +28,12 @@ def neighbours(candidate: PlanCandidate, jobs: Iterable[str]) -> Sequence[PlanCa
     units = dict(candidate.units)
     plans = []
     for job in jobs:
-        for step in (1 / STEP, STEP):
-            factor = units.get(job, Fraction(1)) * step
+        unit = units.get(job, Fraction(1))
+        for factor in (unit / STEP, unit * STEP):
             if 1 / MOST <= factor <= MOST:
-                changed = {**units, job: factor}
-                plans.append(replace(candidate, units=_sorted(changed)))
+                changed = _sorted({**units, job: factor})
+                plan = replace(candidate, units=changed)
+                plans.append(plan)
     return plans
 
 
@@ -41,10 +42,17 @@ def extremes(slowdowns: Mapping[str, float]) -> list[str]:
     order = sorted(slowdowns, key=slowdowns.__getitem__)
     jobs: list[str] = []
     while order and len(jobs) < MOST_JOBS:
-        jobs.append(order.pop())
+        job = order.pop()
+        jobs.append(job)
+        # The next one is from the other end.
         order.reverse()
     return jobs
 
 
 def _sorted(units: dict[str, Fraction]) -> tuple[tuple[str, Fraction], ...]:
-    return tuple(sorted(item for item in units.items() if item[1] != 1))
+    """Return the units that are not 1, by name: equal candidates are simulated once."""
+    changed = []
+    for job, factor in sorted(units.items()):
+        if factor != 1:
+            changed.append((job, factor))
+    return tuple(changed)
