@@ -269,7 +269,10 @@ def compare(
     due = _in_order([turn for turn in turns if turn.label not in finished])
 
     records = expected_records(scenario, alone_s)
-    phases = _all_phases(due, scenario, target, 0 if kept is None else records)
+    kept_records = 0.0
+    if kept is not None:
+        kept_records = records
+    phases = _all_phases(due, scenario, target, kept_records)
     if to_write:
         if every_flow:
             written = records

@@ -99,8 +99,14 @@ class RecordedSpans(Mapping[str, Span[float]]):
     def finishes_s(self, names: Iterable[str]) -> list[float | None]:
         """Return the finish of each of these steps; None: not yet."""
         places = map(self._places.__getitem__, names)
-        finishes_s = (self.times[place + 1] for place in places)
-        return [None if finish_s < 0 else finish_s for finish_s in finishes_s]
+        finishes_s: list[float | None] = []
+        for place in places:
+            finish_s = self.times[place + 1]
+            if finish_s < 0:
+                finishes_s.append(None)
+            else:
+                finishes_s.append(finish_s)
+        return finishes_s
 
 
 class FirstStarts(Mapping[str, float]):
@@ -145,7 +151,9 @@ class RecordedSteps:
         flows: dict[str, int] = {}
         computes: dict[str, int] = {}
         for number, step in enumerate(steps):
-            places = flows if isinstance(step, Flow) else computes
+            places = computes
+            if isinstance(step, Flow):
+                places = flows
             places[step.name] = 2 * number
         if isinstance(job, FoldedJob):
             flows = _by_original(flows, job)
@@ -202,12 +210,14 @@ def unfolded(record: JobRecord[float], job: FoldedJob) -> JobRecord[float]:
         computes = _by_original(iteration.computes, job)
         references = {}
         for echelonflow in job.original.echelonflows:
-            starts_s = [flows[name].start for name in echelonflow.flows if name in flows]
+            starts_s = []
+            for name in echelonflow.flows:
+                if name in flows:
+                    starts_s.append(flows[name].start)
             if starts_s:
                 references[echelonflow.name] = min(starts_s)
-        out.iterations.append(
-            replace(iteration, flows=flows, computes=computes, references=references)
-        )
+        original = replace(iteration, flows=flows, computes=computes, references=references)
+        out.iterations.append(original)
     return out
 
 
@@ -263,8 +273,10 @@ def _finishes(record: IterationRecord[Number], names: Sequence[str]) -> list[Num
         finishes += spans.finishes_s(names)
     else:
         for name in names:
-            span = spans.get(name)
-            finishes.append(None if span is None else span.finish)
+            finish = None
+            if name in spans:
+                finish = spans[name].finish
+            finishes.append(finish)
     if None in finishes:
         name = names[finishes.index(None)]
         raise ValueError(f"flow {name} has not finished in iteration {record.iteration}")

@@ -183,7 +183,12 @@ class PassingTime:
     packet_bytes: int
 
     @classmethod
-    def over(cls, path: Sequence[str], fabric: Fabric, packet_bytes: int) -> PassingTime:
+    def over(
+        cls,
+        path: Sequence[str],
+        fabric: Fabric,
+        packet_bytes: int,
+    ) -> PassingTime:
         """Return that of a path; nothing for a tree, or between two workers of one host."""
         links = links_of(path)
         if not links or is_tree(path):

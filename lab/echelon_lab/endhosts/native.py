@@ -96,7 +96,8 @@ class NativeEnds:
             "credit_segments": CREDIT_SEGMENTS,
         }
         failure = network.when_told(self._fail, once=False)
-        run = self.library.shim_new(in_c, self.ffi.new("shim_constants *", constants), failure)
+        structure = self.ffi.new("shim_constants *", constants)
+        run = self.library.shim_new(in_c, structure, failure)
         self._run = self.ffi.gc(not_null(run), self.library.shim_free)
         self._flows: dict[int, NativeFlow] = {}
         self._orders: dict[tuple[int, Ranking], tuple[Any, Any, Any]] = {}

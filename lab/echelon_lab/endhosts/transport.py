@@ -137,8 +137,9 @@ class FlowSender:
         alone = self._next == self._acked
         if alone:
             self.postpone(now_ns)  # it may have waited for a place for long
+        index = self._next
         self._next += 1
-        return self._segment(self._next - 1, alone=alone, prompt=prompt)
+        return self._segment(index, alone=alone, prompt=prompt)
 
     def start(self, now_ns: int) -> Sequence[DataSegment]:
         """Return the first segments."""
@@ -202,13 +203,8 @@ class FlowSender:
             return []
         self._next = end
         prompt = self._open < self._window
-        out = [
-            self._segment(
-                first,
-                alone=first == self._acked,
-                prompt=prompt,
-            )
-        ]
+        alone = first == self._acked
+        out = [self._segment(first, alone=alone, prompt=prompt)]
         # Most packets are full ones, which need no look at their place in the flow: the last two
         # may be shorter.
         size_bytes = self.size_bytes
@@ -217,7 +213,8 @@ class FlowSender:
         for index in range(first + 1, full_end):
             left_bytes = size_bytes - index * packet_bytes
             out.append(DataSegment(left_bytes, packet_bytes, False, False, False, prompt))
-        out += [self._segment(index, prompt=prompt) for index in range(full_end, end)]
+        for index in range(full_end, end):
+            out.append(self._segment(index, prompt=prompt))
         return out
 
     def _resend(self, index: int) -> DataSegment:
@@ -490,7 +487,9 @@ class Stream:
                     most_urgent = urgency
             if best is None:
                 return
-            best.transmit(best.sender.send_next(now_ns, self._open < self._window))
+            prompt = self._open < self._window
+            segment = best.sender.send_next(now_ns, prompt)
+            best.transmit(segment)
 
     @property
     def _in_flight(self) -> int:
@@ -654,7 +653,8 @@ class FlowEnds:
         answer = receiver.on_segment(segment)
         if answer is not None:
             receiving.transmit(answer)
-        if not receiver.missing_bytes and (on_complete := receiving.on_complete) is not None:
+        on_complete = receiving.on_complete
+        if on_complete is not None and not receiver.missing_bytes:
             receiving.on_complete = None
             on_complete()
         return True

@@ -33,7 +33,7 @@ from itertools import pairwise, product
 from math import lcm
 from typing import NamedTuple
 
-from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.model import Fabric, NodePair
 from echelon.model.jobs import analysis
 from echelon.model.jobs.graph import Ends, Flow, Job
 from echelon.planning.fluid.shape import Rates, RunShape, shape_of
@@ -48,7 +48,7 @@ _TICKS = 10**24
 
 _Adjacent = Mapping[str, Sequence[str]]
 """The steps before or after each step."""
-_Cut = tuple[str, str]
+_Cut = NodePair
 """A directed cut: the node or link that it is at, and which of its directions."""
 
 
@@ -84,7 +84,7 @@ class _Work(NamedTuple):
     """The time if it has all of the cut's capacity."""
     before: int
     """The time from the start of the step to the beginning of the work, at least."""
-    behind: int
+    after: int
     """The time from the end of the work to the end of the step, at least."""
 
 
@@ -134,8 +134,9 @@ def _shape(job: Job, crossed: Mapping[Ends, _Crossing]) -> RunShape:
         times: list[tuple[Hashable, Fraction]] = []
         for name, passing in (("passing", crossing.passing), ("short", crossing.short)):
             times.append((name, passing.path_s))
-            for cut, (before_s, behind_s) in passing.around_s.items():
-                times += [((name, cut, "before"), before_s), ((name, cut, "behind"), behind_s)]
+            for cut, (before_s, after_s) in passing.around_s.items():
+                times.append(((name, cut, "before"), before_s))
+                times.append(((name, cut, "after"), after_s))
         rates[ends] = (("fastest", crossing.fastest), *crossing.by_cut.items(), *times)
     return shape_of(job, ways, rates)
 
@@ -208,9 +209,12 @@ def _flow_step(
 
     work = []
     for cut, rate in crossing.by_cut.items():
-        before_s, behind_s = passing.around_s.get(cut, (0, 0))
-        work.append((cut, _Work(ticks(rate), int(before_s * per_s), int(behind_s * per_s))))
-    return _Step(ticks(crossing.fastest) + int(passing.path_s * per_s), work)
+        before_s, after_s = passing.around_s.get(cut, (0, 0))
+        before = int(before_s * per_s)
+        after = int(after_s * per_s)
+        work.append((cut, _Work(ticks(rate), before, after)))
+    lasts = ticks(crossing.fastest) + int(passing.path_s * per_s)
+    return _Step(lasts, work)
 
 
 def parts(
@@ -266,7 +270,7 @@ def _least(
         tail = tails[name]
         longest = max(longest, head + step.lasts + tail)
         for cut, work in step.work:
-            task = head + work.before, work.lasts, work.behind + tail
+            task = head + work.before, work.lasts, work.after + tail
             tasks.setdefault(cut, []).append(task)
     return max(longest, *map(jackson, tasks.values()), 0)
 
@@ -300,7 +304,7 @@ def _heads(
             step = steps[other]
             head = max(head, start + step.lasts)
             for cut, work in step.work:
-                earlier, later = work.before, work.behind
+                earlier, later = work.before, work.after
                 if backwards:
                     earlier, later = later, earlier
                 tasks.setdefault(cut, []).append((start + earlier, work.lasts))
@@ -355,16 +359,15 @@ class _Cuts:
     """The cuts of a fabric, with what is not drained."""
 
     def __init__(self, fabric: Fabric, packet_bytes: int | None) -> None:
-        self._passing: _PassingTimes | None = None
+        self._passing: list[_PassingTimes] = []
+        """Those of a packet, and of one of no length; none if flows have no packets."""
         if packet_bytes is not None:
-            self._passing = _PassingTimes(fabric, packet_bytes)
+            for length_bytes in (packet_bytes, 0):
+                times = _PassingTimes(fabric, length_bytes)
+                self._passing.append(times)
         self._capacity = fabric.capacity_Bps
         self._hosts = fabric.hosts
-        links = []
-        for cable in fabric.cables:
-            nodes = cable.a.node, cable.b.node
-            if frozenset(nodes) not in fabric.drained:
-                links.append(nodes)
+        links = [nodes for nodes, _ in _in_use(fabric)]
         self._leaving: dict[str, Fraction] = {}
         """The rates at which each host, and each switch with its hosts, can send and receive."""
         self._home: dict[str, set[str]] = {}
@@ -418,17 +421,18 @@ class _Cuts:
             if last in self._leaving:
                 by_cut[last, "in"] = self._leaving[last]
         fastest = min(rates, default=Fraction(0))
-        if self._passing is None or len(ends) > 2 or not rates:
+        if len(ends) > 2 or not rates:
             return _Crossing(fastest, by_cut)
         src, dst = ends
-        return _Crossing(fastest, by_cut, *self._passing.between(src, dst, by_cut))
+        passing = [times.between(src, dst, by_cut) for times in self._passing]
+        return _Crossing(fastest, by_cut, *passing)
 
     def _way(
         self,
         src: str,
         dst: str,
         job: str,
-    ) -> Iterable[tuple[str, str]]:
+    ) -> Iterable[NodePair]:
         """Return the directed links between two hosts on the spanning tree."""
         for node in (src, dst):
             if node not in self._hosts:
@@ -453,6 +457,15 @@ class _Cuts:
         return pairwise(first + last[-2::-1])
 
 
+class _LeastTimes(NamedTuple):
+    """The least times from a node to all others, by node."""
+
+    on_all: dict[str, int]
+    """On all links of a path."""
+    but_one: dict[str, int]
+    """The same if the packet takes no time on one link: it pays most to leave out the slowest."""
+
+
 class _PassingTimes:
     """How much later a packet arrives than it has left its source, on the fastest path.
 
@@ -461,95 +474,110 @@ class _PassingTimes:
 
     def __init__(self, fabric: Fabric, packet_bytes: int) -> None:
         links = []
-        for cable in fabric.cables:
-            nodes = cable.a.node, cable.b.node
-            if frozenset(nodes) not in fabric.drained:
-                for node, neighbour in (nodes, nodes[::-1]):
-                    packet_s = packet_bytes / fabric.capacity_Bps[node, neighbour]
-                    links.append((node, neighbour, Fraction(cable.delay_s), packet_s))
-        denominators = {time_s.denominator for link in links for time_s in link[2:]}
+        denominators = set()
+        for (a, b), delay_s in _in_use(fabric):
+            for node, neighbour in ((a, b), (b, a)):
+                packet_s = packet_bytes / fabric.capacity_Bps[node, neighbour]
+                links.append((node, neighbour, delay_s, packet_s))
+                denominators.add(delay_s.denominator)
+                denominators.add(packet_s.denominator)
         self._per_s = lcm(*denominators)
         self._links: dict[str, list[tuple[str, int, int]]] = {}
         """The links of each node: the next node, the delay, and the time of a packet."""
         for node, neighbour, delay_s, packet_s in links:
             delay = int(delay_s * self._per_s)
             packet = int(packet_s * self._per_s)
-            self._links.setdefault(node, []).append((neighbour, delay, packet))
+            leaving = self._links.setdefault(node, [])
+            leaving.append((neighbour, delay, packet))
         self._hosts = fabric.hosts
-        self._by_source: dict[tuple[str, bool], tuple[dict[str, int], dict[str, int]]] = {}
-        self._to_host: dict[tuple[str, bool], dict[str, int]] = {}
+        self._by_source: dict[str, _LeastTimes] = {}
+        self._to_host: dict[str, dict[str, int]] = {}
 
-    def between(self, src: str, dst: str, cuts: Iterable[_Cut]) -> tuple[Passing, Passing]:
-        """Return what packets of a flow take, and what such of no length would, around its cuts."""
-        passing = []
-        for sends in (True, False):
-            total = self._all_but_slowest(src, dst, sends=sends)
-            to_src = self._to(src, sends=sends)
-            to_dst = self._to(dst, sends=sends)
-            around_s = {}
-            for cut in cuts:
-                before = []
-                behind = []
-                for a, b, delay in self._links_of(cut, src, dst):
-                    before.append(to_src[a])
-                    behind.append(delay + to_dst[b])
-                around_s[cut] = self._seconds(min(before)), self._seconds(min(behind))
-            passing.append(Passing(self._seconds(total), around_s))
-        return passing[0], passing[1]
+    def between(
+        self,
+        src: str,
+        dst: str,
+        cuts: Iterable[_Cut],
+    ) -> Passing:
+        """Return what a packet of a flow takes, in all and around the flow's cuts."""
+        to_src = self._to(src)
+        to_dst = self._to(dst)
+        around_s = {}
+        for cut in cuts:
+            before = []
+            after = []
+            for a, b, delay in self._links_of(cut, src, dst):
+                before.append(to_src[a])
+                after.append(delay + to_dst[b])
+            before_s = self._seconds(min(before))
+            after_s = self._seconds(min(after))
+            around_s[cut] = before_s, after_s
+        path = self._all_but_slowest(src, dst)
+        return Passing(self._seconds(path), around_s)
 
-    def _links_of(self, cut: _Cut, src: str, dst: str) -> list[tuple[str, str, int]]:
+    def _links_of(
+        self,
+        cut: _Cut,
+        src: str,
+        dst: str,
+    ) -> list[tuple[str, str, int]]:
         """Return the links of a cut, in the direction of a flow, and their delays."""
         node, side = cut
-        if side == "out":
-            return [(node, b, delay) for b, delay, _ in self._links[node] if b != src]
-        if side == "in":
-            return [(a, node, delay) for a, delay, _ in self._links[node] if a != dst]
-        return [(node, b, delay) for b, delay, _ in self._links[node] if b == side]
+        links = []
+        for neighbour, delay, _ in self._links[node]:
+            if side == "in":
+                if neighbour != dst:
+                    links.append((neighbour, node, delay))
+            elif side == "out":
+                if neighbour != src:
+                    links.append((node, neighbour, delay))
+            elif neighbour == side:
+                links.append((node, neighbour, delay))
+        return links
 
     def _seconds(self, ticks: int) -> Fraction:
         return Fraction(ticks, self._per_s)
 
-    def _all_but_slowest(self, src: str, dst: str, *, sends: bool) -> int:
+    def _all_but_slowest(self, src: str, dst: str) -> int:
         """Return the least time on all links but the slowest."""
         links = self._links[src]
         if len(links) > 1:
-            return self._from(src, sends=sends)[1 if sends else 0][dst]
+            return self._from(src).but_one[dst]
         # Hosts of one switch share what is behind it.
         [(switch, delay, packet)] = links
-        every, all_but_slowest = self._from(switch, sends=sends)
-        if not sends:
-            return delay + every[dst]
-        return delay + min(packet + all_but_slowest[dst], every[dst])
+        times = self._from(switch)
+        slowest_later = packet + times.but_one[dst]
+        slowest_first = times.on_all[dst]
+        return delay + min(slowest_later, slowest_first)
 
-    def _to(self, host: str, *, sends: bool) -> Mapping[str, int]:
-        """Return the least time from each node to a host, or back."""
-        key = host, sends
-        if key not in self._to_host:
-            links = self._links[host]
-            if len(links) > 1:
-                self._to_host[key] = self._from(host, sends=sends)[0]
-            else:
-                [(switch, delay, packet)] = links
-                first = delay + (packet if sends else 0)
-                every = self._from(switch, sends=sends)[0]
-                self._to_host[key] = {node: first + time for node, time in every.items()}
-                self._to_host[key][host] = 0
-        return self._to_host[key]
+    def _to(self, host: str) -> Mapping[str, int]:
+        """Return the least time from each node to a host."""
+        if host not in self._to_host:
+            self._to_host[host] = self._times_to(host)
+        return self._to_host[host]
 
-    def _from(self, source: str, *, sends: bool) -> tuple[dict[str, int], dict[str, int]]:
-        key = source, sends
-        if key not in self._by_source:
-            self._by_source[key] = self._least(source, sends=sends)
-        return self._by_source[key]
+    def _times_to(self, host: str) -> dict[str, int]:
+        # Links are as fast in both directions, so the way back takes as long.
+        links = self._links[host]
+        if len(links) > 1:
+            return self._from(host).on_all
+        [(switch, delay, packet)] = links
+        times = {}
+        for node, time in self._from(switch).on_all.items():
+            times[node] = time + delay + packet
+        times[host] = 0
+        return times
 
-    def _least(self, source: str, *, sends: bool) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the least times to all nodes, by E. W. Dijkstra's algorithm.
+    def _from(self, source: str) -> _LeastTimes:
+        if source not in self._by_source:
+            self._by_source[source] = self._least(source)
+        return self._by_source[source]
 
-        The second are of paths on which a packet takes no time on one link. It pays most to leave
-        out the slowest.
-        """
-        times: tuple[dict[str, int], dict[str, int]] = {}, {}
+    def _least(self, source: str) -> _LeastTimes:
+        """Return the least times to all nodes, by E. W. Dijkstra's algorithm."""
+        times = _LeastTimes({}, {})
         ways = [(0, source, 0), (0, source, 1)]
+        """A heap: the time, the node, and the number of links that are left out."""
         while ways:
             time, node, left_out = heapq.heappop(ways)
             if node in times[left_out]:
@@ -558,15 +586,24 @@ class _PassingTimes:
             if node in self._hosts and node != source:
                 continue
             for neighbour, delay, packet in self._links.get(node, ()):
-                sent = packet if sends else 0
-                heapq.heappush(ways, (time + delay + sent, neighbour, left_out))
-                if sends and not left_out:
-                    heapq.heappush(ways, (time + delay, neighbour, 1))
+                arrival = time + delay
+                heapq.heappush(ways, (arrival + packet, neighbour, left_out))
+                if packet and not left_out:
+                    heapq.heappush(ways, (arrival, neighbour, 1))
         return times
 
 
+def _in_use(fabric: Fabric) -> Iterator[tuple[NodePair, Fraction]]:
+    """Yield the ends of each cable that is not drained, and its delay."""
+    for cable in fabric.cables:
+        nodes = cable.a.node, cable.b.node
+        if frozenset(nodes) not in fabric.drained:
+            yield nodes, Fraction(cable.delay_s)
+
+
 def _spanning(
-    links: Iterable[tuple[str, str]], capacity: Mapping[tuple[str, str], Fraction]
+    links: Iterable[NodePair],
+    capacity: Mapping[NodePair, Fraction],
 ) -> tuple[dict[str, str | None], dict[str, int], set[frozenset[str]]]:
     """Return a maximum spanning forest, and the links that are the only way.
 

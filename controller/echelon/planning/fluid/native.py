@@ -212,10 +212,12 @@ class _QueueTable:
     def add(self, schedule: PortSchedule) -> None:
         """Append the queues of a port."""
         for queue in schedule:
-            most = 1 if queue.max_share is None else queue.max_share
+            most = 1.0
+            if queue.max_share is not None:
+                most = float(queue.max_share)
             self.level.append(queue.level)
             self.weight.append(queue.weight)
-            self.most.append(float(most))
+            self.most.append(most)
             self.least.append(float(queue.min_share))
 
     def extend(self, table: _QueueTable) -> None:
@@ -320,7 +322,9 @@ class NativeNetwork:
         sizes_bytes = _reals()
         limits_Bps = _reals()  # noqa: N806
         for flow, _ in self.background:
-            size_bytes = ENDLESS_BYTES if flow.size_bytes is None else flow.size_bytes
+            size_bytes = ENDLESS_BYTES
+            if flow.size_bytes is not None:
+                size_bytes = flow.size_bytes
             limit_Bps = -1 if flow.max_rate_Bps is None else flow.max_rate_Bps  # noqa: N806
             starts_s.append(float(flow.start_s))
             sizes_bytes.append(float(size_bytes))
@@ -628,7 +632,9 @@ def _structure(
     kept = []
     for name, value in fields.items():
         if isinstance(value, array):
-            c_type = "int[]" if value.typecode == "i" else "double[]"
+            c_type = "double[]"
+            if value.typecode == "i":
+                c_type = "int[]"
             value = ffi.from_buffer(c_type, value)
             kept.append(value)
         elif isinstance(value, bytearray):

@@ -148,12 +148,13 @@ class PlanExecution:
         if path not in self._on_path:
             self._on_path[path] = self._windows.on_path(path, self._fabric)
         windows = self._on_path[path]
+        initial = windows.initial
         shares = self._windows.streams and shares_window(ranking)
         if shares and path is not None and not is_tree(path) and self._hosts_rank(path[0]):
-            initial = min(windows.initial, windows.shared)
+            initial = min(initial, windows.shared)
             stream = flow.job, path
             return _FlowState(ranking, execution, initial, windows.shared, stream)
-        return _FlowState(ranking, execution, windows.initial, windows.single)
+        return _FlowState(ranking, execution, initial, windows.single)
 
     def finished(self, now_s: float, flow: FlowUnderWay) -> None:
         former = self._states.pop(flow)
@@ -252,8 +253,10 @@ class PlanExecution:
 
         outdated = []
         for rates in planned:
+            if not rates.sharers:
+                continue
             ports: dict[FluidPort, None] = {}
-            for flow in rates.flows if rates.sharers else ():
+            for flow in rates.flows:
                 if not isclose(rates_Bps[flow], flow.rate_Bps, rel_tol=TOLERANCE):
                     ports.update(dict.fromkeys(flow.ports))
             if self._reckon(ports, rates_Bps):
@@ -285,7 +288,10 @@ class PlanExecution:
         return has_changed
 
     def _until_s(
-        self, now_s: float, neighbourhood: Neighbourhood, planned: _PlannedRates
+        self,
+        now_s: float,
+        neighbourhood: Neighbourhood,
+        planned: _PlannedRates,
     ) -> float | None:
         """Return until when these rates hold."""
         changes_s = planned.changes_s
@@ -314,7 +320,10 @@ class PlanExecution:
         rates_Bps: Sequence[float],  # noqa: N803
     ) -> list[float]:
         """Return when ranks end that hold for as long as rates say, by port."""
-        rated = [port for port in neighbourhood.ports if self._ports[port].rated]
+        rated = []
+        for port in neighbourhood.ports:
+            if self._ports[port].rated:
+                rated.append(port)
         if not rated:
             return []
         by_flow = dict(zip(neighbourhood.flows, rates_Bps, strict=True))

@@ -284,7 +284,9 @@ def _share(sharers: Sequence[Sharer]) -> tuple[list[float], set[SharedPort]]:
             filler.rate = filler.fastest
     has_minimum = _fill_minimum_shares(held_up)
     taken = {port: port.taken_Bps for port in demand}
-    parts = [held_up] if has_minimum else _by_level(held_up)
+    parts: Sequence[_HeldUp] = [held_up]
+    if not has_minimum:
+        parts = _by_level(held_up)
     for part in parts:
         _fill_ports(part, taken)
         for filler, queues in part:
@@ -434,7 +436,9 @@ Of equal offers, the one of the oldest flow goes first, and of its queues the fi
 
 
 def _own_offer(filler: _Filler) -> _Offer:
-    kind = _CONSTANTS if filler.constant else _WINDOWS
+    kind = _WINDOWS
+    if filler.constant:
+        kind = _CONSTANTS
     size = (filler.fastest - filler.rate) / filler.units
     return -kind, _rounded(size), filler.number, -1, size, filler, 0
 
@@ -517,7 +521,9 @@ def _serve(changed: dict[_Link, None]) -> list[_Filler]:
     out = []
     for link in [*changed]:
         for queue in _highest(link):
-            kind = _CONSTANTS if queue.constants else _WINDOWS
+            kind = _WINDOWS
+            if queue.constants:
+                kind = _CONSTANTS
             if queue.serves == kind:
                 continue
             queue.serves = kind
@@ -562,7 +568,9 @@ def _offer(link: _Link) -> list[_Queue]:
             queue.offer = queue.room / queue.windows
         else:
             lacking = sum([f.units for f in queue.members if f.waiting and f.constant])
-            queue.offer = min(queue.room / lacking, 1) if lacking else 0
+            queue.offer = 0
+            if lacking:
+                queue.offer = min(queue.room / lacking, 1)
     return out
 
 

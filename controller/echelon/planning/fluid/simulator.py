@@ -190,7 +190,10 @@ def _folded(setup: _Setup) -> _Setup:
     all_folded = folded_jobs(setup.jobs, setup.plan, streams=setup.windows.streams)
     jobs = []
     for job, folded in zip(setup.jobs, all_folded, strict=True):
-        jobs.append(job if job.name in delayed else folded)
+        if job.name in delayed:
+            jobs.append(job)
+        else:
+            jobs.append(folded)
     return replace(setup, jobs=jobs)
 
 
@@ -335,8 +338,12 @@ class _Allocated:
 
     def __init__(self, policy: Allocator) -> None:
         self._policy = policy
-        self._watcher = policy if isinstance(policy, FlowWatcher) else None
-        self._local = policy if isinstance(policy, LocalAllocator) else None
+        self._watcher: FlowWatcher | None = None
+        if isinstance(policy, FlowWatcher):
+            self._watcher = policy
+        self._local: LocalAllocator | None = None
+        if isinstance(policy, LocalAllocator):
+            self._local = policy
 
     @property
     def undivided(self) -> bool:

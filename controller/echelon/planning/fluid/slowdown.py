@@ -24,7 +24,11 @@ MOST_SHARED = 250_000
 """The same for flows times jobs: the more jobs share links, the more flows each event concerns."""
 
 
-def phase_s(start_s: Number, alone_s: Number, slowest_s: Number) -> Number:
+def phase_s(
+    start_s: Number,
+    alone_s: Number,
+    slowest_s: Number,
+) -> Number:
     """Return when a job begins in a run that is as long as some iterations of the slowest job.
 
     A job that starts after the first of these is there from the beginning, in its phase: a short

@@ -147,7 +147,9 @@ class _Connection:
         }
         if able.iterations_by_bytes:
             # 0: only a silence begins the next iteration.
-            arguments["whole_bytes"] = segment.iteration_bytes if segment.by_bytes else 0
+            arguments["whole_bytes"] = 0
+            if segment.by_bytes:
+                arguments["whole_bytes"] = segment.iteration_bytes
         return arguments
 
     def _queue_pair(self, connection: FiveTuple, arguments: Mapping[str, int]) -> TableEntry:

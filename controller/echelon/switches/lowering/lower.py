@@ -304,7 +304,9 @@ class Lowering:
         """
         if not any(able.ranks for able in self._capabilities.values()):
             plan = for_code_points(plan)
-        number = self._version + 1 if version is None else version
+        number = self._version + 1
+        if version is not None:
+            number = version
         if number <= self._version:
             raise ValueError(
                 f"version {number} of the intents after {self._version}: versions must rise"
@@ -500,11 +502,13 @@ class Lowering:
     ) -> _Switch:
         before = self._last.switches.get(name)
         able = self._capabilities[name]
-        jobs: Mapping[str, LoweredJob] = {} if before is None else before.jobs
-        profiles: Mapping[int, tuple[LevelProfile, Part]] = (
-            {} if before is None else before.profiles
-        )
-        ports: Mapping[int, PortQueues] = {} if before is None else before.ports
+        jobs: Mapping[str, LoweredJob] = {}
+        profiles: Mapping[int, tuple[LevelProfile, Part]] = {}
+        ports: Mapping[int, PortQueues] = {}
+        if before is not None:
+            jobs = before.jobs
+            profiles = before.profiles
+            ports = before.ports
 
         routes = self._fabric_part(name, plan, fabric, before)
         if changed:
@@ -517,7 +521,9 @@ class Lowering:
         )
         digests: tuple[DigestSetting, ...] = ()
         if able.ranks:
-            digests = (_REACTIVE_LIST,) if plan.reactive else (_TELEMETRY_LIST,)
+            digests = (_TELEMETRY_LIST,)
+            if plan.reactive:
+                digests = (_REACTIVE_LIST,)
 
         if before is not None:
             same_parts = routes is before.fabric_part and jobs is before.jobs
@@ -529,7 +535,9 @@ class Lowering:
             holds = before.hold_part
         elif able.outer_queues is not None:
             holds = hold_part(queues, able.outer_queues, able.units.time)
-        always = (routes,) if holds is None else (routes, holds)
+        always = [routes]
+        if holds is not None:
+            always.append(holds)
         profile_parts = (part for _, part in profiles.values())
         job_parts = (job.part for job in jobs.values())
         parts = (*always, *profile_parts, *job_parts)
@@ -573,7 +581,9 @@ def _replaced(
 
     There are many jobs, and most are the same, so the loop is left to C.
     """
-    flows_before = {} if last.plan is None else last.plan.by_job
+    flows_before: Mapping[str, Sequence[FlowPlan]] = {}
+    if last.plan is not None:
+        flows_before = last.plan.by_job
     other_flows = map(is_not, flows.values(), map(flows_before.get, flows))
     other_identities = map(is_not, map(identities.get, flows), map(last.identities.get, flows))
     return compress(flows, map(or_, other_flows, other_identities))
@@ -581,7 +591,9 @@ def _replaced(
 
 def _with_other_memory(plan: Plan, before: Plan | None) -> dict[str, None]:
     """Return the jobs whose trees have other memory than in the plan before."""
-    former = {} if before is None else before.memory
+    former: Mapping[tuple[str, tuple[str, ...]], object] = {}
+    if before is not None:
+        former = before.memory
     jobs: dict[str, None] = {}
     for key in (*plan.memory, *former):
         job, _ = key
@@ -724,7 +736,9 @@ def _check(
             continue
         checked.add(check)
         # The port of a host has a schedule too, which no switch has to carry.
-        switches = () if own_kind is None else ((switch, own_kind),)
+        switches: tuple[tuple[str, Capabilities], ...] = ()
+        if own_kind is not None:
+            switches = ((switch, own_kind),)
         _check_schedule(plan, schedule, f"port {switch} to {following}", used, switches)
 
 

@@ -353,6 +353,8 @@ def assign(
         host_rules = None
         if rules is not None:
             host_rules = tuple(rule for rule in rules if rule.src == host)
+        flow_windows = _flow_windows(windows, scenario.fabric, jobs, host, paths)
+        retransmit_after_s = transport.retransmit_after_s
         assignments[host] = messages.Assignment(
             host=host,
             control=str(control),
@@ -361,9 +363,9 @@ def assign(
             rate_bps=_rate_bps(scenario.fabric, host, transport.host_rate_bps),
             packet_bytes=transport.packet_bytes,
             windows=windows,
-            flow_windows=_flow_windows(windows, scenario.fabric, jobs, host, paths),
+            flow_windows=flow_windows,
             stream_rankings=_stream_rankings(plan, jobs, host),
-            retransmit_after_ns=max(1, round(transport.retransmit_after_s * 1_000_000_000)),
+            retransmit_after_ns=max(1, round(retransmit_after_s * 1_000_000_000)),
             tcp_window_bytes=transport.receive_window_bytes,
             ecn=transport.ecn,
             computing=scenario.compute,

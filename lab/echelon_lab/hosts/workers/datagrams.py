@@ -199,22 +199,24 @@ class DatagramCarrier:
         for flow in job.flows:
             if host not in (flow.src, flow.dst):
                 continue
+            address = FlowAddress(
+                _NO_MAC,
+                _NO_MAC,
+                addresses[flow.src],
+                addresses[flow.dst],
+                connection_port(carriage.number),
+                carriage.number,
+                carriage.flows[flow.name],
+            )
+            windows = assignment.flow_windows[job.name, flow.name]
             self._flows[flow.name] = NativeFlow(
                 ends,
                 f"job {job.name}: flow {flow.name} from {flow.src} to {flow.dst}",
                 (flow.src, flow.dst),
-                FlowAddress(
-                    _NO_MAC,
-                    _NO_MAC,
-                    addresses[flow.src],
-                    addresses[flow.dst],
-                    connection_port(carriage.number),
-                    carriage.number,
-                    carriage.flows[flow.name],
-                ),
+                address,
                 flow.size_bytes,
                 assignment.windows,
-                assignment.flow_windows[job.name, flow.name],
+                windows,
                 assignment.retransmit_after_ns,
                 self._counters,
                 False,

@@ -70,7 +70,9 @@ class PlanCandidate:
         """
         if self.policy:
             return make_policy(self.policy, **dict(self.parameters))
-        shifts = time_shifts if self.shifted else None
+        shifts = None
+        if self.shifted:
+            shifts = time_shifts
         order = order_named(self.order)
         units = dict(self.units)
         if similar is not None:

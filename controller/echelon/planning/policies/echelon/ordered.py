@@ -66,7 +66,9 @@ class OrderedPolicy:
     ) -> None:
         self._order = order
         self._units = units
-        self.carried = order if isinstance(order, Carried) else None
+        self.carried = None
+        if isinstance(order, Carried):
+            self.carried = order
         self._shifts = shifts
         self._references = References()
         self._capacities: Capacities = {}
@@ -146,7 +148,9 @@ class OrderedPolicy:
             shifts_s = self._shifts(jobs, paths_by_job, self._capacities, alone).delays_s
         flows = self._flows.update(rows(job_paths, due.values(), levels, capacities))
         relative = [by_job.relative is not None for by_job in self._levels.values()]
-        schedule = strict() if all(relative) else strict(MIN_SHARE)
+        schedule = strict(MIN_SHARE)
+        if all(relative):
+            schedule = strict()
         self._plan = Plan.of_jobs(
             self.name,
             flows,
@@ -282,7 +286,9 @@ def _ranked(
     due_s = {}
     together = due_together(due)
     for flow_due, names in together:
-        time_s = flow_due.latest_s if levels.latest else flow_due.offset_s + flow_due.slack_s
+        time_s = flow_due.offset_s + flow_due.slack_s
+        if levels.latest:
+            time_s = flow_due.latest_s
         due_s.update(dict.fromkeys(names, time_s))
     shifts = {}
     if levels.left:

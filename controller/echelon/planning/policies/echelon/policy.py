@@ -367,7 +367,9 @@ class Echelon:
         for (candidate, owner), (policy, _) in self._policies.items():
             carried = carried_by(policy)
             if carried is not None:
-                names = None if owner is None else sorted(owner)
+                names = None
+                if owner is not None:
+                    names = sorted(owner)
                 document = candidate.to_document()
                 kept.append({"jobs": names, **document, "by": carried.to_document()})
         return {"places": dict(self._places), "chosen": chosen, "carried": kept}
@@ -498,7 +500,9 @@ def _by_policy(decisions: _Decisions, jobs: Sequence[Job]) -> dict[_PolicyKey, l
     members: dict[_PolicyKey, list[Job]] = {}
     by_name: dict[str, list[Job]] = {}
     for group, decision in decisions.items():
-        owner = group if decision.candidate.policy else None
+        owner = None
+        if decision.candidate.policy:
+            owner = group
         shared = members.setdefault((decision.candidate, owner), [])
         by_name |= dict.fromkeys(group, shared)
     for job in jobs:
