@@ -32,30 +32,30 @@ def build_ranks(sizes_bytes: Sequence[int] = (1000,) * RANKS) -> Job:
 
 def test_equal_chains_become_one() -> None:
     job = build_ranks()
-    one = folded(job, {})
+    short = folded(job, {})
 
-    assert isinstance(one, FoldedJob)
-    assert one.flows == (replace(job.flows[0], count=RANKS),)
-    assert [unit.name for unit in one.computes] == ["a0", "b0"]
-    assert [echelonflow.name for echelonflow in one.echelonflows] == ["e0"]
-    assert one.original is job
-    assert one.representatives["f3"] == "f0"
-    assert (one.name, one.weight) == (job.name, job.weight)
+    assert isinstance(short, FoldedJob)
+    assert short.flows == (replace(job.flows[0], count=RANKS),)
+    assert [unit.name for unit in short.computes] == ["a0", "b0"]
+    assert [echelonflow.name for echelonflow in short.echelonflows] == ["e0"]
+    assert short.original is job
+    assert short.representatives["f3"] == "f0"
+    assert (short.name, short.weight) == (job.name, job.weight)
 
 
 def test_what_differs_parts_all_that_follows() -> None:
-    one = folded(build_ranks((1000, 1000, 2000, 2000)), {})
+    short = folded(build_ranks((1000, 1000, 2000, 2000)), {})
 
-    assert [(flow.name, flow.count) for flow in one.flows] == [("f0", 2), ("f2", 2)]
-    assert [unit.name for unit in one.computes] == ["a0", "b0", "b2"]
-    assert [unit.after for unit in one.computes] == [(), ("f0",), ("f2",)]
+    assert [(flow.name, flow.count) for flow in short.flows] == [("f0", 2), ("f2", 2)]
+    assert [unit.name for unit in short.computes] == ["a0", "b0", "b2"]
+    assert [unit.after for unit in short.computes] == [(), ("f0",), ("f2",)]
 
 
 def test_marks_part_flows() -> None:
     marks = {"f0": "high", "f1": "high", "f2": "low", "f3": "low"}
-    one = folded(build_ranks(), marks)
-    assert [(flow.name, flow.count) for flow in one.flows] == [("f0", 2), ("f2", 2)]
-    assert [unit.name for unit in one.computes] == ["a0", "b0", "b2"]
+    short = folded(build_ranks(), marks)
+    assert [(flow.name, flow.count) for flow in short.flows] == [("f0", 2), ("f2", 2)]
+    assert [unit.name for unit in short.computes] == ["a0", "b0", "b2"]
 
 
 def test_a_job_with_hardly_an_equal_step_stays_the_same_object() -> None:
@@ -76,26 +76,26 @@ def test_a_job_of_which_nothing_is_left_to_fold_stays_the_same_object() -> None:
 def test_jobs_that_send_in_turn_and_folded_ones_stay_as_they_are() -> None:
     in_turn = replace(build_ranks(), in_turn=True)
     assert folded(in_turn, {}) is in_turn
-    one = folded(build_ranks(), {})
-    assert folded(one, {}) is one
+    short = folded(build_ranks(), {})
+    assert folded(short, {}) is short
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_steps_of_a_class_wait_for_the_same_classes(seed: int) -> None:
     job = random_job(seed, 4)
-    one = folded(job, {})
-    assert isinstance(one, FoldedJob)
+    short = folded(job, {})
+    assert isinstance(short, FoldedJob)
 
     steps = {step.name: step for step in (*job.computes, *job.flows)}
-    kept = {step.name: step for step in (*one.computes, *one.flows)}
+    kept = {step.name: step for step in (*short.computes, *short.flows)}
     for name, step in steps.items():
-        representative = kept[one.representatives[name]]
-        assert {one.representatives[earlier] for earlier in step.after} == {*representative.after}
+        representative = kept[short.representatives[name]]
+        assert {short.representatives[earlier] for earlier in step.after} == {*representative.after}
         if isinstance(step, Flow):
             assert isinstance(representative, Flow)
             assert (step.ends, step.size_bytes) == (representative.ends, representative.size_bytes)
-    members = Counter(one.representatives.values())
-    assert all(flow.count == members[flow.name] for flow in one.flows)
-    assert [*one.representatives] == [*topological_order(job)]
+    members = Counter(short.representatives.values())
+    assert all(flow.count == members[flow.name] for flow in short.flows)
+    assert [*short.representatives] == [*topological_order(job)]
     # Connections are in the same order, so that choosers of paths treat them alike.
-    assert [*connections(one)] == [*connections(job)]
+    assert [*connections(short)] == [*connections(job)]

@@ -156,7 +156,8 @@ def mean_slowdown(jobs: Sequence[Job], fabric: Fabric, plan: Plan) -> float:
     result = simulate(jobs, fabric, Planned(), 12, until="all-done")
     slowdowns = []
     for job in jobs:
-        times_s = [float(one.finish - one.start) for one in result.jobs[job.name].finished[3:]]
+        finished = result.jobs[job.name].finished[3:]
+        times_s = [float(iteration.finish - iteration.start) for iteration in finished]
         slowdowns.append(fmean(times_s) / float(alone_iteration_s(job, fabric)))
     return fmean(slowdowns)
 
@@ -169,7 +170,7 @@ def test_a_plan_by_neighbourhoods_is_complete_and_not_behind_fair(
     policy, search = searched(jobs, fabric)
     choice = search.run()
     tried = {prediction.candidate: prediction for prediction in choice.tried}
-    mixed, *_ = [one for one in tried if isinstance(one, MixedCandidate)]
+    mixed, *_ = [candidate for candidate in tried if isinstance(candidate, MixedCandidate)]
     assert (
         choice.best.score
         <= min(

@@ -120,7 +120,7 @@ class Choice(Generic[C]):
     preliminary: bool = False
     """Whether a longer search may find something better."""
     work: int = 0
-    """The most work of a search with a preliminary result; 0: it has none."""
+    """The most work that the search could take, if its result is preliminary."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from math import isqrt
@@ -75,6 +75,13 @@ class JobFacts:
             period_s = _power(self.alone_s, exponent, 10**9)
         occupied = _power(self.occupied_s / self.alone_s, blend.occupied, 10**4)
         return period_s * max(occupied, _LEAST) / self.weight
+
+    def in_units(self, factor: Fraction) -> JobFacts:
+        """Return the facts of the job in units that are so many times as large."""
+        if factor == 1:
+            return self
+        # A unit is in inverse proportion to the weight (`unit_s`).
+        return replace(self, weight=self.weight / factor)
 
     def head_start(self, blend: Blend) -> Fraction:
         """Return what is taken off the job's rank, in its units.

@@ -8,7 +8,8 @@
  * ones that agree with each other at every port.
  */
 
-/* The order of ports that are to be looked at: a higher level comes first, and in a level the least offer. */
+/* The order of ports that are to be looked at: a higher level comes first, and in a level the least offer, which is less
+ * than 1e15: no link carries a petabyte a second. */
 static double due_at(const Flow *flow, double offer) { return (QUEUES - 1 - flow->level) * 1e15 + offer; }
 
 /* Let a port be looked at again. Where there is room for all flows in any case, nothing can have changed. */

@@ -127,7 +127,7 @@ class PlanCandidate:
         paths = str(document["paths"])
         shifted = bool(document["shifted"])
         units = []
-        # Stores of before had no units.
+        # Older stores have no units.
         for job, factor in document.get("units", {}).items():
             units.append((str(job), Fraction(factor)))
         order = FORMER_NAMES.get(name, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import log2
 from statistics import median
@@ -36,7 +36,7 @@ class MixedOrder:
         for name in {usual, *orders.values()}:
             blend = BLENDS[name]
             self._blended[name] = Blended(blend)
-        self._scaled = Kept(_scaled)
+        self._scaled = Kept(JobFacts.in_units)
         self._facts: Mapping[str, JobFacts] = {}
         """The facts of jobs in comparable units."""
 
@@ -105,15 +105,6 @@ def _factor(
         exponents.append(log2(ratio))
     exponent = round(median(exponents))
     return Fraction(2) ** exponent
-
-
-def _scaled(facts: JobFacts, factor: Fraction) -> JobFacts:
-    """Return the facts of a job whose units are so many times as large."""
-    if factor == 1:
-        return facts
-    # A unit is in inverse proportion to the weight (`JobFacts.unit_s`).
-    weight = facts.weight / factor
-    return replace(facts, weight=weight)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,13 @@ from echelon.planning.fluid.alone_runs import AloneRuns
 from echelon.planning.paths import links_of
 from echelon.planning.plan import PlanError
 from echelon.planning.policies.base import Choice, Prediction
-from echelon.planning.policies.crux.routes import LeastCongested
-from echelon.planning.policies.echelon.candidates import BLENDS, FAIR, UNSEARCHED, PlanCandidate
+from echelon.planning.policies.echelon.candidates import (
+    BLENDS,
+    FAIR,
+    PATHS,
+    UNSEARCHED,
+    PlanCandidate,
+)
 from echelon.planning.policies.echelon.grain import grains
 from echelon.planning.policies.echelon.mixed import MixedCandidate
 from echelon.planning.policies.echelon.rounds import PRICING
@@ -136,12 +141,9 @@ class NeighbourhoodSearch(PlanSearch):
     def _least_loaded(self, alone_s: Mapping[str, float]) -> _PathOption:
         """Return the paths on which jobs have least to wait for each other, by their loads."""
         assert self._paths is not None
-        choosers: dict[str, PathChooser] = {
-            "kept": self._paths,
-            "crux": LeastCongested(),
-        }
         options = []
-        for paths, chooser in choosers.items():
+        for paths, make in PATHS.items():
+            chooser = make() if make else self._paths
             routes = chooser.route(self._fabric, self._jobs)
             loads = loads_of(self._jobs, routes, alone_s, self._fabric.capacity_Bps)
             slowdown = expected_slowdown(loads)

@@ -76,7 +76,7 @@ class OrderedPolicy:
         self._alone = AloneRuns()
         self._memories = Memories()
         self._facts = Kept(_facts)
-        self._facts_in_units = Kept(_in_units)
+        self._facts_in_units = Kept(JobFacts.in_units)
         self._jobs: Mapping[str, JobFacts] = {}
         """The facts that `_facts_in_units` keeps; after it, so that a copy of the policy shares
         them."""
@@ -97,7 +97,7 @@ class OrderedPolicy:
             carried=order if isinstance(order, Carried) else None,
             _shifts=shifts,
             _units=units,
-            _facts_in_units=Kept(_in_units),
+            _facts_in_units=Kept(JobFacts.in_units),
             _references=self._references.renewed(),
             _memories=Memories(),
             _flows=Kept(_ranked),
@@ -138,8 +138,8 @@ class OrderedPolicy:
         fact_rows = rows(records, job_paths, due.values(), capacities, job_places, has_copies)
         facts = self._facts.update(fact_rows)
         factors = [self._units.get(name, _SAME_UNIT) for name in paths_by_job]
-        rows_in_units = zip(facts.values(), factors, strict=True)
-        self._jobs = self._facts_in_units.update(dict(zip(facts, rows_in_units, strict=True)))
+        rows_in_units = dict(zip(facts, zip(facts.values(), factors, strict=True), strict=True))
+        self._jobs = self._facts_in_units.update(rows_in_units)
 
         self._levels = self._order.levels(self._jobs)
         levels = map(self._levels.__getitem__, paths_by_job)
@@ -267,13 +267,6 @@ def _facts(
     return JobFacts(
         alone_s, job.weight, tardiness_s, busiest_s, occupied_s, latest_s, handicap, has_copies
     )
-
-
-def _in_units(facts: JobFacts, factor: Fraction) -> JobFacts:
-    """Return the facts of a job whose unit is so many times as large."""
-    if factor == _SAME_UNIT:
-        return facts
-    return replace(facts, weight=facts.weight / factor)
 
 
 def _ranked(

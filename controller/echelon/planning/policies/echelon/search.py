@@ -44,7 +44,7 @@ from echelon.planning.policies.echelon.unknowns import Doubt, draws_of
 WORST = 0.2
 """The weight of the worst job's slowdown in the score of a plan, beside the mean."""
 MOST_WORK = 250_000_000
-"""The most that the simulations of searches take, as `NativeRun.work` counts: 25 to 60 s of a
+"""The most that the simulations of searches take, as `NativeRun.work` counts: 25 to 75 s of a
 processor. Where they would take more, they are shorter, or fewer candidates go through the first
 round. Work is counted, rather than seconds, so that jobs get the same plan on every machine."""
 MOST_JOB_FLOWS = 1000
@@ -131,6 +131,7 @@ class PlanSearch:
     ) -> None:
         self.group = frozenset(job.name for job in jobs)
         self._jobs = jobs
+        self._job_weights = [float(job.weight) for job in jobs]
         self._fabric = fabric
         self._candidates = tuple(dict.fromkeys((in_force, *candidates)))
         self._doubt = doubt
@@ -389,17 +390,18 @@ class PlanSearch:
         return Choice(self._best(compared), (*predictions, *failed))
 
     def _is_behind(self, outcome: _Outcome, fair: _Outcome) -> bool:
-        """Return whether the mean or the worst job is slower than under fair sharing.
+        """Return whether fair sharing has a better mean or worst job in the exact draw.
 
-        Where phases are known, that is so if all is as the files say. A plan that is best in most
-        draws may lose in this one.
+        A plan that is best over all draws may lose in this one. It says what will happen only where
+        phases are known; elsewhere the answer is no.
         """
         if not self._starts_s:
             return False
         slowdowns = outcome.by_draw[0]
         fair_slowdowns = fair.by_draw[0]
+        weights = self._job_weights
         limit = 1 + GAIN
-        mean_is_behind = fmean(slowdowns) > limit * fmean(fair_slowdowns)
+        mean_is_behind = fmean(slowdowns, weights) > limit * fmean(fair_slowdowns, weights)
         return mean_is_behind or max(slowdowns) > limit * max(fair_slowdowns)
 
     def _best(self, predictions: Sequence[_Predicted]) -> _Predicted:
@@ -451,10 +453,9 @@ class PlanSearch:
 
     def _score(self, by_draw: Sequence[Sequence[float]]) -> float:
         """Return the mean over draws of: the mean slowdown by weight, and `WORST` of the worst."""
-        weights = [float(job.weight) for job in self._jobs]
         scores = []
         for slowdowns in by_draw:
-            mean = sum(map(mul, weights, slowdowns)) / sum(weights)
+            mean = fmean(slowdowns, self._job_weights)
             scores.append(mean + WORST * max(slowdowns))
         return self._over_draws(scores)
 

@@ -20,7 +20,7 @@ MOST = Fraction(8)
 switch."""
 MOST_JOBS = 12
 """The jobs whose units are changed: those with the largest slowdowns and the smallest, in turns.
-With more of them, simulations would take longer than all rounds."""
+With more of them, the work for a search would rarely do for one step."""
 
 
 def neighbours(candidate: PlanCandidate, jobs: Iterable[str]) -> Sequence[PlanCandidate]:
