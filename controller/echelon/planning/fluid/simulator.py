@@ -15,8 +15,9 @@ equal, and of equal offers of queues that of the oldest flow goes first (`sharin
 loops are chaotic, above all those under fair sharing: a difference, and so the error, grows by half
 with every iteration or so.
 
-The model leaves out packets, acknowledgements, propagation delay, and the time that end hosts take
-to react.
+The model leaves out packets and the time that end hosts take to react. Of acknowledgements it has
+the share of links that they take, and of a path what it adds to the time of a flow
+(`echelon.planning.windows`).
 """
 
 from __future__ import annotations
@@ -129,8 +130,9 @@ def simulate(
     """Run `jobs` in closed loop on `fabric` as the plan that `policy` makes says.
 
     - `ideal`: flows have the rates that the policy itself would give them
-      (`echelon.planning.allocation.Allocator`), as if switches had a queue for each flow. A policy
-      that gives none has its plan executed. A policy whose plan is reactive always gives the rates.
+      (`echelon.planning.allocation.Allocator`), as if switches had a queue for each flow, and a
+      flow ends when its last byte has been sent. A policy that gives none has its plan executed. A
+      policy whose plan is reactive always gives the rates.
     - `windows`: how senders open their windows; None: windows are equal and open from the start.
     - `iterations` and `until` say when the run is over (`echelon.planning.execution`). Where
       `until` is a time in seconds, jobs stop as under ``exactly``, the run ends at that time at the
@@ -162,6 +164,8 @@ def simulate(
     routed = _routed(background, fabric)
     delays = delays or {}
     windows = (windows or Windows()).under(plan, fabric)
+    if ideal:
+        windows = replace(windows, passes=False)
     setup = _Setup(
         jobs, fabric, plan, iterations, until, routed, delays, windows, on_iteration, stopping
     )
