@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from starlette.responses import Response
@@ -18,6 +18,7 @@ from starlette.types import Message
 
 from echelon.controller.client import Client
 from echelon.controller.service.api import connections as module
+from echelon.controller.service.api import server
 from echelon.controller.service.api.app import create_app
 from echelon.controller.service.api.connections import FEWEST, ConnectionLimits, affordable
 from echelon.controller.service.api.gate import PIECE, Gate, RequestRates
@@ -102,6 +103,31 @@ def test_all_addresses_together_are_limited() -> None:
             assert is_closed(connection)
         for connection in several[2:]:
             ask(connection)
+
+
+class _Hurried(module.Listener):
+    """A listener that accepts a client in the turn of the event loop in which another opened."""
+
+    arrivals: ClassVar[list[socket.socket]] = []
+
+    def start(self) -> None:
+        super().start()
+        self._hurry = asyncio.get_running_loop().create_task(self._accept_in_time())
+
+    async def _accept_in_time(self) -> None:
+        while not any(opening.done() for opening in self._opening.values()):
+            await asyncio.sleep(0)
+        address = self._socket.getsockname()
+        self.arrivals.append(socket.create_connection(address, TIMEOUT_S))
+        self._accept()
+
+
+def test_a_connection_that_has_just_opened_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "Listener", _Hurried)
+    with limited(total=1) as running, connect(running) as first:
+        assert is_closed(first)
+        with _Hurried.arrivals.pop() as second:
+            ask(second)
 
 
 def test_a_unix_socket_has_no_address(tmp_path: Path) -> None:

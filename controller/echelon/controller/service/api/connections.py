@@ -538,10 +538,12 @@ class Listener:
 
     def _drop(self, connection: ClientConnection) -> None:
         self._forget(connection)
-        if connection in self._opening:
-            self._opening[connection].cancel()
-        else:
+        opening = self._opening.get(connection)
+        # A task stays in the mapping for a turn of the event loop after it is done.
+        if opening is None or _has_opened(opening):
             _abort(connection.transport)
+        else:
+            opening.cancel()
 
     def _forget(self, connection: ClientConnection) -> bool:
         return self._strangers.discard(connection) or self._token_holders.discard(connection)
@@ -564,7 +566,7 @@ class Listener:
             del self._opening[connection]
             # A faulty handshake is the client's, and the task may have been cancelled before it
             # began.
-            if task.cancelled() or task.exception() is not None:
+            if not _has_opened(task):
                 self._forget(connection)
                 accepted.close()
 
@@ -586,6 +588,11 @@ class Listener:
         )
         self._opening[connection] = opening
         opening.add_done_callback(end_opening)
+
+
+def _has_opened(opening: asyncio.Task[object]) -> bool:
+    """Return whether a connection is open: its handshake, if any, is over without a fault."""
+    return opening.done() and not opening.cancelled() and opening.exception() is None
 
 
 def _rank_of_ending(connection: ClientConnection) -> tuple[bool, float]:
