@@ -8,6 +8,10 @@ while a packet of a flow that was more urgent at that moment waited there. Only 
 ranks relative to others have such an urgency: under policies with fixed queues it is 0. Ports with
 another order serve acknowledgements before data; their queues are one, so that all they serve too
 early counts as of the same queue.
+
+Rungs whose names begin with "tofino" go down instead: each adds limits of Tofino's program to the
+data plane as it is. One table has the mean slowdown of the jobs with a limit and without it, in the
+scenarios with flows that the limit can concern.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from bench.ladder.laboratory import (
     sweep,
 )
 from bench.ladder.measure import measure
-from bench.ladder.rungs import RUNGS, Rung, rung_named
+from bench.ladder.rungs import AS_IT_IS, RUNGS, TOFINO_RUNGS, Rung, rung_named
 from bench.ladder.scenarios import name_of, scenario_in_draw, seeds
 from bench.ladder.tables import Measurement, Text, tables
 from echelon.cli.progress import ShownProgress
@@ -56,6 +60,8 @@ def main(words: Sequence[str]) -> None:
     try:
         policies = [PolicyChoice.parse(text) for text in arguments.policy or ["echelon"]]
         rungs = _rungs(arguments.rungs, parser)
+        if arguments.tofino:
+            rungs = TOFINO_RUNGS
         origins: list[Origin] = [*map(str, arguments.files)]
         if not origins:
             origins += seeds(arguments.half, arguments.scenarios)
@@ -95,7 +101,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--draws", type=int, default=DRAWS, help="of the starts of jobs")
     parser.add_argument("--policy", action="append", help="repeatable (default: echelon)")
-    parser.add_argument("--rungs", help="names, separated by commas (default: all)")
+    parser.add_argument(
+        "--rungs",
+        help='names, separated by commas (default: all that do not begin with "tofino")',
+    )
+    parser.add_argument(
+        "--tofino",
+        action="store_true",
+        help="the same as --rungs with all that do",
+    )
     parser.add_argument(
         "--iterations",
         type=int,
@@ -115,7 +129,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _rungs_in_words() -> str:
     lines = ["rungs:"]
-    for rung in RUNGS:
+    _, *limited = TOFINO_RUNGS
+    for rung in (*RUNGS, *limited):
         lines.append(f"  {rung.name:<{_NAME_COLUMNS}} {rung.title}")
     window = "window-N-ack-M"
     lines.append(f"  {window:<{_NAME_COLUMNS}} any window, and an ack for M packets at most")
@@ -126,9 +141,14 @@ def _rungs(names: str | None, parser: argparse.ArgumentParser) -> Sequence[Rung]
     if names is None:
         return RUNGS
     try:
-        return [rung_named(name) for name in names.split(",")]
+        rungs = [rung_named(name) for name in names.split(",")]
     except KeyError as error:
         parser.error(f"unknown rung {error} (--help names those that there are)")
+    # A limit costs what the product does not.
+    has_limits = any(rung.limits for rung in rungs)
+    if has_limits and AS_IT_IS not in rungs:
+        rungs.insert(0, AS_IT_IS)
+    return rungs
 
 
 _Case = tuple[Task, str, int, str]

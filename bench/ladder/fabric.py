@@ -22,6 +22,7 @@ from bench.ladder.laboratory import (
 from bench.ladder.rungs import Rung
 from echelon.model.errors import RunError
 from echelon.model.fabric.model import Fabric
+from echelon.model.p4program import constants
 from echelon.switches.targets.virtual import NativeClock, NetworkInC
 
 _FOLDER = Path(__file__).parent
@@ -29,12 +30,16 @@ _FOLDER = Path(__file__).parent
 # switches put queues in the order of ranks. They are kept here, so that figures compare.
 STEPS = (0.001, 0.03, 0.08, 0.15, 0.3, 0.6)
 """The ranks by which a flow is behind the most urgent one that put it one of seven levels lower."""
-_OWN_FILES = ("ladder.h", "flows.c")
+_OWN_FILES = ("ladder.h", "flows.c", "steps.c")
+_TOFINO = constants("tna")
 _CONSTANTS: Mapping[str, int] = {
     "SHIM_PORT": shim.SHIM_PORT,
     "FLAG_ACK": shim.ACK,
     "FLAG_DRAIN": shim.DRAIN,
+    "FLAG_ALONE": shim.ALONE,
     "MARK_PROMPT": shim.PROMPT,
+    "RANK_UNIT": _TOFINO["RANK_UNIT"],
+    "TOP_DECAY": _TOFINO["TOP_DECAY"],
 }
 
 
@@ -89,6 +94,12 @@ def rung_in_c(rung: Rung) -> Any:
     in_c.true_stamps = rung.true_stamps
     in_c.ack_every = rung.ack_every or 0
     in_c.steps = STEPS
+
+    limits = rung.limits
+    if "steps" in limits:
+        in_c.order = library.ORDER_STEPS
+    in_c.top_is_kept = "top" in limits
+    in_c.moves_alone = "alone" in limits
     return in_c
 
 

@@ -4,6 +4,17 @@ enum { ETHERNET = 14, SHIM_AT = 42, SHIM_END = 62, NS_PER_US = 1000 };
 #define NS_PER_S 1e9
 #define MOST_AGE_US 0xffffffffll
 
+/* What ORDER_STEPS knows of a port, and of a flow at a port. */
+enum { MOST_HOPS = 16 };
+typedef struct {
+    const tm_port *port;
+    int64_t rank; /* of the most urgent flow */
+} ladder_top;
+typedef struct {
+    const tm_port *port; /* NULL: the flow has not come there */
+    uint32_t queue, epoch, has_epoch, waiting, top;
+} ladder_hop;
+
 static struct {
     ladder_rung rung;
     ladder_flow *flows;
@@ -11,6 +22,9 @@ static struct {
     uint32_t room;    /* of it, a power of two */
     uint64_t looks;
     ladder_counts counts;
+    ladder_hop *hops; /* MOST_HOPS of each flow */
+    ladder_top *tops;
+    uint32_t top_count, top_room;
     void (*started)(uint32_t), (*finished)(uint32_t);
 } ladder;
 
@@ -64,9 +78,12 @@ int ladder_begin(
     uint32_t i, room = 16;
     while (room < 2 * count) room *= 2;
     free(ladder.places);
+    free(ladder.hops);
+    free(ladder.tops);
     memset(&ladder, 0, sizeof ladder);
     ladder.places = calloc(room, sizeof *ladder.places);
-    if (!ladder.places) return 1;
+    ladder.hops = calloc(MOST_HOPS * (count + 1), sizeof *ladder.hops);
+    if (!ladder.places || !ladder.hops) return 1;
     ladder.room = room;
     ladder.rung = *rung;
     ladder.flows = flows;

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from bench.ladder.laboratory import shim
+from bench.ladder.tofino import in_switches
 from echelon.model.jobs.graph import FlowKey
 from echelon.planning.plan import Plan
 from echelon.planning.rankings.base import Ranking
@@ -34,7 +35,7 @@ class ShimFlow:
     @property
     def relative(self) -> tuple[Deadline, Relative] | None:
         """Return its ranking, if that is relative to other flows."""
-        ranking = self.ranking
+        ranking = in_switches(self.ranking)
         if isinstance(ranking, Deadline) and ranking.relative is not None:
             return ranking, ranking.relative
         return None
@@ -115,6 +116,7 @@ class Truth:
             ranking, relative = flow.relative
             row.is_ranked = 1
             row.highest = ranking.highest
+            row.lowest = max(ranking.highest - len(relative.steps), ranking.lowest)
             row.left_s = float(ranking.left_s)
             row.slope = float(1 / relative.unit_s)
             row.head_start = float(relative.head_start)

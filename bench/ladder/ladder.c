@@ -48,9 +48,11 @@ void ladder_send(void *nic, const uint8_t *data, uint32_t length, uint64_t urgen
         flow->epoch = epoch_in(data);
         flow->missing_bytes = left_in(data);
         flow->unanswered = 0;
+        flow->drains_from = 0;
         flow->source = h;
         ladder.started(flow - ladder.flows);
     }
+    if (data[SHIM_AT] & FLAG_ALONE) flow->drains_from = 0;
     if (ladder.rung.true_stamps && flow->is_ranked) {
         memcpy(sent_frame, data, length);
         put_stamp(flow, now_ns, sent_frame + SHIM_END - 8);
@@ -61,8 +63,10 @@ void ladder_send(void *nic, const uint8_t *data, uint32_t length, uint64_t urgen
 
 /* Change a packet of data for its receiver. The frame is the fabric's, which gives it up when it has arrived. */
 static void change_arrived(ladder_flow *flow, uint8_t *data) {
-    /* Flows keep their order where they wait in one queue, so none has to let its window run empty. */
-    if (ladder.rung.order != ORDER_QUEUES) data[SHIM_AT] &= ~FLAG_DRAIN;
+    /* Flows keep their order where they wait in one queue, so none has to let its window run empty. By steps, ports
+       say which of them have to. */
+    if (flow->is_ranked && ladder.rung.order != ORDER_QUEUES) data[SHIM_AT] &= ~FLAG_DRAIN;
+    if (flow->drains_from && left_in(data) <= flow->drains_from) data[SHIM_AT] |= FLAG_DRAIN;
     if (ladder.rung.ack_every && ++flow->unanswered >= ladder.rung.ack_every) {
         data[SHIM_AT + 7] |= MARK_PROMPT;
         flow->unanswered = 0;

@@ -4,8 +4,9 @@
    whom its queues say;
    the flow of the highest rank now;
    a flow of the highest level now, of these the one whose packet came first;
-   the flow whose first packet had the highest rank when it came. */
-enum { ORDER_QUEUES, ORDER_SERVED, ORDER_LEVELS, ORDER_ARRIVAL };
+   the flow whose first packet had the highest rank when it came;
+   whom its queues say, which flows get as from a Tofino (steps.c). */
+enum { ORDER_QUEUES, ORDER_SERVED, ORDER_LEVELS, ORDER_ARRIVAL, ORDER_STEPS };
 enum { LADDER_STEPS = 6 };
 
 /* What differs from the fabric as it is; all 0: nothing does. */
@@ -14,19 +15,23 @@ typedef struct {
     uint32_t free_acks;   /* acknowledgements arrive at once, and take no link's time */
     uint32_t true_stamps; /* packets leave their hosts with the true age and memory of their iteration */
     uint32_t ack_every;   /* packets to an acknowledgement at most; 0: as receivers choose */
-    double steps[LADDER_STEPS]; /* of ORDER_LEVELS, ascending: a flow is one level lower for each that it is behind */
+    double steps[LADDER_STEPS]; /* of orders by levels, ascending: a flow is one lower for each that it is behind */
+    /* Of ORDER_STEPS: */
+    uint32_t top_is_kept; /* a register remembers the most urgent flow, and forgets it packet by packet */
+    uint32_t moves_alone; /* a flow changes its queue only with a packet that is alone; else when none waits */
 } ladder_rung;
 
 /* A flow with a shim, in its newest iteration. Python writes what is true of it when the iteration starts. */
 typedef struct {
     uint32_t key;            /* the numbers of its job and of itself in the shim */
     uint32_t is_ranked;      /* relative to others, by the rank of rankings/deadline.py: */
-    uint32_t highest;        /* the queue of the most urgent */
+    uint32_t lowest, highest; /* the queues of the least and of the most urgent */
     uint32_t memory;         /* as stamps tell it */
     double due_s, memory_s, left_s, slope, head_start;
     int64_t reference_ns;    /* from which ages count; due_s counts from the start of the run */
     int64_t missing_bytes;   /* not yet at the destination */
     uint32_t has_begun, epoch;
+    int64_t drains_from;     /* bytes left from which on its packets ask it to drain; 0: they do not */
     uint32_t unanswered;     /* packets that have arrived since the last that asked for an acknowledgement */
     uint64_t look;           /* the last look at a port in which its first packet was found */
     void *source;            /* its interface: a fabric_host */

@@ -19,8 +19,9 @@ from bench.ladder.laboratory import (
     run_fluid,
     run_packets,
 )
-from bench.ladder.rungs import Rung
+from bench.ladder.rungs import Rung, beside_fluid
 from bench.ladder.scenarios import is_one_link, scenario_in_draw
+from bench.ladder.tofino import LimitedSwitch, concerned, limited_plan
 from echelon.model.errors import RunError
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
@@ -78,7 +79,7 @@ class Case:
         self._scenario = scenario
         self._label = choice.label
         self._alone_s = alone_iterations_s(scenario)
-        self._end_s: Fraction = iterations * max(self._alone_s.values())
+        self.end_s: Fraction = iterations * max(self._alone_s.values())
         policy = make_policy(choice.name, **dict(choice.parameters))
         # The plan is made once: a search knows nothing of rungs, and takes longer than a run.
         jobs = scenario.believed_jobs
@@ -95,28 +96,47 @@ class Case:
 
     def fluid(self) -> float:
         """Return the mean slowdown on the fluid model, with levels."""
-        run = run_fluid(self._scenario, self._label, self._policy, _ignore, end_s=self._end_s)
-        return self._mean(run)
+        run = run_fluid(
+            self._scenario,
+            self._label,
+            self._policy,
+            _ignore,
+            end_s=self.end_s,
+        )
+        return self.mean(run)
 
     def on_rung(self, rung: Rung) -> Measured:
         """Return what a rung makes of the plan."""
         scenario = rung.scenario(self._scenario)
-        ladder = Ladder(rung, shim_flows(self.plan, scenario.described.identities))
+        plan = limited_plan(self.plan, rung.limits)
+        ladder = Ladder(rung, shim_flows(plan, scenario.described.identities))
         run = run_packets(
             scenario,
             self._label,
-            self._policy,
+            lambda: Planned(plan),
             _ignore,
-            end_s=self._end_s,
+            target=LimitedSwitch(rung.limits),
+            end_s=self.end_s,
             build=ladder.build,
         )
-        return Measured(self._mean(run), counted(), sum(run.reordered.values()))
+        mean = self.mean(run)
+        reordered = sum(run.reordered.values())
+        return Measured(mean, counted(), reordered)
 
-    def _mean(self, run: PolicyRun) -> float:
-        end_s = float(self._end_s)
+    def concerns(self, rung: Rung) -> bool:
+        """Return whether the limits of a rung concern any flow; those without limits do."""
+        if not rung.limits:
+            return True
+        identities = self._scenario.described.identities
+        return concerned(self.plan, identities, rung.limits)
+
+    def mean(self, run: PolicyRun) -> float:
+        """Return the mean slowdown of the jobs in a run until `end_s`."""
+        end_s = float(self.end_s)
         slowdowns = []
         for job, alone_s in self._alone_s.items():
-            job_slowdown = slowdown(run.records[job], end_s, float(alone_s))
+            records = run.records[job]
+            job_slowdown = slowdown(records, end_s, float(alone_s))
             slowdowns.append(job_slowdown)
         return fmean(slowdowns)
 
@@ -136,23 +156,31 @@ def measure(
 
     It has ``one_link``, ``fluid``, the mean slowdown on the fluid model, and by the name of each
     rung ``mean``, ``above``, how far that is above fluid, as a part, ``bytes``, of which the others
-    are parts, and ``reordered`` packets.
+    are parts, and ``reordered`` packets. A rung whose limits concern no flow is left out, and so is
+    what compares with the fluid model if no rung does.
     """
     scenario = scenario_in_draw(origin, draw_number)
     case = Case(scenario, choice, iterations)
-    # One figure for all rungs, also for those with other windows: the model has the product's.
-    fluid = case.fluid()
+    fluid = None
+    if beside_fluid(rungs):
+        # One figure for all rungs, also for those with other windows: the model has the product's.
+        fluid = round(case.fluid(), _DIGITS)
     rows = {}
     for rung in rungs:
+        if not case.concerns(rung):
+            continue
         measured = case.on_rung(rung)
-        rows[rung.name] = {
+        row: dict[str, Any] = {
             "mean": round(measured.mean, _DIGITS),
-            "above": round(measured.mean / fluid - 1, _DIGITS),
             "bytes": asdict(measured.counts),
             "reordered": measured.reordered,
         }
+        if fluid is not None:
+            above = measured.mean / fluid - 1
+            row["above"] = round(above, _DIGITS)
+        rows[rung.name] = row
     return {
         "one_link": is_one_link(scenario),
-        "fluid": round(fluid, _DIGITS),
+        "fluid": fluid,
         "rungs": rows,
     }

@@ -21,16 +21,17 @@ typedef struct {
     double rank;
 } head;
 
-/* Return the flow of a packet that waits, if it is ranked; enqueueing has noted it. */
+/* Return the ranked flow that enqueueing has noted for a packet; NULL: it is of none. */
+static ladder_flow *noted_flow(const ss_packet *packet) {
+    uint64_t place = packet->data ? packet->holder[HOLDER_OF_FLOW] : 0;
+    return place ? &ladder.flows[place - 1] : NULL;
+}
+
+/* Return the flow of a packet that waits, if it is ranked. */
 static ladder_flow *ranked_flow(const ss_packet *packet) {
-    uint64_t place;
-    ladder_flow *flow;
-    if (!packet->data) return NULL;
-    place = packet->holder[HOLDER_OF_FLOW];
-    if (!place) return NULL;
-    flow = &ladder.flows[place - 1];
+    ladder_flow *flow = noted_flow(packet);
     /* A packet of an earlier iteration has no rank any more. */
-    return flow->epoch == epoch_in(packet->data) ? flow : NULL;
+    return flow && flow->epoch == epoch_in(packet->data) ? flow : NULL;
 }
 
 static double rank_of(const ladder_flow *flow, const ss_packet *packet, int64_t now_ns) {
@@ -43,16 +44,51 @@ static uint32_t level_behind(double behind) {
     return level;
 }
 
+/* Return the flow of the highest rank of those that wait, other than one; its `flow` is NULL if there is none. */
+static head most_urgent(const tm_port *port, const ladder_flow *other, int64_t now_ns) {
+    head best = {NULL, NULL, NULL, 0, 0};
+    uint32_t number;
+    ladder.looks++;
+    for (number = 0; number < port->queues; number++) {
+        ss_packet *packet = port->queue[number].packets ? port->queue[number].first : NULL;
+        for (; packet; packet = packet->next) {
+            ladder_flow *flow = ranked_flow(packet);
+            double rank;
+            if (!flow || flow == other || flow->look == ladder.looks) continue;
+            flow->look = ladder.looks;
+            rank = rank_of(flow, packet, now_ns);
+            if (best.flow && rank <= best.rank) continue;
+            best.flow = flow;
+            best.queue = number;
+            best.rank = rank;
+        }
+    }
+    return best;
+}
+
+#include "steps.c"
+
+/* Return whether ports put flows in an order of their own. */
+static int has_order(void) {
+    return ladder.rung.order != ORDER_QUEUES && ladder.rung.order != ORDER_STEPS;
+}
+
 int tm_enqueue(tm_port *port, uint32_t number, ss_packet *packet, int64_t now_ns) {
-    const ladder_flow *flow = NULL;
+    ladder_flow *flow = NULL;
+    int taken;
     if (packet->data) {
         flow = flow_in(packet->data, packet->length_bytes);
         if (flow && (!flow->is_ranked || is_ack(packet->data))) flow = NULL;
         packet->holder[HOLDER_OF_FLOW] = flow ? 1 + (flow - ladder.flows) : 0;
     }
-    /* All that have an order wait in one queue, which bring_forward puts in order. */
-    if (flow && ladder.rung.order != ORDER_QUEUES) number = flow->highest;
-    return enqueue_as_is(port, number, packet, now_ns);
+    if (flow && ladder.rung.order == ORDER_STEPS)
+        number = queue_by_steps(port, flow, packet, now_ns);
+    else if (flow && has_order())
+        /* All that have an order wait in one queue, which bring_forward puts in order. */
+        number = flow->highest;
+    taken = enqueue_as_is(port, number, packet, now_ns);
+    if (taken && flow && ladder.rung.order == ORDER_STEPS) count_waiting(port, flow, 1);
+    return taken;
 }
 
 /* Return the value by which a flow's first packet goes before others. */
@@ -109,28 +145,6 @@ static void bring_forward(tm_queue *queue, int64_t now_ns) {
     if (best) move_to_front(queue, best->packet, best->previous);
 }
 
-/* Return the flow of the highest rank of those that wait, other than one; its `flow` is NULL if there is none. */
-static head most_urgent(const tm_port *port, const ladder_flow *other, int64_t now_ns) {
-    head best = {NULL, NULL, NULL, 0, 0};
-    uint32_t number;
-    ladder.looks++;
-    for (number = 0; number < port->queues; number++) {
-        ss_packet *packet = port->queue[number].packets ? port->queue[number].first : NULL;
-        for (; packet; packet = packet->next) {
-            ladder_flow *flow = ranked_flow(packet);
-            double rank;
-            if (!flow || flow == other || flow->look == ladder.looks) continue;
-            flow->look = ladder.looks;
-            rank = rank_of(flow, packet, now_ns);
-            if (best.flow && rank <= best.rank) continue;
-            best.flow = flow;
-            best.queue = number;
-            best.rank = rank;
-        }
-    }
-    return best;
-}
-
 /* Count a packet that leaves. */
 static void count_leaving(const tm_port *port, const tm_leaving *leaving, int64_t now_ns) {
     const ss_packet *packet = leaving->packet;
@@ -152,9 +166,12 @@ static void count_leaving(const tm_port *port, const tm_leaving *leaving, int64_
 
 void tm_dequeue(tm_port *port, int64_t now_ns, tm_leaving *leaving) {
     uint32_t number;
-    if (ladder.rung.order != ORDER_QUEUES && port->line.free_ns <= now_ns)
+    if (has_order() && port->line.free_ns <= now_ns)
         for (number = 0; number < port->queues; number++)
             if (port->queue[number].packets > 1) bring_forward(&port->queue[number], now_ns);
     dequeue_as_is(port, now_ns, leaving);
-    if (leaving->packet) count_leaving(port, leaving, now_ns);
+    if (!leaving->packet) return;
+    if (ladder.rung.order == ORDER_STEPS && noted_flow(leaving->packet))
+        count_waiting(port, noted_flow(leaving->packet), -1);
+    count_leaving(port, leaving, now_ns);
 }

@@ -1,9 +1,12 @@
-"""The rungs of the ladder: which limits are taken away, and which knowledge is given."""
+"""The rungs of the ladder: which limits are taken away, and which knowledge is given.
+
+Those of `TOFINO_RUNGS` go the other way: each has a limit more (`bench.ladder.tofino`).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,6 +14,8 @@ from bench.ladder.laboratory import Scenario
 
 Order = Literal["queues", "served", "levels", "arrival"]
 """Whom a port serves of the flows that are ranked relative to others (`ladder.h`)."""
+Limit = str
+"""What the data plane for Tofino has not, or not as exactly: a key of `LIMITS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,8 @@ class Rung:
     """The packets in flight on a connection; None: as the scenario says."""
     ack_every: int | None = None
     """The packets for which there is one acknowledgement at most; None: as receivers choose."""
+    limits: Sequence[Limit] = ()
+    """The limits of Tofino's program that it has, too."""
 
     def scenario(self, scenario: Scenario) -> Scenario:
         """Return the scenario as its senders are on this rung."""
@@ -71,6 +78,42 @@ RUNGS: Sequence[Rung] = (
     ),
 )
 """The ladder, from the product to a fabric without any of its limits."""
+LIMITS: Mapping[Limit, str] = {
+    "streams": "each flow is a stream of its own",
+    "steps": "queues by steps behind the most urgent flow",
+    "top": "... which a register keeps",
+    "alone": "... which flows change when alone",
+    "units": "units of ranks are powers of two",
+    "late": "delay for the memory seen on arrival",
+    "hold": "thresholds: flows change queues when alone",
+    "keys": "thresholds: keys of 20 bits",
+    "expiry": "thresholds: ranks that run out ask for no drain",
+    "left": "bytes: what is left does not count",
+    "last": "bytes: no delay for the memory",
+    "sequence": "TCP: no sequence numbers, no pause",
+    "gaps": "bytes: iterations begin after gaps only",
+}
+"""The titles of the limits. Where some flows only are concerned, they begin with whose it is."""
+_BY_STEPS = ("streams", "steps")
+
+
+def _limited_rung(limit: Limit) -> Rung:
+    """Return the product with a limit, and with those without which it would mean nothing."""
+    limits: tuple[Limit, ...] = (limit,)
+    if limit == "steps":
+        limits = _BY_STEPS
+    elif limit in ("top", "alone"):
+        limits = (*_BY_STEPS, limit)
+    return Rung(f"tofino-{limit}", LIMITS[limit], limits=limits)
+
+
+_EVERYTHING = Rung("tofino", "all of these", limits=tuple(LIMITS))
+TOFINO_RUNGS: Sequence[Rung] = (
+    AS_IT_IS,
+    *map(_limited_rung, LIMITS),
+    _EVERYTHING,
+)
+"""The product, then with what Tofino's program leaves out: a limit at a time, then all."""
 _WINDOWS = re.compile(r"window-(\d+)(?:-ack-(\d+))?")
 
 
@@ -79,7 +122,7 @@ def rung_named(name: str) -> Rung:
 
     Raise `KeyError` for another name.
     """
-    for rung in RUNGS:
+    for rung in (*RUNGS, *TOFINO_RUNGS):
         if rung.name == name:
             return rung
     matched = _WINDOWS.fullmatch(name)
@@ -89,3 +132,14 @@ def rung_named(name: str) -> Rung:
     if ack_every is None:
         return window_rung(int(packets))
     return window_rung(int(packets), int(ack_every))
+
+
+def beside_fluid(rungs: Sequence[Rung]) -> Sequence[Rung]:
+    """Return the rungs that are compared with the fluid model.
+
+    Those with limits are compared with the product from packets, for which that may be there, too.
+    """
+    ladder = [rung for rung in rungs if not rung.limits]
+    if ladder == [AS_IT_IS] and len(rungs) > 1:
+        return ()
+    return ladder

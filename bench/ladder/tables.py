@@ -1,4 +1,7 @@
-"""The tables of a ladder: what each rung costs, and whom its ports serve out of order."""
+"""The tables of a ladder: what each rung costs, and whom its ports serve out of order.
+
+Rungs with limits of Tofino's program have a table of their own: what each costs beside the product.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from bench.ladder.rungs import Rung
+from bench.ladder.rungs import AS_IT_IS, Rung, beside_fluid
 
 MOST_COLUMNS = 8
 """The most scenarios that have a column each. Of more there are groups only."""
@@ -28,10 +31,19 @@ class Measurement:
     def is_one_link(self) -> bool:
         return bool(self.result["one_link"])
 
+    def has(self, rung: Rung) -> bool:
+        """Return whether a rung was run: one whose limits concern no flow was not."""
+        return rung.name in self.result["rungs"]
+
     def on_rung(self, rung: Rung) -> Mapping[str, Any]:
         """Return the figures of a rung."""
-        row: Mapping[str, Any] = self.result["rungs"][rung.name]
+        rows = self.result["rungs"]
+        row: Mapping[str, Any] = rows[rung.name]
         return row
+
+
+Draws = Sequence[Measurement]
+"""The measurements of a scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +65,80 @@ class Text:
 
 
 def tables(measurements: Sequence[Measurement], rungs: Sequence[Rung]) -> list[Text]:
-    """Return two tables for each policy: of slowdowns, and of the order in which ports serve."""
+    """Return two tables for each policy: of slowdowns, and of the order in which ports serve.
+
+    Of rungs with limits it returns one instead, which also needs the rung without any.
+    """
+    ladder = beside_fluid(rungs)
+    limited = [rung for rung in rungs if rung.limits]
     by_policy: dict[str, list[Measurement]] = {}
     for measurement in measurements:
         by_policy.setdefault(measurement.policy, []).append(measurement)
     texts = []
     for policy, group in by_policy.items():
-        slowdowns = _slowdowns(policy, group, rungs)
-        order = _order(policy, group, rungs)
-        texts += [slowdowns, order]
+        if limited:
+            texts.append(_costs(policy, group, limited))
+        if ladder:
+            slowdowns = _slowdowns(policy, group, ladder)
+            order = _order(policy, group, ladder)
+            texts += [slowdowns, order]
     return texts
 
 
-Draws = Sequence[Measurement]
-"""The measurements of a scenario."""
+def _by_scenario(measurements: Sequence[Measurement]) -> Mapping[str, Draws]:
+    by_scenario: dict[str, list[Measurement]] = {}
+    for measurement in measurements:
+        by_scenario.setdefault(measurement.scenario, []).append(measurement)
+    return by_scenario
+
+
+def _costs(
+    policy: str,
+    measurements: Sequence[Measurement],
+    rungs: Sequence[Rung],
+) -> Text:
+    rows = []
+    for rung in rungs:
+        concerned = [measurement for measurement in measurements if measurement.has(rung)]
+        by_scenario = _by_scenario(concerned)
+        cells = _cost_cells(list(by_scenario.values()), rung)
+        size = str(len(by_scenario))
+        rows.append([rung.title, size, *cells])
+    title = f"{policy}: mean slowdown from packets with a limit of Tofino's program"
+    head = ("limit", "scenarios", "without", "with", "cost, %", "largest, %")
+    return Text(title, head, rows)
+
+
+def _cost_cells(scenarios: Sequence[Draws], rung: Rung) -> list[str]:
+    if not scenarios:
+        return ["", "", "", ""]
+    without = []
+    limited = []
+    costs = []
+    # Each scenario counts once, however many draws it has.
+    for draws in scenarios:
+        without.append(_slowdown(draws, AS_IT_IS))
+        limited.append(_slowdown(draws, rung))
+        cost = fmean(_cost(measurement, rung) for measurement in draws)
+        costs.append(cost)
+    means = map(fmean, (without, limited))
+    parts = fmean(costs), max(costs)
+    cells = [f"{mean:.3f}" for mean in means]
+    cells += map(_signed, parts)
+    return cells
+
+
+def _cost(measurement: Measurement, rung: Rung) -> float:
+    """Return by which part the slowdown is larger than without limits."""
+    limited = measurement.on_rung(rung)
+    product = measurement.on_rung(AS_IT_IS)
+    part: float = limited["mean"] / product["mean"]
+    return part - 1
+
+
+def _slowdown(draws: Draws, rung: Rung) -> float:
+    figures = [measurement.on_rung(rung) for measurement in draws]
+    return fmean(figure["mean"] for figure in figures)
 
 
 def _slowdowns(
@@ -74,9 +146,7 @@ def _slowdowns(
     measurements: Sequence[Measurement],
     rungs: Sequence[Rung],
 ) -> Text:
-    by_scenario: dict[str, list[Measurement]] = {}
-    for measurement in measurements:
-        by_scenario.setdefault(measurement.scenario, []).append(measurement)
+    by_scenario = _by_scenario(measurements)
     scenarios = list(by_scenario.values())
     # Of many scenarios a terminal has no room for a column each.
     columns: Mapping[str, Draws] = {}
@@ -88,11 +158,13 @@ def _slowdowns(
     head = ["rung", *columns, *sizes, "largest"]
     rows = []
     for rung in rungs:
-        parts = [_above(draws, rung) for draws in columns.values()]
+        parts = []
+        for draws in columns.values():
+            parts.append(_above(draws, rung))
         # Each scenario counts once, however many draws it has.
         for group in groups.values():
-            by_draws = [_above(draws, rung) for draws in group]
-            parts.append(fmean(by_draws))
+            figures = [_above(draws, rung) for draws in group]
+            parts.append(fmean(figures))
         largest = max(_above(draws, rung) for draws in scenarios)
         cells = map(_signed, (*parts, largest))
         rows.append([rung.title, *cells])
@@ -142,7 +214,8 @@ def _order(
             kind_bytes = sum(row["bytes"][kind] for row in counted)
             parts.append(kind_bytes / max(1, total))
         reordered = sum(row["reordered"] for row in counted)
-        shares = [f"{100 * part:.2f}" for part in (sum(parts), *parts)]
+        parts.insert(0, sum(parts))
+        shares = [f"{100 * part:.2f}" for part in parts]
         rows.append([rung.title, *shares, str(reordered)])
     title = f"{policy}: bytes served while a more urgent flow waits at the port, in %"
     head = ("rung", "all", "in a lower queue", "in the same", "for a minimum share", "reordered")

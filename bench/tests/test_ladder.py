@@ -53,6 +53,7 @@ class Ranked:
 
     rank: float
     slope: float = 1.0
+    lowest: int = 0
     highest: int = 6
 
 
@@ -72,6 +73,7 @@ class Port:
             row = self.flows[number]
             row.key = 1 << 16 | number
             row.is_ranked = 1
+            row.lowest = flow.lowest
             row.highest = flow.highest
             row.slope = flow.slope
             row.head_start = -flow.rank
@@ -91,9 +93,11 @@ class Port:
         queue: int,
         now_ns: int = 0,
         left_bytes: int = PACKET_BYTES,
+        is_alone: bool = False,
+        epoch: int = 0,
     ) -> None:
-        segment = DataSegment(left_bytes, PACKET_BYTES)
-        self._enqueue(name, frames(flow).data(segment, UNSTAMPED), queue, now_ns)
+        segment = DataSegment(left_bytes, PACKET_BYTES, alone=is_alone)
+        self._enqueue(name, frames(flow, epoch).data(segment, UNSTAMPED), queue, now_ns)
 
     def enqueue_ack(self, name: str, flow: int, queue: int) -> None:
         self._enqueue(name, frames(flow).ack(AckSegment(0), UNSTAMPED), queue, 0)
@@ -123,7 +127,7 @@ class Port:
             now_ns += PACKET_NS
 
 
-def frames(flow: int) -> ShimFrames:
+def frames(flow: int, epoch: int = 0) -> ShimFrames:
     address = FlowAddress(
         src_mac="02:00:00:00:00:01",
         dst_mac="02:00:00:00:00:02",
@@ -133,7 +137,7 @@ def frames(flow: int) -> ShimFrames:
         job=1,
         flow=flow,
     )
-    return ShimFrames(address, 0, PACKET_BYTES)
+    return ShimFrames(address, epoch, PACKET_BYTES)
 
 
 def test_what_leaves_before_somebody_more_urgent_is_counted_by_where_that_waits() -> None:

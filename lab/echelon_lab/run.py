@@ -125,9 +125,19 @@ def _virtual(
     watch: Watch,
     progress: CommandProgress,
 ) -> Runner:
+    from echelon_lab.virtual.judging import judged
     from echelon_lab.virtual.run import run
 
-    return partial(run, target=target, listener=progress)
+    def runner(
+        scenario: Scenario,
+        label: str,
+        make: Callable[[], Policy],
+        on_iteration: Callable[[str, int], None],
+    ) -> PolicyRun:
+        offered = judged(make, scenario, target)
+        return run(scenario, label, offered, on_iteration, target=target, listener=progress)
+
+    return runner
 
 
 def _on_hosts(

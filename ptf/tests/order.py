@@ -42,6 +42,13 @@ class _OrderTest(EchelonTest):
         """Return a flow of a new job that is due so many seconds after its first packet."""
         return self.shim_flow(self.rank(due_s))
 
+    def of_pair(self, pair: int, job: int, due_s: int) -> Flow:
+        """Return a flow of a job between a pair of hosts."""
+        flow = self.new_flow()
+        entry = entries.flow(flow, self.rank(due_s), 2, 2)
+        self.install(entry, entries.shim_flow_of(job, flow, flow, pair))
+        return Flow(job, flow, flow, entry)
+
     def packets(self, flow: Flow, count: int = 2, **fields: Any) -> list[Packet]:
         body = _FRAME_BYTES - frames.HEADER_BYTES
         return [flow.packet(payload_bytes=body, **fields) for _ in range(count)]
@@ -150,9 +157,31 @@ class AStreamKeepsItsQueue(_OrderTest):
 
 @skipped_on(tna=_NO_ORDER)
 class AStreamFallsAtOnce(_OrderTest):
-    """A flow falls to below a queue whose last packet has become more urgent, while it waits."""
+    """A stream falls to below a queue that is more urgent than what it sends now, and stays there
+    while it waits.
+    """
 
     slow = (2, 3, 4)
+
+    def runTest(self) -> None:
+        job, pair = self.new_job(), self.new_flow()
+        urgent, calm = self.of_pair(pair, job, 30), self.of_pair(pair, job, 80)
+        between = self.due(60)
+        seen = self.sent(
+            self.packets(urgent),
+            self.packets(between),
+            self.packets(calm),
+            self.packets(urgent),
+            self.packets(between),
+        )
+        self.assertEqual(seen, [[4, 4], [3, 3], [2, 2], [2, 2], [3, 3]])
+
+
+@skipped_on(tna=_NO_ORDER)
+class AWindowThatWaitsIsAsUrgentAsItsFirstPacket(_OrderTest):
+    """What a flow has sent last does not count before it is next."""
+
+    slow = (3, 4)
 
     def runTest(self) -> None:
         first, second = self.due(30), self.due(60)
@@ -161,9 +190,22 @@ class AStreamFallsAtOnce(_OrderTest):
             self.packets(second),
             self.packets(second, age_us=50 * _S),
             self.packets(first),
-            self.packets(second),
         )
-        self.assertEqual(seen, [[4, 4], [3, 3], [3, 3], [2, 2], [3, 3]])
+        self.assertEqual(seen, [[4, 4], [3, 3], [3, 3], [4, 4]])
+
+
+@skipped_on(tna=_NO_ORDER)
+class AQueueThatNoneHasLeft(_OrderTest):
+    """It is as urgent as the first packet that came."""
+
+    def runTest(self) -> None:
+        self.slow_port(20, _FRAME_BYTES)
+        seen = self.sent(
+            self.packets(self.due(30), 4),
+            self.packets(self.due(60), 1),
+            self.packets(self.due(55), 1),
+        )
+        self.assertEqual(seen, [[4, 4, 4, 4], [3], [3]])
 
 
 @skipped_on(tna=_NO_ORDER)
@@ -172,12 +214,12 @@ class AFallKeepsTheOrder(_OrderTest):
 
     def runTest(self) -> None:
         self.slow_port(20, _FRAME_BYTES)
-        first, second = self.due(30), self.due(60)
+        job, pair = self.new_job(), self.new_flow()
+        urgent, calm = self.of_pair(pair, job, 30), self.of_pair(pair, job, 80)
         bursts = [
-            self.packets(first, 4),
-            self.packets(second, 4),
-            self.packets(second, 1, age_us=50 * _S),
-            self.packets(first, 4),
+            self.packets(urgent, 4),
+            self.packets(self.due(60), 4),
+            self.packets(calm, 4),
         ]
         packets = [packet for burst in bursts for packet in burst]
         for place, packet in enumerate(packets):
@@ -194,20 +236,14 @@ class FlowsOfAPair(_OrderTest):
 
     slow = (3, 4)
 
-    def flow_of(self, pair: int, job: int, due_s: int) -> Flow:
-        flow = self.new_flow()
-        entry = entries.flow(flow, self.rank(due_s), 2, 2)
-        self.install(entry, entries.shim_flow_of(job, flow, flow, pair))
-        return Flow(job, flow, flow, entry)
-
     def runTest(self) -> None:
         job = self.new_job()
         one, another = self.new_flow(), self.new_flow()
-        first = self.flow_of(one, job, 30)
-        second = self.flow_of(one, job, 60)
-        third = self.flow_of(another, job, 45)
+        first = self.of_pair(one, job, 30)
+        second = self.of_pair(one, job, 60)
+        third = self.of_pair(another, job, 45)
         seen = self.sent(
             self.packets(first), self.packets(second), self.packets(third), self.packets(first)
         )
-        # The third is more urgent than the last packet of the pair, and the first more than it.
-        self.assertEqual(seen, [[4, 4], [4, 4], [5, 5], [4, 4]])
+        # The third is more urgent than the second, which goes behind the first.
+        self.assertEqual(seen, [[4, 4], [4, 4], [3, 3], [4, 4]])

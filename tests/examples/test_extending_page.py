@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from echelon.cli import app
 from echelon.model.jobs.paradigm import Paradigm
+from echelon.planning.policies.judges import Judge
 from echelon.switches.targets import Target
 from echelon_example_plugins.least_loaded import LeastLoaded
 from echelon_example_plugins.mixture_of_experts import MixtureOfExperts
@@ -29,6 +30,7 @@ GROUPS = {
         "commands",
         "files",
         "importers",
+        "judges",
         "pages",
         "paradigms",
         "paths",
@@ -59,7 +61,8 @@ def test_a_module_or_class_that_the_page_names_exists(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "base"), [("A policy", LeastLoaded), ("A paradigm", Paradigm), ("A target", Target)]
+    ("kind", "base"),
+    [("A policy", LeastLoaded), ("A paradigm", Paradigm), ("A target", Target), ("A judge", Judge)],
 )
 def test_the_methods_that_a_section_shows_are_those_of_the_interface(kind: str, base: type) -> None:
     section = PAGE.split(f"## {kind}\n")[1].split("\n## ")[0]

@@ -74,13 +74,18 @@ class StrictPort:
         self.queues[queued.queue].append((job, place, queued))
         return queued.queue
 
+    def lose(self, queue: int) -> None:
+        """Let there be no room for the packet that came last."""
+        self.queues[queue].pop()
+
     def serve(self) -> None:
         waiting = [queue for queue, packets in self.queues.items() if packets]
         if not waiting:
             return
         job, place, queued = self.queues[max(waiting)].popleft()
         now_ns = self.now_us * 1000
-        (gone,) = self.switch.egress(queued, now_ns, now_ns, 0, 0)
+        behind = len(self.queues[max(waiting)])
+        (gone,) = self.switch.egress(queued, now_ns, now_ns, 0, behind)
         assert gone.packet is not None
         assert not gone.packet[42] & DRAIN
         self.left.append((job, place))
@@ -140,4 +145,66 @@ def test_ranks_of_who_waits_grow(compiled: Program) -> None:
         assert port.send(0, 0, 0, 1000) == MIDDLE
     port.now_us += 2000
     # 500 us before its time: more urgent than the other was, less than it has become.
+    assert port.send(1, 0, 1, 500) < MIDDLE
+
+
+def full_queue(compiled: Program) -> tuple[StrictPort, int]:
+    """Return a port with a queue that has no room for its second packet, and the queue."""
+    port = StrictPort(ranked(compiled))
+    queue = port.send(0, 0, 0, 0)
+    port.lose(port.send(0, 0, 1, 0))
+    return port, queue
+
+
+def test_a_queue_that_was_emptied_holds_nobody_who_had_no_room_there(compiled: Program) -> None:
+    port, queue = full_queue(compiled)
+    assert port.send(1, 0, 2, 1000) < queue
+    port.now_us += 1000
+    for _ in range(2):
+        port.serve()
+    port.now_us += 1000
+    # Otherwise the lost packet would be more urgent by now than anybody else.
+    assert port.send(2, 0, 3, 1000) == MIDDLE
+
+
+def test_a_packet_that_is_not_in_its_queue_yet_counts(compiled: Program) -> None:
+    """In a switch with two threads the queue may be emptied after a packet's time of arrival."""
+    port = StrictPort(ranked(compiled))
+    port.send(0, 0, 0, 1000)
+    held = port.send(1, 0, 1, 500)
+    assert held > MIDDLE
+    port.send(1, 0, 2, 500)
+    newest = port.queues[held].pop()
+    port.now_us += 100
+    port.serve()
+    port.queues[held].append(newest)
+    assert port.send(2, 0, 3, 900) < held
+
+
+def test_what_is_sent_again_goes_where_its_stream_was(compiled: Program) -> None:
+    port, queue = full_queue(compiled)
+    port.now_us += 1000
+    port.serve()
+    port.now_us += 1000
+    assert port.send(0, 0, 1, 0) == queue
+    port.serve()
+    assert port.send(0, 0, 2, 0) == MIDDLE
+
+
+def test_a_window_that_waits_is_as_urgent_as_its_first_packet(compiled: Program) -> None:
+    """Otherwise two streams of about the same rank would fall below each other in turns."""
+    port = StrictPort(ranked(compiled))
+    for left_bytes in (1000, 950, 900, 850):
+        assert port.send(0, 0, 0, left_bytes) == MIDDLE
+    for left_bytes in (1050, 950, 850, 750, 650):
+        assert port.send(1, 0, 1, left_bytes) < MIDDLE
+    assert port.send(0, 0, 2, 800) == MIDDLE
+
+
+def test_a_queue_is_as_urgent_as_what_left_it_last(compiled: Program) -> None:
+    port = StrictPort(ranked(compiled))
+    for left_bytes in (1000, 100, 50):
+        port.send(0, 0, 0, left_bytes)
+    for _ in range(2):
+        port.serve()
     assert port.send(1, 0, 1, 500) < MIDDLE

@@ -253,6 +253,8 @@ class Step:
     frame: bytes
     leave: int
     """The number of waiting packets that leave first."""
+    has_room: bool = True
+    """Whether there is room for it in its queue."""
 
 
 def frames() -> st.SearchStrategy[bytes]:
@@ -332,7 +334,7 @@ def compare(compiled: Program, sequence: list[Step]) -> Iterator[str]:
                 enq_ns = since_us * 1000
                 (gone,) = switch.egress(mine, enq_ns, enq_ns + waited_us * 1000, depth, depth)  # type: ignore[arg-type]
                 expected_frame = twin.egress(
-                    theirs, depth, waited_us, (since_us + waited_us) % (1 << 48)
+                    theirs, depth, waited_us, (since_us + waited_us) % (1 << 48), depth
                 )
                 assert gone.packet == expected_frame, f"step {number}"
         queued = switch.ingress(1, step.frame, now_us * 1000)
@@ -343,9 +345,9 @@ def compare(compiled: Program, sequence: list[Step]) -> Iterator[str]:
                 expected.port,
                 expected.queue,
             ), f"step {number}"
-            waiting.setdefault((expected.port, expected.queue), []).append(
-                (queued[0], expected, now_us)
-            )
+            packets = waiting.setdefault((expected.port, expected.queue), [])
+            if step.has_room:
+                packets.append((queued[0], expected, now_us))
             yield "forwarded"
         else:
             yield "dropped"
@@ -419,6 +421,7 @@ competitions = st.lists(
         st.sampled_from([0, 1, 20, 89, 90, 91, 300, 1999, 2001]),
         competing_flows(),
         st.integers(0, 3),
+        st.sampled_from([True, True, True, False]),
     ),
     min_size=10,
     max_size=40,

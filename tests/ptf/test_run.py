@@ -93,7 +93,7 @@ def without(statement: str) -> str:
                 ("meta.level_key = (bit<32>)(period - into)", "rankings.TimeWindow"),
                 (
                     "queue_rank.write((bit<32>)(port ++ meta.queue), meta.rank ++ meta.stream)",
-                    "rankings.RelativeLevels",
+                    "order.AQueueThatNoneHasLeft",
                 ),
                 (
                     "queue_ranked.write((bit<32>)(port ++ meta.queue), meta.sequence)",

@@ -16,6 +16,7 @@ BEST_EFFORT, CONTROL, STALE = range(3)
 MASK32 = (1 << 32) - 1
 MASK48 = (1 << 48) - 1
 BIAS = 1 << 31
+ENQUEUED_AFTER_US = 250
 
 
 @dataclass(slots=True)
@@ -57,15 +58,23 @@ class Iteration:
 
 
 @dataclass(slots=True)
-class Last:
-    """The packet of a relative rank that entered a queue last."""
+class First:
+    """The packet of a relative rank that left a queue last, or came first where none has left."""
 
     stream: tuple[str, int]
     rank: int
-    sequence: int
     now_us: int
+    """When it came."""
     pace: tuple[int, int]
     """What the rank grows by in a microsecond: a factor, and a shift to the right."""
+
+
+@dataclass(slots=True)
+class Last:
+    """The packet of a relative rank that entered a queue last."""
+
+    sequence: int
+    now_us: int
     until_us: int = 0
     """How long it counts, where the queue is outside the switch."""
 
@@ -104,6 +113,8 @@ class Queued:
     holds_us: int = MASK32
     stream: tuple[str, int] | None = None
     """The flow or its connection, for packets that have a rank."""
+    first: First | None = None
+    """What it is when it leaves, for packets that have a relative rank."""
     relative: tuple[int, int, int, int, bool, bool] | None = None
     """Reference, offset, memory, EchelonFlow, whether it is the flow's last packet, whether it has
     a shim.
@@ -147,6 +158,7 @@ class Twin:
         """Connections of which an iteration has passed whole."""
         self.iterations: dict[int, Iteration] = {}
         self.late_us: dict[int, int] = {}
+        self.firsts: dict[int, First] = {}
         self.lasts: dict[int, Last] = {}
         self.attained: dict[int, tuple[int, int]] = {}
         """Epoch, bytes."""
@@ -157,6 +169,8 @@ class Twin:
         """Queue, sequence number."""
         self.entered: dict[int, int] = {}
         self.left: dict[int, int] = {}
+        self.emptied_us: dict[int, int] = {}
+        """When a queue was last left by a packet with none behind it."""
         self.stream_left_us: dict[tuple[str, int], int] = {}
         self.backlogs: dict[int, tuple[int, int]] = {}
 
@@ -329,15 +343,18 @@ class Twin:
                     queue = state[0]
                     flags |= 1
         sequence = self._enter(port, queue)
+        of_its_queue = None
         if rank is not None and place is not None:
-            before = self.lasts.get(port << 3 | queue)
-            until_us = 0 if before is None else before.until_us
+            index = port << 3 | queue
+            of_its_queue = First(
+                stream, place.rank, now_us, (place.period.factor, place.period.shift)
+            )
+            if outside or not self._holds(index):
+                self.firsts[index] = of_its_queue
+            until_us = self.lasts[index].until_us if index in self.lasts else 0
             if outside:
                 until_us = now_us + place.period.idle_us & MASK48
-            pace = place.period.factor, place.period.shift
-            self.lasts[port << 3 | queue] = Last(
-                stream, place.rank, sequence, now_us, pace, until_us
-            )
+            self.lasts[index] = Last(sequence, now_us, until_us)
         if rank is not None:
             self.streams[stream] = (queue, sequence)
             if first or last:
@@ -370,15 +387,25 @@ class Twin:
             length_bytes=length,
             holds_us=holds_us if shim else MASK32,
             stream=None if rank is None else stream,
+            first=of_its_queue,
             relative=None if rank is None else relative,
         )
 
     def egress(
-        self, item: Queued, depth_packets: int, waited_us: int = 0, now_us: int = 0
+        self,
+        item: Queued,
+        depth_packets: int,
+        waited_us: int = 0,
+        now_us: int = 0,
+        behind_packets: int = 0,
     ) -> bytes:
         if item.stream is not None:
             self.stream_left_us[item.stream] = now_us
+        if item.first is not None:
+            self.firsts[item.port << 3 | item.queue] = item.first
         self.left[item.port << 3 | item.queue] = item.sequence
+        if behind_packets == 0:
+            self.emptied_us[item.port << 3 | item.queue] = now_us
         if not item.l3:
             return item.frame
         out = bytearray(item.frame)
@@ -526,15 +553,16 @@ class Twin:
         """Return the place of a packet between those of other streams."""
         behind = {}
         for queue in range(8):
-            last = self.lasts.get(port << 3 | queue)
-            if last is None or last.stream == stream:
+            index = port << 3 | queue
+            last = self.lasts.get(index)
+            if last is None or self.firsts[index].stream == stream:
                 continue
-            waits = bool(self.left.get(port << 3 | queue, 0) - last.sequence & BIAS)
             counts = last.until_us != 0 and _signed(last.until_us - now_us) >= 0
-            if waits or counts:
-                factor, shift = last.pace
-                grown = (now_us - last.now_us & MASK32) * factor >> shift
-                behind[queue] = _signed(last.rank + grown - urgency)
+            if counts or self._holds(index):
+                first = self.firsts[index]
+                factor, shift = first.pace
+                grown = (now_us - first.now_us & MASK32) * factor >> shift
+                behind[queue] = _signed(first.rank + grown - urgency)
         lowest, highest = period.lowest, period.highest
         above = min((queue for queue, by in behind.items() if by > 0), default=None)
         below = max((queue for queue, by in behind.items() if by <= 0), default=None)
@@ -550,6 +578,15 @@ class Twin:
         else:
             queue = above if _signed(behind[above] + behind[below]) < 0 else below
         return Place(urgency, max(lowest, min(queue, highest)), min(ceiling, highest), period)
+
+    def _holds(self, index: int) -> bool:
+        """Return whether a queue holds packets of relative ranks."""
+        last = self.lasts.get(index)
+        if last is None or not self.left.get(index, 0) - last.sequence & BIAS:
+            return False
+        # If the queue had no room for the last one, that never leaves.
+        emptied_us = self.emptied_us.get(index, 0)
+        return _signed(emptied_us - last.now_us - ENQUEUED_AFTER_US) < 0
 
     def _attained(self, group: int, epoch: int, length: int) -> int | None:
         known = self.attained.get(group)

@@ -27,6 +27,7 @@ from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import Column, number_column
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
 from echelon.model.extras import cached
+from echelon.planning.policies.judges import MODEL
 
 if TYPE_CHECKING:
     from echelon.controller.client import Client
@@ -294,18 +295,30 @@ def _show_plan(plan: PlanResource, why: bool) -> None:
 
 def _show_choice(choice: ChoiceResource) -> None:
     typer.echo()
-    slowdowns = [f"{job} {slowdown:.3f}" for job, slowdown in sorted(choice.slowdowns.items())]
+    judge = choice.judge
+    columns = [*_CANDIDATES]
+    if any(candidate.by_model for candidate in choice.tried):
+        columns.append(number_column("by the model", "by_model", figures.ratio))
+    if judge == MODEL:
+        judge = ""
     facts = {
         "jobs": ", ".join(choice.jobs),
         "planned by": choice.plan,
         "searched": _search(choice),
-        "predicted": ", ".join(slowdowns),
+        "predicted": _predicted(choice.slowdowns),
+        "judged by": judge,
+        "by the model": _predicted(choice.by_model),
+        "not judged": choice.unjudged,
         "problem": choice.problem,
     }
     tables.pairs(facts.items())
     if choice.tried:
         verdict = Column("", partial(_verdict, choice))
-        tables.show_all([*_CANDIDATES, verdict], choice.tried)
+        tables.show_all([*columns, verdict], choice.tried)
+
+
+def _predicted(slowdowns: Mapping[str, float]) -> str:
+    return ", ".join(f"{job} {slowdown:.3f}" for job, slowdown in sorted(slowdowns.items()))
 
 
 def _search(choice: ChoiceResource) -> str:

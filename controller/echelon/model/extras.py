@@ -52,6 +52,7 @@ PLUG_INS = {
     "echelon.files": dict.fromkeys(
         ("coflows", "results", "rows", "scenario", "sizes", "start_us", "started_s", "sweep"), "lab"
     ),
+    "echelon.judges": {"packets": "lab"},
     "echelon.pictures": dict.fromkeys(("fabric", "job"), "lab"),
     "echelon.programs": {"aggregation": "aggregation"},
     "echelon.plots": {"sweep.slowdowns": "lab"},

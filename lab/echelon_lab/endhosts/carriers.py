@@ -389,14 +389,14 @@ class ShimCarrier:
         flow_windows = self._flow_windows[flow.name]
         window = flow_windows.single
         place = arriving = None
-        every = windows.together
         if urgency is not None and not self._paced and shares_window(ranking):
             window = flow_windows.shared
-            every = windows.together_in_stream
             place = StreamPlace((address.job, flow.dst), window, flow_windows.initial, urgency)
             arriving = address.job, flow.src
 
-        receiver = FlowReceiver(size_bytes, packet_bytes, window, self._tally, every=every)
+        receiver = FlowReceiver(
+            size_bytes, packet_bytes, window, self._tally, every=windows.together
+        )
         destination.flows.receive(key, receiver, acknowledge, on_complete, arriving)
         sender = FlowSender(
             size_bytes,

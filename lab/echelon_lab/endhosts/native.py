@@ -242,7 +242,6 @@ class NativeFlow:
         flow.window = window.single
         flow.every = windows.together
         flow.stream_window = window.shared
-        flow.stream_every = windows.together_in_stream
         flow.initial = window.initial
         flow.retransmit_after_ns = retransmit_after_ns
         flow.is_paced = is_paced

@@ -803,7 +803,7 @@ int shim_expect(shim_flow *flow, uint8_t epoch, uint64_t told, uint32_t is_ranke
     r->missing_bytes = r->prompt_to = r->size_bytes;
     r->furthest = r->size_bytes + 1;
     r->window_bytes = flow->window * flow->packet_bytes;
-    r->every = shares ? flow->stream_every : flow->every;
+    r->every = flow->every;
     r->unanswered = r->aheads = 0;
     r->told = told;
     return 0;

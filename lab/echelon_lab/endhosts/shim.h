@@ -33,9 +33,10 @@ typedef struct shim_flow {
     uint16_t job, flow;
     uint8_t data_headers[42], ack_headers[42]; /* Ethernet, IPv4 and UDP, without lengths and checksum */
     int64_t size_bytes, packet_bytes, retransmit_after_ns;
-    int64_t window, every; /* packets in flight, and for one acknowledgement, where it has a window of its own */
-    int64_t stream_window, stream_every; /* where it shares one with the flows of its job between its two hosts */
-    int64_t initial;                     /* packets in flight at first */
+    int64_t window;        /* packets in flight, where it has a window of its own */
+    int64_t stream_window; /* where it shares one with the flows of its job between its two hosts */
+    int64_t initial;       /* packets in flight at first */
+    int64_t every;         /* packets for one acknowledgement */
     uint32_t is_paced;
     uint64_t *tally; /* packets sent again, received twice, and reordered */
 } shim_flow;

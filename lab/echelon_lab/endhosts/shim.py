@@ -20,6 +20,7 @@ from struct import Struct
 from typing import Self
 
 from echelon.model.p4program import constants
+from echelon.planning.windows import ACK_BYTES
 
 
 @dataclass(slots=True)
@@ -99,8 +100,6 @@ Its low four bits are the flags.
 HEADER_BYTES = SHIM_AT + _CONSTANTS["SHIM_BYTES"]
 MIN_FRAME_BYTES = HEADER_BYTES + 1
 """Length of the shortest data packet, which carries one byte."""
-ACK_BYTES = 64
-"""Length of an acknowledgement's frame."""
 MAX_REMAINING = 2**32 - 1
 """Size of the longest flow that the shim can count, in bytes."""
 UNSTAMPED = bytes(8)

@@ -251,12 +251,13 @@ def _run(
     end_s: Fraction,
 ) -> PolicyRun:
     if mode == "packets":
+        from echelon_lab.virtual.judging import judged
         from echelon_lab.virtual.run import run as run_packets
 
         return run_packets(
             scenario,
             label,
-            make,
+            judged(make, scenario, DEFAULT_TARGET),
             _quiet,
             target=DEFAULT_TARGET,
             end_s=end_s,

@@ -246,7 +246,15 @@ class ServiceProcess:
             ) from None
         choices = []
         for choice in why:
-            choices.append(ChosenPlan(choice.jobs, choice.plan, choice.slowdowns))
+            chosen = ChosenPlan(
+                choice.jobs,
+                choice.plan,
+                choice.slowdowns,
+                choice.judge,
+                choice.by_model,
+                choice.unjudged,
+            )
+            choices.append(chosen)
         return choices
 
     def holdings(self) -> Mapping[str, tuple[int, int]]:

@@ -235,7 +235,7 @@ def run_from_json(document: Mapping[str, Any]) -> PolicyRun:
     plans = []
     for plan in run["plans"]:
         jobs = tuple(plan["jobs"])
-        plans.append(ChosenPlan(jobs, plan["plan"], plan["slowdowns"]))
+        plans.append(ChosenPlan(**{**plan, "jobs": jobs}))
     return PolicyRun(
         records={name: _record(name, record) for name, record in run["records"].items()},
         switches={name: SwitchStats(**stats) for name, stats in run["switches"].items()},

@@ -49,6 +49,7 @@ def write(
         _what_ran(scenario, target, runs),
         "## Policies",
         _policies(scenario, by_policy, labels, runs),
+        _plans(by_policy, labels),
         "## Jobs",
         _jobs(scenario, by_policy, labels),
         "## Tardiness",
@@ -263,6 +264,41 @@ def _policy_row(
         dropped,
         reordered,
     )
+
+
+def _plans(by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
+    """Return the plans that policies have chosen, who judged them, and what was foreseen."""
+    rows = []
+    for label in labels:
+        for plan in by_policy[label]["plans"]:
+            row = (
+                label,
+                ", ".join(plan["jobs"]),
+                plan["plan"],
+                plan["judge"],
+                _foreseen(plan["slowdowns"]),
+                _foreseen(plan["by_model"] or plan["slowdowns"]),
+            )
+            rows.append(row)
+    if not rows:
+        return ""
+    header = ("policy", "jobs", "plan", "judged by", "foreseen", "by the model")
+    parts = [markdown_table(header, rows)]
+    for label in labels:
+        for plan in by_policy[label]["plans"]:
+            if plan["unjudged"]:
+                jobs = ", ".join(plan["jobs"])
+                parts.append(
+                    f"The model chose the plan of {jobs} under {label}: {plan['unjudged']}."
+                )
+    return "\n\n".join(parts)
+
+
+def _foreseen(slowdowns: Mapping[str, float]) -> str:
+    """Return the mean slowdown that a plan was chosen for."""
+    if not slowdowns:
+        return _NONE
+    return _measured(fmean(slowdowns.values()))
 
 
 def _jobs(

@@ -20,7 +20,10 @@
                                                     the half width is below 1 %, or it was not after as many
    "switches": {SWITCH: {"packets_in", "packets_out", "packets_dropped", "entries", "digests"}},
    "plans": [{"jobs": [JOB], "plan": NAME,          what a policy that simulates plans has chosen for some jobs
-              "slowdowns": {JOB: RATIO}}],          mean iteration time / alone, as simulated; empty: it was not
+              "slowdowns": {JOB: RATIO},            mean iteration time / alone, as foreseen; empty: it was not
+              "judge": NAME,                        who foresaw that, and compared the best plans: model, packets, ...
+              "by_model": {JOB: RATIO},             what the fluid model says, where another judged
+              "unjudged": REASON or null}],         why the judge that was asked for did not
    "traffic": {SOURCE: {...}}}}}     of cross traffic: the fields of `TrafficSummary`
                                      (`echelon_lab.traffic.outcome`), and the time that they are
                                      about: "from_s", "to_s"
@@ -59,6 +62,7 @@ from echelon.planning.execution import IterationRecord, JobRecord, Span, tardine
 from echelon.planning.fluid.interval import MeanInterval, Spans, mean_slowdown_interval
 from echelon.planning.fluid.slowdown import spans_s
 from echelon.planning.policies.base import Choice, Labelled
+from echelon.planning.policies.judges import MODEL
 from echelon_lab.traffic.outcome import FlowOutcome, TrafficSummary, until
 from echelon_lab.traffic.outcome import summary as summary_of
 
@@ -96,6 +100,12 @@ class ChosenPlan:
     plan: str
     slowdowns: Mapping[str, float] = field(default_factory=dict)
     """The simulated mean iteration time over that alone, by job; empty: it was not simulated."""
+    judge: str = MODEL
+    """Who compared the best plans (`echelon.planning.policies.judges`)."""
+    by_model: Mapping[str, float] = field(default_factory=dict)
+    """The slowdowns on the fluid model, where another judged."""
+    unjudged: str | None = None
+    """The reason why the judge that was asked for did not."""
 
     @classmethod
     def from_choice(
@@ -105,11 +115,11 @@ class ChosenPlan:
         choice: Choice[Labelled] | None,
     ) -> Self:
         """Return the plan of these jobs, with what the search for it foresaw."""
-        if choice:
-            slowdowns = choice.best.slowdowns
-        else:
-            slowdowns = {}
-        return cls(tuple(sorted(jobs)), plan, slowdowns)
+        names = tuple(sorted(jobs))
+        if choice is None:
+            return cls(names, plan)
+        best = choice.best
+        return cls(names, plan, best.slowdowns, choice.judge, best.by_model, choice.unjudged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +319,14 @@ def _within(
 
 
 def _plan_document(plan: ChosenPlan) -> dict[str, object]:
-    slowdowns = _rounded_fields(plan.slowdowns)
-    return {"jobs": list(plan.jobs), "plan": plan.plan, "slowdowns": slowdowns}
+    return {
+        "jobs": list(plan.jobs),
+        "plan": plan.plan,
+        "slowdowns": _rounded_fields(plan.slowdowns),
+        "judge": plan.judge,
+        "by_model": _rounded_fields(plan.by_model),
+        "unjudged": plan.unjudged,
+    }
 
 
 def common_end_s(scenario: Scenario, runs: Iterable[PolicyRun]) -> float:

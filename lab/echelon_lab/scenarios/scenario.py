@@ -100,9 +100,8 @@ from echelon.model.jobs.spec import MTUS, JobSpec, RecognitionSpec, load_job_spe
 from echelon.model.quantities import QuantityError, excerpt, size_bytes
 from echelon.planning.execution import Until
 from echelon.planning.policies import PolicyChoiceError, parse_parameters
-from echelon.planning.windows import Windows
+from echelon.planning.windows import ACK_BYTES, Windows
 from echelon.switches.lowering.identity import Identity, identities_of, number_shims
-from echelon_lab.endhosts.shim import ACK_BYTES
 from echelon_lab.scenarios.traffic_spec import TrafficSource, TrafficSpec
 from echelon_lab.traffic.schedule import read_schedule
 from echelon_lab.traffic.sizes import builtin_sizes, load_sizes
@@ -278,7 +277,16 @@ class Scenario:
         """What is to be said of the scenario before it runs: windows that cannot fill a path."""
         from echelon_lab.scenarios.narrow import narrow_windows
 
-        return narrow_windows(self)
+        transport = self.transport
+        sentences = narrow_windows(
+            self.jobs,
+            self.fabric,
+            self.identities,
+            packet_bytes=transport.packet_bytes,
+            window_packets=transport.window_packets,
+            receive_window_bytes=transport.receive_window_bytes,
+        )
+        return tuple(sentences)
 
     @property
     def described(self) -> Scenario:

@@ -43,7 +43,7 @@ def run(
     make: Callable[[], Policy],
     progress: Callable[[str, int], None],
     observe: Observer | None = None,
-    target: str = DEFAULT_TARGET,
+    target: str | Target[Any] = DEFAULT_TARGET,
     end_s: Fraction | None = None,
     listener: CommandProgress = UNSEEN,
     build: VirtualFabricFactory | None = None,
@@ -58,8 +58,10 @@ def run(
     Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that
     broke.
     """
+    if isinstance(target, str):
+        target = TARGETS[target]
     try:
-        virtual_run = _VirtualRun(scenario.described, label, TARGETS[target], end_s, build)
+        virtual_run = _VirtualRun(scenario.described, label, target, end_s, build)
         return virtual_run.run(make, progress, observe, listener)
     except SouthboundError as error:
         raise RunError(f"{label}: {error}") from error

@@ -380,6 +380,28 @@ def test_the_plan_and_its_filters(service: Operated) -> None:
         assert len(json.loads(service.good("plan", "show", *option, "--json"))["flows"]) == flows
 
 
+@pytest.mark.long
+def test_who_judged_the_best_plans(service: Operated) -> None:
+    """The service runs packets in the process that searches."""
+    service.good("policy", "set", "echelon", "judge=packets")
+    submit(service)
+    submit(service, bert="other")
+
+    def judged() -> bool:
+        with service.client() as client:
+            why = client.plan(why=True).why
+        return bool(why) and why[0].judge == "packets"
+
+    until(judged, "a plan judged from packets")
+    shown = service.good("plan", "show", "--why")
+    assert re.search(r"^judged by +packets$", shown, re.MULTILINE)
+    assert re.search(r"^by the model +bert [0-9.]+, other [0-9.]+$", shown, re.MULTILINE)
+    titles, best, *_ = columns(shown[shown.index("PLAN  ") :])
+    assert titles == ["PLAN", "MEAN", "WORST", "SCORE", "DRAWS", "BY THE MODEL"]
+    assert float(best[titles.index("BY THE MODEL")]) >= 1
+    service.good("policy", "set", "echelon")
+
+
 def test_why_the_plan_is_as_it_is(service: Operated) -> None:
     submit(service)
     # The policy is asked what its plan lacks only after the plan is on the switches.

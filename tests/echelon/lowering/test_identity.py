@@ -131,6 +131,23 @@ def test_the_connection_that_starts_first_may_open_an_iteration() -> None:
     assert {a["job"] for a in arguments} == {0}
 
 
+def test_all_connections_that_a_collective_begins_with_may_open_an_iteration() -> None:
+    """Which of them comes first to a switch depends on where it is."""
+    data = {"compute": "1 s", "gradient": "10 kB"}
+    spec = spec_of(recognition=BYTES, parallelism="data", data=data, pipeline=None)
+    job = build_job(spec)
+    identities = identities_of(job, 1, spec, FABRIC)
+    assert all(each.leads for each in identities.values())  # type: ignore[union-attr]
+    plan = make_policy("echelon").plan([job], FABRIC)
+    intent = Lowering(FABRIC, {"s1": softswitch()}).lower(plan, {"a": identities})["s1"]
+    heads = [
+        dict(e.actions[0].arguments)["is_head"]
+        for e in intent.entries
+        if e.table == "tcp_connection"
+    ]
+    assert heads == [1] * len(connections(job))
+
+
 ROCE = {"by": "bytes", "protocol": "roce", "queue_pair": 0x100, "mtu": "4 KiB", "idle_gap": "50 ms"}
 
 

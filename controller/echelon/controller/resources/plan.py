@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import Field
+
 from echelon.controller.resources.base import Resource
 
 
@@ -41,6 +43,11 @@ class CandidateResource(Resource):
     """
     problem: str | None
     """The reason why it cannot be planned or simulated."""
+    by_model: float | None = None
+    """The mean slowdown on the fluid model, where another judged.
+
+    Null: all figures are the model's.
+    """
 
 
 class ChoiceResource(Resource):
@@ -58,6 +65,12 @@ class ChoiceResource(Resource):
     """The reason why the best plan is not in force."""
     slowdowns: dict[str, float]
     """The slowdowns that were predicted for the best plan, by job."""
+    judge: str = "model"
+    """Who predicted them, and compared the best plans: the fluid model, or another judge."""
+    by_model: dict[str, float] = Field(default_factory=dict)
+    """The slowdowns on the fluid model, where another judged."""
+    unjudged: str | None = None
+    """The reason why the judge that was asked for did not compare the best plans."""
     tried: tuple[CandidateResource, ...]
     """The best first."""
 

@@ -21,6 +21,7 @@ __all__ = [
     "connections",
     "earliest_start_s",
     "ideal_finish_s",
+    "leading_flows",
     "once",
     "ordered",
     "topological_order",
@@ -144,6 +145,19 @@ def connections(job: Job) -> Mapping[Ends, tuple[Flow, ...]]:
     for flow in sorted(job.flows, key=turn):
         by_connection.setdefault(flow.ends, []).append(flow)
     return {connection: tuple(flows) for connection, flows in by_connection.items()}
+
+
+@once
+def leading_flows(job: Job) -> frozenset[str]:
+    """Return the names of the flows that wait for no other flow. Raises `GraphError`."""
+    after = _dependencies(job)
+    flows = {flow.name for flow in job.flows}
+    behind_flows: set[str] = set()
+    for name in topological_order(job):
+        needs = after[name]
+        if not flows.isdisjoint(needs) or not behind_flows.isdisjoint(needs):
+            behind_flows.add(name)
+    return frozenset(flows - behind_flows)
 
 
 def ideal_finish_s(echelonflow: EchelonFlow, reference_s: Fraction) -> dict[str, Fraction]:

@@ -16,15 +16,15 @@ recognition:              # how switches recognise the job's flows (default: {by
   mtu: 4096 B             # roce: the path's MTU, by which packets are counted: 256, 512, 1024, 2048 or 4096 B
   source_port: 5001       # each host has one connection to each host that it sends to, from this port
   destination_port: 5002  # to this one
-  idle_gap: 50 ms         # silence after which the job's first connection starts a new iteration
+  idle_gap: 50 ms         # silence after which the job's first connections start a new iteration
   iterations: silence     # silence (default), or bytes: iterations follow each other without a silence as well
   pause: true             # switches may let TCP pause for a round trip to change its queue (default false)
 ```
 
 With `by: bytes` or `by: agent`, switches tell the flows of a connection apart by how many bytes it
 has carried since the iteration started, so the sizes in the file must be what the senders really
-send. `idle_gap` must be shorter than the pause of the job's first connection between two
-iterations, and longer than any other pause between its packets. A pause for computing counts only
+send. `idle_gap` must be shorter than the pause of the job's first connections between two
+iterations, and longer than any other pause between their packets. A pause for computing counts only
 after 95 % of the connection's bytes.
 
 With `iterations: bytes`, each connection begins its next iteration behind the bytes of the last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from echelon.model.documents import Section
@@ -12,6 +12,7 @@ from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
 from echelon.planning.allocation import ActiveFlow
 from echelon.planning.plan import Plan
+from echelon.planning.policies.judges import MODEL
 
 
 class NoParameters(Section):
@@ -108,6 +109,9 @@ class Prediction(Generic[C]):
     """The reason why it cannot be planned or simulated."""
     iterations: int = 0
     """The length of the simulation, in iterations of the slowest job alone."""
+    by_model: Mapping[str, float] = field(default_factory=dict)
+    """The slowdowns on the fluid model, where a judge has run the plan in another way: then all the
+    rest is what the judge says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,10 @@ class Choice(Generic[C]):
     """Whether a longer search may find something better."""
     work: int = 0
     """The most work that the search could take, if its result is preliminary."""
+    judge: str = MODEL
+    """Who compared the best plans (`echelon.planning.policies.judges`)."""
+    unjudged: str | None = None
+    """The reason why the judge that was asked for did not, so that the model did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from echelon.model.fabric.model import Fabric
-from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.analysis import connections, leading_flows
 from echelon.model.jobs.graph import FlowKey, Job
 from echelon.model.jobs.spec import COUNTED_BYTES
 from echelon.switches.lowering.capabilities import LoweringError
@@ -75,6 +75,8 @@ class SegmentIdentity:
     """Whether iterations need no silence between them."""
     mtu: int | None = None
     """The path's MTU, by which RoCE packets are counted; None: not RoCE."""
+    leads: bool = False
+    """Whether the connection begins with a flow that waits for no other one."""
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
@@ -221,6 +223,7 @@ def _segments(
     gap_s = recognition.idle_gap
     packet_bytes = recognition.mtu or 1
     assert gap_s is not None
+    leading = leading_flows(job)
     segments: dict[str, SegmentIdentity] = {}
     for (src, dst), flows in connections(job).items():
         src_port, dst_port = ports(src, dst)
@@ -247,6 +250,7 @@ def _segments(
                 pause=recognition.pause,
                 by_bytes=recognition.iterations == "bytes",
                 mtu=recognition.mtu,
+                leads=flows[0].name in leading,
             )
     return segments
 

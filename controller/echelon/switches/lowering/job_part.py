@@ -216,11 +216,14 @@ class _JobAtSwitch:
         both_ways = self._both_ways()
         for index, connection in enumerate(self.connections.values()):
             five_tuples = connection.segment.five_tuples
+            # Of connections that begin together, any may come first to a switch. If it could not
+            # open the iteration, its first packets would count as of the last one.
+            is_head = index == 0 or connection.segment.leads
             connection_count += len(five_tuples)
             is_shared = not both_ways.isdisjoint(five_tuples)
             classifiers += connection.entries(
                 self.capabilities,
-                is_head=index == 0,
+                is_head=is_head,
                 is_shared=is_shared,
             )
 

@@ -332,14 +332,16 @@ class ShimSocketCarrier:
 
         windows = assignment.flow_windows[self._job.name, flow.name]
         window = windows.single
-        every = assignment.windows.together
         stream = None
         if (self._job.name, flow.name) in assignment.stream_rankings:
             window = windows.shared
-            every = assignment.windows.together_in_stream
             stream = self._number, flow.src
         receiver = FlowReceiver(
-            flow.size_bytes, assignment.packet_bytes, window, self._tally, every=every
+            flow.size_bytes,
+            assignment.packet_bytes,
+            window,
+            self._tally,
+            every=assignment.windows.together,
         )
         self.sockets.flows.receive(key, receiver, acknowledge, on_complete, stream)
 

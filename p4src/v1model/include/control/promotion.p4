@@ -10,7 +10,7 @@
 //
 // Flows that are ranked relative to others go by stream: a job's flows from one host to another, or those of a connection.
 // A stream whose packets wait never rises, and needs no DRAIN: control Order puts it in its place once none of them does.
-// But it falls at once to below any queue whose last packet is more urgent. Queues are strict, so its packets above have
+// But it falls at once to below any queue whose first packet is more urgent. Queues are strict, so its packets above have
 // left before the first below does.
 //
 // Flows that are known by their bytes follow each other on one connection, whose order must not be lost either: there all
@@ -24,9 +24,10 @@
 // has sent before has been acknowledged (control Pause).
 
 control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in time_us_t now,
-                  register<bit<32>> queue_left, register<ranked_t> queue_rank, register<bit<32>> queue_ranked,
-                  register<time_us_t> queue_ranked_us, register<pace_t> queue_pace,
-                  register<time_us_t> queue_until_us, register<time_us_t> stream_left_us,
+                  register<bit<32>> queue_left, register<ranked_t> queue_rank, register<time_us_t> queue_rank_us,
+                  register<pace_t> queue_pace, register<bit<32>> queue_ranked, register<time_us_t> queue_ranked_us,
+                  register<time_us_t> queue_until_us, register<time_us_t> queue_emptied_us,
+                  register<time_us_t> stream_left_us,
                   register<bit<1>> connection_stays, register<bit<33>> connection_acked) {
     register<bit<32>>(PORT_QUEUES) queue_entered;
     register<valid_epoch_t>(FLOWS) flow_epoch;
@@ -144,10 +145,24 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
             stream_sequence.write((bit<32>)meta.stream, meta.sequence);
         }
         if (meta.is_relative == 1 && meta.ranking != Ranking.NONE) {
-            queue_rank.write((bit<32>)(port ++ meta.queue), meta.rank ++ meta.stream);
+            bit<32> newest;
+            bit<32> gone;
+            time_us_t newest_us;
+            time_us_t emptied_us;
+            queue_ranked.read(newest, (bit<32>)(port ++ meta.queue));
+            queue_left.read(gone, (bit<32>)(port ++ meta.queue));
+            queue_ranked_us.read(newest_us, (bit<32>)(port ++ meta.queue));
+            queue_emptied_us.read(emptied_us, (bit<32>)(port ++ meta.queue));
+            gone = gone - newest;
+            emptied_us = emptied_us - newest_us - ENQUEUED_AFTER_US;
+            if (gone[31:31] == 0 || emptied_us[47:47] == 0 || is_outside == 1) {
+                // Nobody has waited there.
+                queue_rank.write((bit<32>)(port ++ meta.queue), meta.rank ++ meta.stream);
+                queue_rank_us.write((bit<32>)(port ++ meta.queue), now);
+                queue_pace.write((bit<32>)(port ++ meta.queue), meta.pace);
+            }
             queue_ranked.write((bit<32>)(port ++ meta.queue), meta.sequence);
             queue_ranked_us.write((bit<32>)(port ++ meta.queue), now);
-            queue_pace.write((bit<32>)(port ++ meta.queue), meta.pace);
             if (is_outside == 1) {
                 queue_until_us.write((bit<32>)(port ++ meta.queue), now + (time_us_t)meta.idle_us);
             }

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from itertools import chain, islice
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query, Request, Response
@@ -81,6 +82,9 @@ def candidate_resource(prediction: Prediction[Labelled]) -> CandidateResource:
         mean = mean_slowdown(prediction)
         worst = max(prediction.slowdowns.values())
         score = prediction.score
+    by_model = None
+    if prediction.by_model:
+        by_model = fmean(prediction.by_model.values())
     return CandidateResource(
         plan=prediction.candidate.label,
         mean=mean,
@@ -88,6 +92,7 @@ def candidate_resource(prediction: Prediction[Labelled]) -> CandidateResource:
         score=score,
         draws=prediction.draws,
         problem=prediction.problem,
+        by_model=by_model,
     )
 
 
@@ -108,6 +113,7 @@ def choice_resource(
             slowdowns={},
             tried=(),
         )
+    best = chosen.choice.best
     return ChoiceResource(
         jobs=jobs,
         plan=plan,
@@ -115,7 +121,10 @@ def choice_resource(
         search_s=chosen.took_s,
         before=chosen.before,
         problem=chosen.problem,
-        slowdowns=dict(chosen.choice.best.slowdowns),
+        slowdowns=dict(best.slowdowns),
+        judge=chosen.choice.judge,
+        by_model=dict(best.by_model),
+        unjudged=chosen.choice.unjudged,
         tried=tuple(map(candidate_resource, chosen.choice.tried)),
     )
 

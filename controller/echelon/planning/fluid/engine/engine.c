@@ -91,6 +91,7 @@ static void add_flow(Engine *e, Flow *flow) {
     for (int h = 0; h < flow->hops; h++) {
         Port *port = &e->port[flow->hop[h].port];
         ROOM(port->flow, port->flows, port->flows_room);
+        ROOM(port->visitor, port->flows, port->visitors_room);
         if (e->failed) return;
         flow->hop[h].at = port->flows;
         port->flow[port->flows++] = flow;
@@ -112,13 +113,14 @@ static void remove_flow(Engine *e, Flow *flow) {
         Port *port = &e->port[number];
         Flow *last = port->flow[--port->flows];
         port->flow[at] = last;
+        if (e->spreads) port->visitor[at] = port->visitor[port->flows];
         for (int k = 0; k < last->hops; k++)
             if (last->hop[k].port == number) last->hop[k].at = at;
         port->fastest = port->flows ? port->fastest - flow->fastest * flow->count : 0;
         port->outdated = 1;
         port->load = port->flows ? port->load : 0; /* without what rounding has left */
         set_narrow(e, port);
-        if (e->spreads) make_due(e, port, due_at(flow, 0));
+        if (e->spreads) leave_port(e, port, flow, flow->hop[h].queue);
     }
 }
 
@@ -449,7 +451,7 @@ static void start_flow(Engine *e, int job, int step, int background) {
     flow->plan = plan;
     flow->ranking = &plan->of.ranking[plan->of.ranking_of[place]];
     flow->window = flow->gone = flow->is_altered = flow->is_opening = flow->hops = 0;
-    flow->planned = flow->loaded = 0;
+    flow->planned = flow->loaded = flow->able = 0;
     flow->is_new = 1;
     flow->nearby = 0;
     flow->stream = plan->of.stream_of[place];
@@ -462,7 +464,7 @@ static void start_flow(Engine *e, int job, int step, int background) {
         if (e->failed) return;
         int link = plan->of.path_links[k];
         int queue = e->spreads && e->port[link].has_queues ? flow->ranking->lowest : 0;
-        flow->hop[flow->hops++] = (Hop){link, 0, queue};
+        flow->hop[flow->hops++] = (Hop){link, 0, queue, &e->port[link].offer[queue]};
         flow->fastest = least_of(flow->fastest, e->port[link].capacity);
     }
     if (flow->hops) flow->level = e->port[flow->hop[0].port].level[flow->hop[0].queue];
@@ -813,13 +815,14 @@ void fluid_free(Engine *e) {
         next = flow->next;
         free(flow->hop), free(flow);
     }
-    for (int i = 0; i < e->g.links && e->port; i++) free(e->port[i].flow), free(e->port[i].counting);
+    for (int i = 0; i < e->g.links && e->port; i++)
+        free(e->port[i].flow), free(e->port[i].visitor), free(e->port[i].counting);
     for (int i = 0; i < e->g.groups && e->group; i++)
         free(e->group[i].flow), free(e->group[i].node), free(e->group[i].finished_bytes);
     for (int i = 0; i < e->g.jobs && e->job; i++) free(e->job[i].waiting), free(e->job[i].ends), free(e->job[i].spans);
     free(e->port), free(e->group), free(e->job), free(e->missing), free(e->busy), free(e->delayed), free(e->event);
     free(e->present), free(e->touched), free(e->empty), free(e->found), free(e->flows_due), free(e->found_port);
-    free(e->head), free(e->due), free(e->altered), free(e->visitor), free(e->waiting), free(e->begun);
+    free(e->head), free(e->due), free(e->altered), free(e->waiting), free(e->begun);
     free(e->others), free(e->ready), free(e->scratch), free(e->offer), free(e->background_spans);
     free(e);
 }
@@ -851,7 +854,7 @@ Engine *fluid_new(const Given *given) {
         port->until_s = NEVER;
         port->number = -1;
         port->due = NEVER;
-        for (int q = 0; q < QUEUES; q++) port->queue_number[q] = -1, port->offer[q] = (Quote){NEVER, 0};
+        for (int q = 0; q < QUEUES; q++) port->queue_number[q] = -1, port->offer[q] = (Quote){NEVER, NEVER, 0};
     }
     for (int i = 0; i < 2 * given->background; i++) e->background_spans[i] = -1;
     for (int j = 0; j < given->jobs; j++) announce(e, given->start_s[j], JOB_STARTS, j, 0, 0, 0);

@@ -93,7 +93,7 @@ typedef struct Flow Flow;
 typedef struct Nearby Nearby;
 
 typedef struct { /* an offer, and in the order of equal ones: the oldest flow that has it, and by which hop */
-    double size;
+    double size, rounded;
     long first;
 } Quote;
 
@@ -101,26 +101,35 @@ typedef struct {
     int port;
     int at;    /* the place of the flow in the port's list */
     int queue;
+    const Quote *offer; /* what the queue offers, where changes spread */
 } Hop;
 
+typedef struct { /* a flow at a port, as changes spread */
+    const Quote *elsewhere;  /* the least offer that it has from other ports */
+    double units;            /* its windows */
+    long first;              /* what this port's offer to it alone would have */
+    int queue;
+} Visitor;
+
 struct Flow {
-    int job, step, iteration, background; /* `background`: its number, or -1 */
+    Hop *hop;
+    int hops, hops_room, window, level, is_altered, is_opening;
+    int tightest;                         /* as changes spread: by which hop it has the least offer, or -1 */
     int count;                            /* the equal flows for which it stands; sizes and rates are those of each */
-    long sequence, version, seen;         /* versions go on when the object is used again: old events are outdated */
+    double able;                          /* as changes spread: the most that it could have */
+    Quote offer;                          /* its rate for each packet of window */
+    Quote alone;                          /* the offer that it could take at most */
+    double planned, loaded; /* the rate that it is to have; the rate by which it counts in the loads of ports */
     double size, left, start_s, since_s, rate, fastest, most; /* `most`: the constant rate of its sender, or -1 */
+    long sequence, version, seen;         /* versions go on when the object is used again: old events are outdated */
+    int job, step, iteration, background; /* `background`: its number, or -1 */
     const Ranking *ranking;
     const PlanCopy *plan;
     double due_s, arranged_s;
-    int window, initial, full, stream, gone, is_new, present_at, held_up;
+    int initial, full, stream, gone, is_new, present_at, held_up;
     double passing_s;                     /* from when its last byte has been sent until it arrives */
     double opens_at;                      /* the sent bytes from which on its window is larger, or NEVER */
     Nearby *nearby;
-    double planned, loaded; /* the rate that it is to have; the rate by which it counts in the loads of ports */
-    Quote offer;            /* as changes spread: its rate for each packet of window; the most that it could have */
-    double able;
-    int level, is_altered, is_opening;
-    int hops, hops_room;
-    Hop *hop;
     Flow *next;
 };
 
@@ -130,22 +139,30 @@ typedef struct {
 } Counting; /* ranks that end when a group has sent so many more bytes */
 
 typedef struct {
-    double capacity, fastest, until_s;
-    double load, taken; /* the rate of flows with windows; what acknowledgements are reckoned to take */
-    int reverse, node, has_queues, limited, narrow;
-    int outdated, rated;
+    /* As changes spread. What is asked of many ports stands together first, for the sake of caches. */
+    double due;                        /* what is the first to be looked at again, as `Due` says, or NEVER */
+    double capacity, taken;            /* `taken`: what acknowledgements are reckoned to take */
+    double demand;                     /* the rate of all flows if each were as fast as it is able to */
+    int is_full, is_divided, narrow;   /* whether it holds flows up, in several queues of a level */
+    int holding, queues;               /* the queues that hold flows up, as bits, and those in which flows are */
+    int limited;
+    double held_until;                 /* where the last of those that hold flows up stands, as `Due` says, or -1 */
+    int queue[QUEUES];
     int level[QUEUES], weight[QUEUES];
+    double rate[QUEUES], last[QUEUES]; /* the rates of its queues, and the offers at which their last flows are served */
+    Quote offer[QUEUES];               /* what its queues offer */
+    Visitor *visitor;                  /* by flow */
+    Flow **flow;
+    int flows, flows_room, visitors_room;
+    double load;                       /* the rate of flows with windows */
+    double fastest, until_s;
+    int reverse, node, has_queues;
+    int outdated, rated;
     double most[QUEUES], least[QUEUES];
     long seen;
-    Flow **flow;
-    int flows, flows_room;
     Counting *counting;
     int countings, countings_room;
-    int number, queue_number[QUEUES]; /* scratch: their numbers while rates are shared, or -1 */
-    int is_full, is_divided;          /* as changes spread: whether it holds flows up, in several queues of a level */
-    Quote offer[QUEUES];              /* what its queues offer */
-    double spare;                     /* what flows that it does not hold up leave, or 0 if it holds up some */
-    double due;                       /* what is the first to be looked at again, as `Due` says, or NEVER */
+    int number, queue_number[QUEUES];  /* scratch: their numbers while rates are shared, or -1 */
 } Port;
 
 struct Nearby { /* a neighbourhood: flows whose rates were set together */
@@ -199,13 +216,6 @@ typedef struct { /* a port to be looked at again, by the order in which rates de
     Port *port;
 } Due;
 
-typedef struct { /* a flow at a port that is looked at */
-    Quote elsewhere;         /* the offer that it has from other ports */
-    double units;            /* its windows */
-    long first;              /* what this port's offer to it alone would have */
-    int queue;
-} Visitor;
-
 typedef struct Engine {
     Given g;
     PlanCopy *plan;
@@ -227,13 +237,12 @@ typedef struct Engine {
     int heads_room;
     int differs;              /* whether what rates depend on has changed since they were set */
     double *background_spans;
-    int spreads, visits;              /* whether changes spread (spreading.c), rather than each neighbourhood is shared anew */
+    long counter; int spreads, visits;              /* whether changes spread (spreading.c), rather than each neighbourhood is shared anew */
     Due *due;
     int dues, dues_room;
     Flow **altered;
     int altered_count, altered_room;
-    Visitor *visitor, *waiting;
-    int visitors_room, waiting_room;
+    int *waiting, waiting_room;
     Flow **found, **flows_due;
     int found_count, found_room, flows_due_count, flows_due_room;
     Port **found_port;

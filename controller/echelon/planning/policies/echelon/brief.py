@@ -22,7 +22,7 @@ class BriefSearch(PlanSearch):
 
     def run(self) -> Choice[PlanCandidate]:
         """Return the best plan so far. Raises as `PlanSearch.run`."""
-        choice = super().run()
+        choice = self._best_on_model()
         if not self.is_cut:
-            return choice
+            return self._judged(choice)
         return replace(choice, preliminary=True, work=self._most_work)

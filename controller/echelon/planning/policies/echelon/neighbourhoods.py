@@ -106,6 +106,8 @@ class NeighbourhoodSearch(PlanSearch):
 
     def run(self) -> Choice[PlanCandidate]:
         """Return the plan by neighbourhoods, or a better one that it is compared with."""
+        # No judge comes after it.
+        self._model_share = 1.0
         self.report(0)
         simple = []
         for job in self._jobs:
@@ -243,6 +245,12 @@ class NeighbourhoodSearch(PlanSearch):
                 return choice
         # Without fair sharing, nothing tells whether the plan is worth anything.
         return self._without_comparison(mixed)
+
+    def _judged(self, choice: Choice[PlanCandidate]) -> Choice[PlanCandidate]:
+        """Return the choice of the model: so many jobs take a judge too long."""
+        if self._panel is None:
+            return choice
+        return replace(choice, unjudged=f"{len(self._jobs):,} jobs are too many to be judged")
 
     def _without_comparison(self, mixed: MixedCandidate) -> Choice[PlanCandidate]:
         """Return the plan by neighbourhoods, with the reason why nothing is foreseen."""

@@ -19,9 +19,9 @@ from functools import lru_cache, partial
 from itertools import filterfalse, repeat
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from echelon.model.documents import Section
+from echelon.model.documents import Section, problem
 from echelon.model.fabric.model import Fabric, ShortestPaths
 from echelon.model.fabric.routing import ChosenByFabric, NoRouteError, PathChooser, Routes
 from echelon.model.jobs.analysis import connections
@@ -53,6 +53,7 @@ from echelon.planning.policies.echelon.candidates import (
     PlanCandidate,
     candidates,
 )
+from echelon.planning.policies.echelon.finals import SHARE, Panel
 from echelon.planning.policies.echelon.mixed import candidate_of
 from echelon.planning.policies.echelon.neighbourhoods import (
     MOST_TOGETHER,
@@ -66,6 +67,7 @@ from echelon.planning.policies.echelon.search import (
 )
 from echelon.planning.policies.echelon.unknowns import Doubt
 from echelon.planning.policies.filling import ZERO, fill_evenly, residual_of
+from echelon.planning.policies.judges import AUTO, MODEL, Judge, known_judge, new_judge
 from echelon.planning.policies.levels import MIN_SHARE, strict
 
 _NEARLY = 0.999
@@ -106,11 +108,25 @@ class Echelon:
         """
         limit: Annotated[float, Field(ge=0, le=100)] = 100
         """The part by which no job may be slower than under fair sharing: 0.01 means 1 %."""
+        judge: str = MODEL
+        """Who compares the best plans: `model`, or a judge (`echelon.planning.policies.judges`).
+
+        `auto` is the judge that is offered by who runs the policy, or else the model.
+        """
+
+        @field_validator("judge")
+        @classmethod
+        def _known_judge(cls, name: str) -> str:
+            try:
+                return known_judge(name)
+            except PlanError as error:
+                raise problem(str(error)) from None
 
         @model_validator(mode="after")
         def _named(self) -> Self:
             named = self.model_fields_set
-            if "plan" not in named and not named.isdisjoint(("order", "paths", "shifts")):
+            rule = named.intersection(("order", "paths", "shifts"))
+            if rule and "plan" not in named:
                 self.__dict__["plan"] = "rule"
             return self
 
@@ -139,6 +155,8 @@ class Echelon:
         self._kept = FixedRoutes({})
         """The paths that connections keep."""
         self._capacities: Capacities = {}
+        self._offered: dict[str, Judge] = {}
+        """Judges that know where the policy runs, by name."""
         self.report: Callable[[float], None] = no_report
         """Called by `best_plan` with the share of its searches that is done."""
 
@@ -147,12 +165,28 @@ class Echelon:
         """About how many iterations of all jobs `best_plan` simulates; 0: none."""
         if self._parameters.plan != "auto":
             return 0
-        return simulated_by(len(candidates(several_paths=True)), self._parameters.draws)
+        simulated = candidates(several_paths=True)
+        return simulated_by(len(simulated), self._parameters.draws)
 
     @property
     def carried(self) -> Self:
         """The part that goes from plan to plan: the policy itself."""
         return self
+
+    def offer(self, name: str, judge: Judge) -> None:
+        """Take a judge that knows where the policy runs, instead of the one of that name."""
+        self._offered[name] = judge
+
+    def _panel(self, work: int) -> Panel | None:
+        """Return who judges a search of so much work; None: the model does."""
+        name = self._parameters.judge
+        if name == AUTO:
+            name = next(iter(self._offered), MODEL)
+        if name == MODEL:
+            return None
+        judge = self._offered.get(name) or new_judge(name)
+        most_work = int(SHARE * work)
+        return Panel(name, judge, most_work)
 
     # -- plans -------------------------------------------------------------------------------------
 
@@ -168,7 +202,8 @@ class Echelon:
         """
         check_names(jobs)
         try:
-            kept = FixedRoutes((paths or self._chooser).route(fabric, jobs))
+            router = paths or self._chooser
+            kept = FixedRoutes(router.route(fabric, jobs))
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
         places = self._numbered(jobs)
@@ -182,20 +217,23 @@ class Echelon:
             pair = self._policies.get(key)
             if pair is None:
                 pair = candidate.new_policy(), candidate.chooser()
-            policy, chooser = policies[key] = pair
+            policies[key] = pair
+            policy, chooser = pair
             part = candidate.plan(policy, members, fabric, chooser or kept, places)
             merged.add(part, members)
-            policy_by_job |= dict.fromkeys([job.name for job in members], policy)
+            for job in members:
+                policy_by_job[job.name] = policy
 
         # Nothing of the policy changes before all parts are planned: a plan may be impossible.
-        self._decisions = {**self._past(decisions, places), **decisions}
+        past = self._past(decisions, places)
+        self._decisions = past | decisions
         self._groups = tuple(decisions)
         self._policies = policies
         self._policy_by_job = policy_by_job
         self._places = places
         self._kept = kept
         self._capacities = fabric.capacity_Bps
-        return merged.plan(self.name, [job.name for job in jobs])
+        return merged.plan(self.name, jobs)
 
     def _past(self, decisions: Mapping[Group, object], places: Mapping[str, int]) -> _Decisions:
         """Return the last decisions of groups that are none now, but whose jobs all run."""
@@ -211,7 +249,8 @@ class Echelon:
         plan = self.plan(jobs, fabric)
         starts_s = {}
         if self._parameters.phases == "given":
-            starts_s = {job.name: float(job.start_s) for job in jobs}
+            for job in jobs:
+                starts_s[job.name] = float(job.start_s)
         searches = self.searches(jobs, fabric, starts_s=starts_s)
         if not searches:
             return plan
@@ -219,8 +258,9 @@ class Echelon:
         by_name = {job.name: job for job in jobs}
         costs = {}
         for search in searches:
+            members = [by_name[name] for name in search.group]
             # A step costs the more, the more flows there are beside it.
-            costs[search.group] = _steps([by_name[name] for name in search.group]) ** 2
+            costs[search.group] = _steps(members) ** 2
         total = sum(costs.values())
         done = 0
         # The longest first, because its pace tells most about the rest.
@@ -228,8 +268,11 @@ class Echelon:
         for search in searches:
             cost = costs[search.group]
             if isinstance(search, PlanSearch):
-                search.report = partial(self._report_part, done / total, cost / total)
-            self.adopt(search.group, search.run())
+                before = done / total
+                part = cost / total
+                search.report = partial(self._report_part, before, part)
+            choice = search.run()
+            self.adopt(search.group, choice)
             done += cost
         plan = self.plan(jobs, fabric)
         self.report(1)
@@ -279,6 +322,7 @@ class Echelon:
                 out.append(NoSearch(group, decision.candidate, problem))
                 continue
             work = works[group]
+            panel = self._panel(work)
             early_work = None
             if group in brief:
                 if _steps(members) <= MOST_BRIEF_STEPS:
@@ -291,7 +335,7 @@ class Echelon:
                 work = early_work
             elif len(members) > MOST_TOGETHER:
                 kind = NeighbourhoodSearch
-            out.append(self._search(kind, members, fabric, decision, starts_s, work))
+            out.append(self._search(kind, members, fabric, decision, starts_s, work, panel))
         return out
 
     def _search(
@@ -302,26 +346,34 @@ class Echelon:
         decision: _Decision,
         starts_s: Mapping[str, float] | None,
         work: int,
+        panel: Panel | None,
     ) -> PlanSearch:
         """Return the search for these jobs, which are a group."""
         in_force = decision.candidate
         if in_force == ALONE:
             # The candidate of a job that shared no links was not chosen.
             in_force = self._unsearched
+        loyal = decision.choice is not None or in_force != self._unsearched
         parameters = self._parameters
+        doubt = Doubt(parameters.draws, parameters.uncertainty)
+        several_paths = _have_choice(members, fabric)
         paths = FixedRoutes(self._kept.route(fabric, members))
+        places = {}
+        for job in members:
+            places[job.name] = self._places[job.name]
         return kind(
             _PickledApart(members),
             fabric,
-            candidates(_have_choice(members, fabric)),
-            Doubt(parameters.draws, parameters.uncertainty),
+            candidates(several_paths),
+            doubt,
             in_force,
-            loyal=decision.choice is not None or in_force != self._unsearched,
+            loyal=loyal,
             limit=parameters.limit,
             starts_s=starts_s,
             paths=paths,
-            places={job.name: self._places[job.name] for job in members},
+            places=places,
             most_work=work,
+            panel=panel,
         )
 
     def adopt(self, group: Group, choice: Choice[PlanCandidate]) -> bool:
@@ -346,8 +398,10 @@ class Echelon:
         self._decisions[group] = GroupDecision(before, rejected.choice)
         if rejected.choice is None:
             return None
-        tried = rejected.choice.tried
-        left = [prediction for prediction in tried if prediction.candidate != rejected.candidate]
+        left = []
+        for prediction in rejected.choice.tried:
+            if prediction.candidate != rejected.candidate:
+                left.append(prediction)
         if left and left[0].slowdowns:
             return Choice(left[0], tuple(left))
         return None
@@ -362,16 +416,19 @@ class Echelon:
         chosen = []
         for group, decision in self.choices.items():
             if decision.candidate != self._unsearched:
-                chosen.append({"jobs": sorted(group), **decision.candidate.to_document()})
+                document = decision.candidate.to_document()
+                chosen.append({"jobs": sorted(group), **document})
         kept = []
         for (candidate, owner), (policy, _) in self._policies.items():
             carried = carried_by(policy)
-            if carried is not None:
-                names = None
-                if owner is not None:
-                    names = sorted(owner)
-                document = candidate.to_document()
-                kept.append({"jobs": names, **document, "by": carried.to_document()})
+            if carried is None:
+                continue
+            names = None
+            if owner is not None:
+                names = sorted(owner)
+            document = candidate.to_document()
+            memory = carried.to_document()
+            kept.append({"jobs": names, **document, "by": memory})
         return {"places": dict(self._places), "chosen": chosen, "carried": kept}
 
     def take(self, document: Mapping[str, Any]) -> None:
@@ -389,7 +446,9 @@ class Echelon:
         for entry in document.get("carried", ()):
             candidate = candidate_of(entry)
             names = entry["jobs"]
-            owner = names and frozenset(map(str, names))
+            owner = None
+            if names is not None:
+                owner = frozenset(map(str, names))
             policy = candidate.new_policy()
             carried = carried_by(policy)
             if carried is not None:
@@ -404,7 +463,8 @@ class Echelon:
             del places[ended]
         new = [*filterfalse(places.__contains__, names)]
         if new:
-            free = sorted({*range(len(names))}.difference(places.values()))
+            numbers = set(range(len(names)))
+            free = sorted(numbers.difference(places.values()))
             places |= zip(new, free, strict=False)
         return places
 
@@ -437,7 +497,10 @@ class Echelon:
 
     def _inherited(self, group: Group, former: Mapping[str, Group]) -> _Decision:
         """Return the decision of a new group, of whose jobs `former` has the last groups."""
-        counts = Counter(former[name] for name in group if name in former)
+        counts: Counter[Group] = Counter()
+        for name in group:
+            if name in former:
+                counts[former[name]] += 1
         if not counts:
             return GroupDecision(self._unsearched)
         [(closest, _)] = counts.most_common(1)
@@ -470,7 +533,8 @@ class Echelon:
         residual = residual_of(self._capacities, flows)
         until_s = []
         for policy, indices in parts.values():
-            part = policy.allocate(now_s, [flows[index] for index in indices])
+            members = [flows[index] for index in indices]
+            part = policy.allocate(now_s, members)
             for index, rate_Bps in zip(indices, part.rates_Bps, strict=True):  # noqa: N806
                 rates[index] = rate_Bps
                 for link in flows[index].links:
@@ -478,7 +542,8 @@ class Echelon:
             if part.valid_until_s is not None:
                 until_s.append(part.valid_until_s)
         fill_evenly(flows, best_effort, residual, rates)
-        return Allocation(tuple(rates), min(until_s, default=None))
+        valid_until_s = min(until_s, default=None)
+        return Allocation(tuple(rates), valid_until_s)
 
     def neighbourhood(self, flow: ActiveFlow) -> str:
         """Return the flow's job, whose flows share a reference time and a memory."""
@@ -503,7 +568,8 @@ def _by_policy(decisions: _Decisions, jobs: Sequence[Job]) -> dict[_PolicyKey, l
         owner = None
         if decision.candidate.policy:
             owner = group
-        shared = members.setdefault((decision.candidate, owner), [])
+        key = decision.candidate, owner
+        shared = members.setdefault(key, [])
         by_name |= dict.fromkeys(group, shared)
     for job in jobs:
         by_name[job.name].append(job)
@@ -544,8 +610,11 @@ class _MergedPlan:
             for job in jobs:
                 self.unranked.update(job.workers)
 
-    def plan(self, name: str, jobs: Sequence[str]) -> Plan:
-        flows = {job: self.flows[job] for job in jobs if job in self.flows}
+    def plan(self, name: str, jobs: Sequence[Job]) -> Plan:
+        flows = {}
+        for job in jobs:
+            if job.name in self.flows:
+                flows[job.name] = self.flows[job.name]
         default = _STRICT
         if self.parts and all(part.default_schedule == _MOVING for part in self.parts):
             default = _MOVING
@@ -568,7 +637,8 @@ class _MergedPlan:
                 continue
             for flow in part.flows:
                 for link in links_of(flow.path):
-                    schedules[link] = part.schedules.get(link, part.default_schedule)
+                    schedule = part.schedules.get(link, part.default_schedule)
+                    schedules[link] = schedule
         return schedules
 
 
@@ -592,17 +662,20 @@ def _have_choice(jobs: Iterable[Job], fabric: Fabric) -> bool:
     """Return whether some connection of these jobs has several shortest paths."""
     for job in jobs:
         for ends in connections(job):
-            if len(fabric.shortest_paths.switches(*ends)) > 1:
+            paths = fabric.shortest_paths.switches(*ends)
+            if len(paths) > 1:
                 return True
     return False
 
 
 def _too_large(jobs: Sequence[Job]) -> str | None:
     """Return why there is no search for a group of jobs; None: there is one."""
-    steps = _steps(jobs)
-    largest = max(_steps([job]) for job in jobs)
+    sizes = [_steps([job]) for job in jobs]
+    steps = sum(sizes)
+    largest = max(sizes)
     together = min(len(jobs), MOST_TOGETHER)
-    if steps * together <= MOST_STEPS * len(jobs) and largest <= MOST_JOB_STEPS:
+    fit_together = steps * together <= MOST_STEPS * len(jobs)
+    if fit_together and largest <= MOST_JOB_STEPS:
         return None
     return (
         f"jobs with {steps:,} steps are too large for a search, which takes at most"
@@ -612,7 +685,10 @@ def _too_large(jobs: Sequence[Job]) -> str | None:
 
 
 def _steps(jobs: Iterable[Job]) -> int:
-    return sum(len(job.computes) + len(job.flows) for job in jobs)
+    steps = 0
+    for job in jobs:
+        steps += len(job.computes) + len(job.flows)
+    return steps
 
 
 def _links(
@@ -638,7 +714,8 @@ def _links_between(pairs: frozenset[Ends], shortest: ShortestPaths) -> frozenset
     links: set[Link] = set()
     for ends in pairs:
         for inner in shortest.switches(*ends):
-            links.update(links_of((ends[0], *inner, ends[-1])))
+            path = ends[0], *inner, ends[-1]
+            links.update(links_of(path))
     return frozenset(links)
 
 
@@ -653,7 +730,8 @@ def _connected(links: Mapping[str, frozenset[Link]]) -> list[Group]:
         key = job_links or frozenset({("", name)})
         alike.setdefault(key, []).append(name)
     groups: dict[int, list[str]] = {}
-    for number, names in zip(_first_of(tuple(alike)), alike.values(), strict=True):
+    first = _first_of(tuple(alike))
+    for number, names in zip(first, alike.values(), strict=True):
         groups.setdefault(number, []).extend(names)
     return [frozenset(names) for names in groups.values()]
 
@@ -666,7 +744,9 @@ def _first_of(sets: tuple[frozenset[Link], ...]) -> tuple[int, ...]:
 
     def root(number: int) -> int:
         while first[number] != number:
-            first[number] = number = first[first[number]]
+            above = first[first[number]]
+            first[number] = above
+            number = above
         return number
 
     user: dict[Link, int] = {}
@@ -676,4 +756,5 @@ def _first_of(sets: tuple[frozenset[Link], ...]) -> tuple[int, ...]:
             a = root(number)
             b = root(user.setdefault(link, number))
             first[max(a, b)] = min(a, b)
-    return tuple(map(root, range(len(first))))
+    numbers = range(len(first))
+    return tuple(map(root, numbers))

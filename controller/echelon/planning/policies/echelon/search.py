@@ -10,20 +10,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum, inf
-from operator import mul
+from operator import attrgetter, mul
 from statistics import fmean
 
+from echelon.model.errors import CodedError
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
-from echelon.planning.execution import duration_s
-from echelon.planning.fluid.alone_runs import AloneRuns
 from echelon.planning.plan import PlanError
 from echelon.planning.policies.base import Choice, Group, Prediction, no_report
 from echelon.planning.policies.echelon.candidates import FAIR, FIFO, MFS, PlanCandidate
 from echelon.planning.policies.echelon.contest import TOO_LARGE, Contest
+from echelon.planning.policies.echelon.finals import (
+    OVERRULING,
+    Finals,
+    Panel,
+    alone_times_s,
+    rivals_of,
+)
 from echelon.planning.policies.echelon.grain import coarse, grains, whole_rings
 from echelon.planning.policies.echelon.layers import with_fewer_layers
 from echelon.planning.policies.echelon.rounds import (
@@ -60,6 +66,8 @@ _UNITS_WORK = 0.5
 """The most work of the search for units, as a part of that of the rounds before it."""
 _FINAL_NEIGHBOURS = 2
 """The neighbours that are simulated for as long as the candidate that they may replace."""
+_MODEL_SHARE = 0.5
+"""About the share of the time of a search that is over when a judge begins."""
 _DEAREST = 4
 """How many times as much work as the average a simulation may take. The rest can be worth it: plans
 under which two flows overtake each other again and again take two to three times as much."""
@@ -107,6 +115,7 @@ class PlanSearch:
         paths: those that connections keep; None: they are chosen anew.
         places: numbers that tell copies apart, by job.
         most_work: the work that simulations may take; None: `MOST_WORK`.
+        panel: who judges the best plans; None: the model does.
     """
 
     report: Callable[[float], None]
@@ -128,12 +137,14 @@ class PlanSearch:
         paths: PathChooser | None = None,
         places: Mapping[str, int] | None = None,
         most_work: int | None = None,
+        panel: Panel | None = None,
     ) -> None:
         self.group = frozenset(job.name for job in jobs)
         self._jobs = jobs
         self._job_weights = [float(job.weight) for job in jobs]
         self._fabric = fabric
-        self._candidates = tuple(dict.fromkeys((in_force, *candidates)))
+        distinct = dict.fromkeys((in_force, *candidates))
+        self._candidates = tuple(distinct)
         self._doubt = doubt
         self._in_force = in_force
         self._loyal = loyal
@@ -142,6 +153,10 @@ class PlanSearch:
         self._paths = paths
         self._places = places or {}
         self._most_work = most_work or MOST_WORK
+        self._panel = panel
+        self._model_share = 1.0
+        if panel is not None:
+            self._model_share = _MODEL_SHARE
         self._spent = 0
         self._problems: dict[PlanCandidate, str] = {}
         """The reasons why candidates have no plan, or cannot be simulated."""
@@ -166,6 +181,9 @@ class PlanSearch:
 
         Raises `PlanError` if no candidate can be planned and simulated.
         """
+        return self._judged(self._best_on_model())
+
+    def _best_on_model(self) -> Choice[PlanCandidate]:
         outcomes: dict[PlanCandidate, _Outcome] = {}
         remaining: Sequence[PlanCandidate] = self._candidates
         contest = None
@@ -200,14 +218,15 @@ class PlanSearch:
         """Return the contest of a round: that of the round before, if the grain is the same."""
         lives = min(round_.lives, self.most_lives)
         grain = lives, round_.has_rounds
-        if before is not None and (grain == self._grain or not self._affords(before, round_)):
-            return before
+        if before is not None:
+            is_same = grain == self._grain
+            if is_same or not self._affords(before, round_):
+                return before
         self._grain = grain
         jobs = self._jobs
         if not round_.has_rounds:
             jobs = [simplified(job, self.most_flows) for job in jobs]
-        alone = AloneRuns().update(jobs, self._fabric)
-        alone_s = [float(duration_s(alone[job.name])) for job in jobs]
+        alone_s = alone_times_s(jobs, self._fabric)
         sizes = grains(alone_s, lives)
         jobs = list(map(coarse, jobs, sizes))
         if before is not None and before.jobs == jobs:
@@ -227,11 +246,12 @@ class PlanSearch:
         if not round_.has_rounds:
             return True
         assert before.work_an_iteration is not None
-        flows = sum(len(job.flows) for job in self._jobs)
-        simple_flows = sum(len(job.flows) for job in before.jobs)
+        flows = _flows_in(self._jobs)
+        simple_flows = _flows_in(before.jobs)
         work_an_iteration = before.work_an_iteration * flows / simple_flows
         price = LEAST_KEPT * PRICING.iterations * work_an_iteration
-        return price <= self._most_work * round_.work - self._spent
+        left = self._most_work * round_.work - self._spent
+        return price <= left
 
     def _compare(
         self,
@@ -241,7 +261,8 @@ class PlanSearch:
     ) -> dict[PlanCandidate, _Outcome]:
         """Return the outcomes of a round; none if there is no work left for it."""
         round_ = ROUNDS[number]
-        left = int(self._most_work * round_.work) - self._spent
+        allowed = int(self._most_work * round_.work)
+        left = allowed - self._spent
         planned = length_in(round_, len(contest.draws) - 1)
         outcomes: dict[PlanCandidate, _Outcome] = {}
         if contest.work_an_iteration is None:
@@ -250,7 +271,7 @@ class PlanSearch:
             outcomes = self._simulate(contest, number, candidates[:2], PRICING, most)
             if contest.work_an_iteration is None:
                 return outcomes
-            left = int(self._most_work * round_.work) - self._spent
+            left = allowed - self._spent
             remaining = candidates[2:]
             length, count = contest.begun((planned, PRICING), len(remaining), left)
             chosen = remaining[:count]
@@ -259,14 +280,17 @@ class PlanSearch:
         else:
             length, count = contest.affordable(planned, len(candidates), left)
             chosen = candidates[:count]
-        self.is_cut = self.is_cut or length != planned or len(chosen) < len(candidates)
+        if length != planned or len(chosen) < len(candidates):
+            self.is_cut = True
         if not chosen:
             return outcomes
-        most = int(_DEAREST * contest.work_an_iteration * length.iterations)
+        average = contest.work_an_iteration * length.iterations
+        most = int(_DEAREST * average)
         # As long as there is work enough for all, a dear one may take its part.
         part = left // (len(chosen) * length.draws)
         most = max(most, part)
-        return outcomes | self._simulate(contest, number, chosen, length, most)
+        fresh = self._simulate(contest, number, chosen, length, most)
+        return outcomes | fresh
 
     def _simulate(
         self,
@@ -277,27 +301,32 @@ class PlanSearch:
         most_work: int,
     ) -> dict[PlanCandidate, _Outcome]:
         """Return the outcomes of these candidates."""
+        other_draws = len(contest.draws) - 1
         outcomes = {}
         for candidate, result in contest.results(candidates, length, most_work):
             if isinstance(result, Exception):
-                self._problems[candidate] = str(result)
-                self.is_cut = self.is_cut or str(result) == TOO_LARGE
+                problem = str(result)
+                self._problems[candidate] = problem
+                if problem == TOO_LARGE:
+                    self.is_cut = True
             else:
                 outcomes[candidate] = _Outcome(number, length.iterations, result)
-            self._done += added_iterations(ROUNDS, number, len(contest.draws) - 1)
-            self.report(min(self._done / self._planned, 1))
+            self._done += added_iterations(ROUNDS, number, other_draws)
+            done = min(self._done / self._planned, 1)
+            self.report(self._model_share * done)
         self._spent += contest.take_work()
         return outcomes
 
     def _in_other_units(self, contest: Contest, outcomes: _Outcomes) -> _Outcomes:
         """Return the outcomes of plans of a local search (`units`) from the best order."""
-        last = max(outcome.round for outcome in outcomes.values())
+        last = _last_round(outcomes)
         compared = {}
         for candidate, outcome in outcomes.items():
             if outcome.round == last and candidate.order:
                 compared[candidate] = outcome
         unspent = self._most_work - self._spent
-        most_work = self._spent + int(_UNITS_WORK * min(self._spent, unspent))
+        share = _UNITS_WORK * min(self._spent, unspent)
+        most_work = self._spent + int(share)
         visited: dict[PlanCandidate, _Outcome] = {}
         best = self._best_scored(compared)
         while best is not None:
@@ -306,8 +335,10 @@ class PlanSearch:
             visited |= fresh
             compared |= fresh
             best = self._best_scored(fresh)
-            if best is not None and self._score(fresh[best].by_draw) > score * (1 - _CLOSE):
-                best = None
+            if best is not None:
+                limit = score * (1 - _CLOSE)
+                if self._score(fresh[best].by_draw) > limit:
+                    best = None
         return visited
 
     def _step(
@@ -322,53 +353,66 @@ class PlanSearch:
 
         All are simulated for half as long, and the best of them as long as their candidate.
         """
-        slowdowns = {}
-        for place, job in enumerate(self._jobs):
-            slowdowns[job.name] = self._over_draws([row[place] for row in outcome.by_draw])
+        slowdowns = self._slowdowns(outcome)
         tried = neighbours(candidate, extremes(slowdowns))
         length = contest.length
-        short = Length(max(1, length.iterations // 2), (length.draws + 1) // 2)
+        iterations = max(1, length.iterations // 2)
+        draws = (length.draws + 1) // 2
+        short = Length(iterations, draws)
+        left = most_work - self._spent
+
         local = contest.renewed()
-        _, count = local.begun([short], len(tried), most_work - self._spent)
+        _, count = local.begun([short], len(tried), left)
         if count < len(tried):
             return {}
         fresh = self._simulate(local, number, tried, short, most_work)
-        order = sorted(fresh, key=lambda neighbour: self._score(fresh[neighbour].by_draw))
-        return self._simulate(local, number, order[:_FINAL_NEIGHBOURS], length, most_work)
+        best = self._ranked(fresh)[:_FINAL_NEIGHBOURS]
+        return self._simulate(local, number, best, length, most_work)
+
+    def _ranked(self, outcomes: _Outcomes) -> list[PlanCandidate]:
+        """Return the candidates by score, the best first."""
+
+        def score(candidate: PlanCandidate) -> float:
+            outcome = outcomes[candidate]
+            return self._score(outcome.by_draw)
+
+        return sorted(outcomes, key=score)
 
     def _best_scored(self, outcomes: _Outcomes) -> PlanCandidate | None:
-        def score(candidate: PlanCandidate) -> float:
-            return self._score(outcomes[candidate].by_draw)
-
-        return min(outcomes, key=score, default=None)
+        ranked = self._ranked(outcomes)
+        if not ranked:
+            return None
+        return ranked[0]
 
     def _promising(self, outcomes: _Outcomes, number: int) -> list[PlanCandidate]:
         """Return the candidates of the next round: the first are the last to be left out."""
-        following = ROUNDS[min(number + 1, len(ROUNDS) - 1)]
-        order = sorted(outcomes, key=lambda candidate: self._score(outcomes[candidate].by_draw))
+        last = len(ROUNDS) - 1
+        following = ROUNDS[min(number + 1, last)]
         count = kept(len(self._candidates), following)
-        best = order[:count]
+        best = self._ranked(outcomes)[:count]
         ordered = [best[0], self._in_force, FAIR, *best, *_FINALISTS]
-        return [candidate for candidate in dict.fromkeys(ordered) if candidate in outcomes]
+        promising = []
+        for candidate in dict.fromkeys(ordered):
+            if candidate in outcomes:
+                promising.append(candidate)
+        return promising
 
     def _without_outcome(self) -> Choice[PlanCandidate]:
         """Return that the plan in force stays, or raise why there is none."""
         problems = set(self._problems.values())
         if TOO_LARGE in problems:
-            flows = sum(len(job.flows) for job in self._jobs)
+            flows = _flows_in(self._jobs)
             problem = f"jobs with {flows:,} flows an iteration are too large to be simulated"
             return NoSearch(self.group, self._in_force, problem).run()
         raise PlanError(f"no plan can be made or simulated: {'; '.join(sorted(problems))}")
 
     def _chosen(self, outcomes: _Outcomes) -> Choice[PlanCandidate]:
-        last = max(outcome.round for outcome in outcomes.values())
-        order = sorted(
-            outcomes,
-            key=lambda candidate: (
-                -outcomes[candidate].round,
-                self._score(outcomes[candidate].by_draw),
-            ),
-        )
+        def last_round(candidate: PlanCandidate) -> int:
+            return outcomes[candidate].round
+
+        # Those of a round stay in the order of their scores.
+        order = sorted(self._ranked(outcomes), key=last_round, reverse=True)
+        last = _last_round(outcomes)
         predictions = []
         compared = []
         for candidate in order:
@@ -380,14 +424,66 @@ class PlanSearch:
         for candidate, problem in self._problems.items():
             if candidate not in outcomes:
                 failed.append(Prediction(candidate, {}, inf, 0, problem))
+        incumbent = None
+        if self._loyal:
+            incumbent = self._in_force
+        best = self._best(self._sound(compared, outcomes), incumbent)
+        return Choice(best, (*predictions, *failed))
+
+    def _sound(
+        self, predictions: Sequence[_Predicted], outcomes: _Outcomes
+    ) -> Sequence[_Predicted]:
+        """Return the predictions that are not behind fair sharing, or all if all of them are."""
         fair = outcomes.get(FAIR)
-        if fair is not None:
-            sound = []
-            for prediction in compared:
-                if not self._is_behind(outcomes[prediction.candidate], fair):
-                    sound.append(prediction)
-            compared = sound or compared
-        return Choice(self._best(compared), (*predictions, *failed))
+        if fair is None:
+            return predictions
+        sound = []
+        for prediction in predictions:
+            if not self._is_behind(outcomes[prediction.candidate], fair):
+                sound.append(prediction)
+        return sound or predictions
+
+    def _judged(self, choice: Choice[PlanCandidate]) -> Choice[PlanCandidate]:
+        """Return the choice of the judge among the best plans of the model, if there is a judge."""
+        panel = self._panel
+        if panel is None or not choice.best.slowdowns:
+            return choice
+        alone_s = alone_times_s(self._jobs, self._fabric)
+        draws = draws_of(self._jobs, alone_s, self._doubt, self._starts_s)
+        self._weights = [draw.weight for draw in draws]
+        finals = Finals(panel, self._jobs, self._fabric, alone_s, draws, self._paths, self._places)
+        on_model = {}
+        simulated = []
+        for prediction in choice.tried:
+            on_model[prediction.candidate] = prediction
+            if prediction.slowdowns:
+                simulated.append(prediction.candidate)
+        rivals = rivals_of(simulated)
+        if self._loyal:
+            rivals.append(self._in_force)
+        try:
+            by_candidate = finals.results(
+                [choice.best.candidate, *simulated], rivals, self._report_judged
+            )
+        except CodedError as error:
+            return replace(choice, unjudged=str(error))
+
+        outcomes = {}
+        judged = []
+        for candidate, by_draw in by_candidate.items():
+            outcome = _Outcome(len(ROUNDS), finals.length.iterations, by_draw)
+            prediction = self._prediction(candidate, outcome)
+            outcomes[candidate] = outcome
+            before = on_model.pop(candidate, None)
+            if before is not None:
+                prediction = replace(prediction, by_model=before.slowdowns)
+            judged.append(prediction)
+        judged.sort(key=attrgetter("score"))
+        incumbent = choice.best.candidate
+        if self._loyal:
+            incumbent = self._in_force
+        best = self._best(self._sound(judged, outcomes), incumbent, OVERRULING)
+        return Choice(best, (*judged, *on_model.values()), judge=panel.name)
 
     def _is_behind(self, outcome: _Outcome, fair: _Outcome) -> bool:
         """Return whether fair sharing has a better mean or worst job in the exact draw.
@@ -401,11 +497,22 @@ class PlanSearch:
         fair_slowdowns = fair.by_draw[0]
         weights = self._job_weights
         limit = 1 + GAIN
-        mean_is_behind = fmean(slowdowns, weights) > limit * fmean(fair_slowdowns, weights)
-        return mean_is_behind or max(slowdowns) > limit * max(fair_slowdowns)
+        mean = fmean(slowdowns, weights)
+        fair_mean = fmean(fair_slowdowns, weights)
+        if mean > limit * fair_mean:
+            return True
+        return max(slowdowns) > limit * max(fair_slowdowns)
 
-    def _best(self, predictions: Sequence[_Predicted]) -> _Predicted:
-        """Return the best of sorted predictions of one round."""
+    def _best(
+        self,
+        predictions: Sequence[_Predicted],
+        incumbent: PlanCandidate | None,
+        gain: float = GAIN,
+    ) -> _Predicted:
+        """Return the best of sorted predictions of one round.
+
+        It is the incumbent, unless another gains more than `gain`.
+        """
         fair = _prediction_of(FAIR, predictions)
 
         def loss(prediction: _Predicted) -> float:
@@ -433,40 +540,64 @@ class PlanSearch:
             # sharing. Packets follow ranks less closely that count the bytes left, because a packet
             # keeps the queue of its arrival. Our orders take account of delays that come later.
             limit = best.score * (1 + _CLOSE)
-            close = [prediction for prediction in allowed if prediction.score <= limit]
+            close = []
+            for prediction in allowed:
+                if prediction.score <= limit:
+                    close.append(prediction)
             best = min(close, key=preference)
-        in_force = _prediction_of(self._in_force, allowed)
-        if in_force is None or not self._loyal:
-            return best
-        if best.score > in_force.score * (1 - GAIN):
-            return in_force
+        stays = None
+        if incumbent is not None:
+            stays = _prediction_of(incumbent, allowed)
+        if stays is not None and best.score > stays.score * (1 - gain):
+            return stays
         return best
 
+    def _report_judged(self, share: float) -> None:
+        judge_share = 1 - self._model_share
+        self.report(self._model_share + judge_share * share)
+
     def _prediction(self, candidate: PlanCandidate, outcome: _Outcome) -> _Predicted:
+        by_job = self._slowdowns(outcome)
+        score = self._score(outcome.by_draw)
+        draws = len(outcome.by_draw)
+        return Prediction(candidate, by_job, score, draws, iterations=outcome.iterations)
+
+    def _slowdowns(self, outcome: _Outcome) -> dict[str, float]:
+        """Return the mean slowdown of each job over draws, by name."""
         by_job = {}
         for place, job in enumerate(self._jobs):
             in_draws = [slowdowns[place] for slowdowns in outcome.by_draw]
             by_job[job.name] = self._over_draws(in_draws)
-        score = self._score(outcome.by_draw)
-        draws = len(outcome.by_draw)
-        return Prediction(candidate, by_job, score, draws, iterations=outcome.iterations)
+        return by_job
 
     def _score(self, by_draw: Sequence[Sequence[float]]) -> float:
         """Return the mean over draws of: the mean slowdown by weight, and `WORST` of the worst."""
         scores = []
         for slowdowns in by_draw:
             mean = fmean(slowdowns, self._job_weights)
-            scores.append(mean + WORST * max(slowdowns))
+            worst = max(slowdowns)
+            scores.append(mean + WORST * worst)
         return self._over_draws(scores)
 
     def _over_draws(self, values: Sequence[float]) -> float:
         weights = self._weights[: len(values)]
-        return fsum(map(mul, weights, values)) / fsum(weights)
+        total = fsum(map(mul, weights, values))
+        return total / fsum(weights)
 
 
 def simplified(job: Job, most_flows: int) -> Job:
     """Return the job with whole rings, and with few layers if it has more flows."""
     return with_fewer_layers(whole_rings(job), most_flows)
+
+
+def _flows_in(jobs: Sequence[Job]) -> int:
+    counts = [len(job.flows) for job in jobs]
+    return sum(counts)
+
+
+def _last_round(outcomes: _Outcomes) -> int:
+    rounds = [outcome.round for outcome in outcomes.values()]
+    return max(rounds)
 
 
 def _prediction_of(
@@ -480,10 +611,14 @@ def _prediction_of(
 
 def _loss(slowdowns: Mapping[str, float], fair: Mapping[str, float]) -> float:
     """Return the largest part by which a job is slower than under fair sharing."""
-    losses = [slowdown / fair[job] - 1 for job, slowdown in slowdowns.items()]
+    losses = []
+    for job, slowdown in slowdowns.items():
+        ratio = slowdown / fair[job]
+        losses.append(ratio - 1)
     return max(losses)
 
 
 def simulated_by(candidates: int, other_draws: int) -> int:
     """Return about how many iterations a search simulates if it is not too much work."""
-    return simulated_iterations(ROUNDS, candidates, other_draws, len(_FINALISTS) + 1)
+    always = len(_FINALISTS) + 1
+    return simulated_iterations(ROUNDS, candidates, other_draws, always)

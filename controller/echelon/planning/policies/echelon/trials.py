@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -128,8 +128,7 @@ class _InPython(Course):
         self._stage = stage
         self._plan = plan
         self._iterations = iterations
-        scales = draw.starts_s, draw.compute_scale, draw.size_scale
-        self._jobs = list(map(_scaled, stage.jobs, *scales))
+        self._jobs = list(jobs_in(draw, stage.jobs))
 
     def ends_s(self, end_s: float | None, most_work: int) -> Ends:
         until: Until = "all-done"
@@ -156,6 +155,11 @@ class _FixedPlan:
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         return self.result
+
+
+def jobs_in(draw: Unknowns, jobs: Sequence[Job]) -> Iterator[Job]:
+    """Return the jobs as they turn out to be in a draw."""
+    return map(_scaled, jobs, draw.starts_s, draw.compute_scale, draw.size_scale)
 
 
 def _scaled(

@@ -117,8 +117,8 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 if (meta.ranking == Ranking.NONE) {
                     traffic_class.apply();
                 } else if (meta.is_relative == 1) {
-                    order.apply(meta, meta.egress_port, now, queue_left, queue_rank, queue_ranked, queue_ranked_us,
-                                queue_pace, queue_until_us);
+                    order.apply(meta, meta.egress_port, now, queue_left, queue_rank, queue_rank_us, queue_pace,
+                                queue_ranked, queue_ranked_us, queue_until_us, queue_emptied_us);
                 } else if (meta.ranking != Ranking.FIXED) {
                     level.apply(meta);
                 }
@@ -132,7 +132,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                     if (meta.is_relative == 1) {
                         // They are not numbered, so that they count for a time, whether they wait or not.
                         queue_rank.write((bit<32>)(meta.egress_port ++ meta.queue), meta.rank ++ meta.stream);
-                        queue_ranked_us.write((bit<32>)(meta.egress_port ++ meta.queue), now);
+                        queue_rank_us.write((bit<32>)(meta.egress_port ++ meta.queue), now);
                         queue_pace.write((bit<32>)(meta.egress_port ++ meta.queue), meta.pace);
                         queue_until_us.write((bit<32>)(meta.egress_port ++ meta.queue), now + (time_us_t)meta.idle_us);
                     }
@@ -141,8 +141,8 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                     meta.ranking = Ranking.NONE;
                     aggregation.apply(hdr, meta, standard_metadata, now);
                 } else
-                promotion.apply(hdr, meta, meta.egress_port, now, queue_left, queue_rank, queue_ranked,
-                                queue_ranked_us, queue_pace, queue_until_us, stream_left_us,
+                promotion.apply(hdr, meta, meta.egress_port, now, queue_left, queue_rank, queue_rank_us, queue_pace,
+                                queue_ranked, queue_ranked_us, queue_until_us, queue_emptied_us, stream_left_us,
                                 connection_stays, connection_acked);
                 marking.apply(hdr, meta, standard_metadata);
                 if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5
@@ -176,7 +176,17 @@ control EchelonEgress(inout headers_t hdr, inout metadata_t meta, inout standard
             if (meta.in_stream == 1) {
                 stream_left_us.write((bit<32>)meta.stream, standard_metadata.egress_global_timestamp);
             }
+            if (meta.is_relative == 1 && meta.ranking != Ranking.NONE) {
+                queue_rank.write((bit<32>)(standard_metadata.egress_port ++ meta.queue), meta.rank ++ meta.stream);
+                queue_rank_us.write((bit<32>)(standard_metadata.egress_port ++ meta.queue),
+                                    standard_metadata.ingress_global_timestamp);
+                queue_pace.write((bit<32>)(standard_metadata.egress_port ++ meta.queue), meta.pace);
+            }
             queue_left.write((bit<32>)(standard_metadata.egress_port ++ meta.queue), meta.sequence);
+            if (standard_metadata.deq_qdepth == 0) {
+                queue_emptied_us.write((bit<32>)(standard_metadata.egress_port ++ meta.queue),
+                                       standard_metadata.egress_global_timestamp);
+            }
         }
         // A packet keeps its rank while it waits. If the rank is out of date, the rest of the flow's window has to
         // leave the queue before the flow can be ranked anew, and DRAIN asks the sender for that.
