@@ -27,7 +27,6 @@ from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import Column, number_column
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
 from echelon.model.extras import cached
-from echelon.planning.policies.judges import MODEL
 
 if TYPE_CHECKING:
     from echelon.controller.client import Client
@@ -294,6 +293,8 @@ def _show_plan(plan: PlanResource, why: bool) -> None:
 
 
 def _show_choice(choice: ChoiceResource) -> None:
+    from echelon.planning.policies.judges import MODEL
+
     typer.echo()
     judge = choice.judge
     columns = [*_CANDIDATES]

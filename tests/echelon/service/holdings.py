@@ -82,9 +82,7 @@ def classified(entries: list[p4r.TableEntry]) -> Classified:
         by_table.setdefault(table.alias, []).append(_numbers(entry, schema))
     ranked = {row["flow"]: row for row in by_table.get("flow", [])}
     # A profile has levels, or a period by which the switch orders its queues itself.
-    profiles = {
-        row["profile"] for table in ("level", "period") for row in by_table.get(table, [])
-    }
+    profiles = {row["profile"] for table in ("level", "period") for row in by_table.get(table, [])}
     flows = by_table.get("shim_flow", [])
     assert len({row["number"] for row in flows}) == len(flows), "two flows have one number"
     assert {row["number"] for row in flows} == set(ranked), (
