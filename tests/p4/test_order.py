@@ -159,7 +159,7 @@ def full_queue(compiled: Program) -> tuple[StrictPort, int]:
 def test_a_queue_that_was_emptied_holds_nobody_who_had_no_room_there(compiled: Program) -> None:
     port, queue = full_queue(compiled)
     assert port.send(1, 0, 2, 1000) < queue
-    port.now_us += 1000
+    port.now_us += 30_000
     for _ in range(2):
         port.serve()
     port.now_us += 1000
@@ -183,7 +183,7 @@ def test_a_packet_that_is_not_in_its_queue_yet_counts(compiled: Program) -> None
 
 def test_what_is_sent_again_goes_where_its_stream_was(compiled: Program) -> None:
     port, queue = full_queue(compiled)
-    port.now_us += 1000
+    port.now_us += 30_000
     port.serve()
     port.now_us += 1000
     assert port.send(0, 0, 1, 0) == queue

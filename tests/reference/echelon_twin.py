@@ -16,7 +16,7 @@ BEST_EFFORT, CONTROL, STALE = range(3)
 MASK32 = (1 << 32) - 1
 MASK48 = (1 << 48) - 1
 BIAS = 1 << 31
-ENQUEUED_AFTER_US = 250
+ENQUEUED_AFTER_US = 20_000
 
 
 @dataclass(slots=True)

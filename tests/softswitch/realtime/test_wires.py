@@ -219,6 +219,7 @@ def test_an_interface_that_vanishes_comes_back_and_the_others_go_on(
             namespace.run("ip link set a1 down")
             others_go_on()
             assert not arrives(again)
+            eventually(lambda: plane.ports.count((1, False)) == 2, "the port that went down")
             namespace.run("ip link set a1 up")
             eventually(lambda: arrives(again), "frames through the interface that went up again")
         namespace.run("ip link delete a0")  # the way in, now

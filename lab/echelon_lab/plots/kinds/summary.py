@@ -48,7 +48,7 @@ def draw(
 
     title = run.message(selection)
     first, last = run.ends
-    if sources and first != last:
+    if sources and first != last and {first, last} <= flows_s.keys():
         before_s = fmean(flows_s[first][source] for source in sources)
         after_s = fmean(flows_s[last][source] for source in sources)
         title += f"; flows of the cross traffic take {change(before_s, after_s)} under {first}"

@@ -21,7 +21,7 @@ from echelon.cli import app
 from echelon_lab.plots import Excerpt, MeasuredRun, kind_names, load, load_kind, terminal
 from echelon_lab.plots.kinds import overlap, timeline, utilisation
 from echelon_lab.plots.measured import loads_bps, within
-from echelon_lab.plots.style import WIDTHS_INCHES, Style, colour
+from echelon_lab.plots.style import MOST, WIDTHS_INCHES, Style, colour
 from echelon_lab.run import simulate
 from tests.faults import mentions
 
@@ -257,6 +257,17 @@ def test_the_summary_shows_what_the_cross_traffic_pays(results: Path, tmp_path: 
     assert "cross traffic: web" in drawn
     assert "flows of the" in drawn
     assert "50 %" in drawn
+
+
+def test_a_summary_of_more_policies_than_it_draws(results: Path, tmp_path: Path) -> None:
+    document: dict[str, Any] = json.loads((results / "results.json").read_text())
+    fair = document["results"]["fair"]
+    fair["traffic"] = {"web": {"mean_completion_s": 0.002}}
+    document["results"] = {f"p{number}": fair for number in range(MOST + 1)}
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    done = plot(tmp_path, "--kind", "summary", "--format", "svg", "-o", tmp_path)
+    assert done.exit_code == 0
+    assert f"of {MOST + 1} (choose with --policy)" in " ".join(done.output.split())
 
 
 def test_without_matplotlib_results_have_no_pictures(
