@@ -14,7 +14,7 @@ from ctoolchain import CSource, Loaded, load
 from echelon.model.errors import RunError
 from echelon.planning.engine import VARIABLE
 from echelon.planning.rankings.base import Overdue, Ranking, Steps
-from echelon.planning.windows import FlowWindows, Windows, shares_window
+from echelon.planning.windows import ACK_BYTES, FlowWindows, Windows, shares_window
 from echelon.switches.lowering.at_hosts import HostRule
 from echelon.switches.lowering.identity import ShimIdentity
 from echelon.switches.targets.virtual import NativeClock, NetworkInC
@@ -90,7 +90,7 @@ class NativeEnds:
             "memory_unit": shim.MEMORY_UNIT,
             "straggler_from": shim.STRAGGLER_FROM,
             "least_frame": shim.MIN_FRAME_BYTES,
-            "ack_frame": shim.ACK_BYTES,
+            "ack_frame": ACK_BYTES,
             "most_timeouts": MAX_TIMEOUTS,
             "most_backoff": MAX_BACKOFF,
             "credit_segments": CREDIT_SEGMENTS,
