@@ -170,14 +170,13 @@ def _cases(
     for origin in origins:
         scenario = name_of(origin)
         for draw_number in range(draws):
-            digest = scenario_digest(scenario_in_draw(origin, draw_number))
+            drawn = scenario_in_draw(origin, draw_number)
+            digest = scenario_digest(drawn)
             for policy in policies:
                 name = f"{scenario}, draw {draw_number}, {policy.label}"
-                task = Task(
-                    name,
-                    {"scenario": digest, "policy": policy.label, **settings},
-                    partial(measure, origin, draw_number, policy, rungs, iterations),
-                )
+                identity = {"scenario": digest, "policy": policy.label, **settings}
+                work = partial(measure, origin, draw_number, policy, rungs, iterations)
+                task = Task(name, identity, work)
                 cases.append((task, scenario, draw_number, policy.label))
     return cases
 

@@ -54,10 +54,14 @@ def load_ladder() -> Loaded:
         # queues, rates and accounts are the same code on all rungs.
         "tm.c": _read("ports.c"),
         "queues.c": fabric.includes["tm.c"],
-        **{name: _read(name) for name in _OWN_FILES},
     }
-    defined = "".join(f"#define {name} {number}\n" for name, number in _CONSTANTS.items())
-    source = CSource("ladder", defined + _read("ladder.c"), includes)
+    for name in _OWN_FILES:
+        includes[name] = _read(name)
+    text = ""
+    for name, number in _CONSTANTS.items():
+        text += f"#define {name} {number}\n"
+    text += _read("ladder.c")
+    source = CSource("ladder", text, includes)
     return load(source, declared + includes["ladder.h"])
 
 
@@ -78,11 +82,6 @@ class Counts:
     same_queue: int
     min_share: int
     """It waited in a higher queue, because a minimum share was due."""
-
-    @property
-    def out_of_order(self) -> int:
-        """Return all bytes that a more urgent packet waited for."""
-        return self.lower_queue + self.same_queue + self.min_share
 
 
 def rung_in_c(rung: Rung) -> Any:

@@ -23,34 +23,12 @@ from bench.ladder.rungs import Rung, beside_fluid
 from bench.ladder.scenarios import is_one_link, scenario_in_draw
 from bench.ladder.tofino import LimitedSwitch, concerned, limited_plan
 from echelon.model.errors import RunError
-from echelon.model.fabric.model import Fabric
-from echelon.model.fabric.routing import PathChooser
-from echelon.model.jobs.graph import Job
 from echelon.planning.fluid.simulator import SearchingPlanSource
 from echelon.planning.fluid.slowdown import slowdown
-from echelon.planning.plan import Plan
 from echelon.planning.policies import make_policy
+from echelon.planning.policies.base import FixedPlan
 
 _DIGITS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A policy that has its plan already, so that all runs have the same."""
-
-    result: Plan
-
-    @property
-    def name(self) -> str:
-        return self.result.policy
-
-    def plan(
-        self,
-        jobs: Sequence[Job],
-        fabric: Fabric,
-        paths: PathChooser | None = None,
-    ) -> Plan:
-        return self.result
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +69,8 @@ class Case:
             raise RunError(f"policy {choice.label} decides during a run, so it has no plan")
         self.plan = plan
 
-    def _policy(self) -> Planned:
-        return Planned(self.plan)
+    def _policy(self) -> FixedPlan:
+        return FixedPlan(self.plan)
 
     def fluid(self) -> float:
         """Return the mean slowdown on the fluid model, with levels."""
@@ -113,7 +91,7 @@ class Case:
         run = run_packets(
             scenario,
             self._label,
-            lambda: Planned(plan),
+            lambda: FixedPlan(plan),
             _ignore,
             target=LimitedSwitch(rung.limits),
             end_s=self.end_s,

@@ -15,7 +15,7 @@ from bench.ladder.rungs import AS_IT_IS, Rung, beside_fluid
 MOST_COLUMNS = 8
 """The most scenarios that have a column each. Of more there are groups only."""
 KINDS = ("lower_queue", "same_queue", "min_share")
-"""Where the more urgent packet waited, as `bench.ladder.fabric.Counts` has it."""
+"""The places where a more urgent packet waited (`bench.ladder.fabric.Counts`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +99,13 @@ def _costs(
 ) -> Text:
     rows = []
     for rung in rungs:
-        concerned = [measurement for measurement in measurements if measurement.has(rung)]
-        by_scenario = _by_scenario(concerned)
-        cells = _cost_cells(list(by_scenario.values()), rung)
-        size = str(len(by_scenario))
+        concerned = []
+        for measurement in measurements:
+            if measurement.has(rung):
+                concerned.append(measurement)
+        scenarios = list(_by_scenario(concerned).values())
+        cells = _cost_cells(scenarios, rung)
+        size = str(len(scenarios))
         rows.append([rung.title, size, *cells])
     title = f"{policy}: mean slowdown from packets with a limit of Tofino's program"
     head = ("limit", "scenarios", "without", "with", "cost, %", "largest, %")
@@ -121,10 +124,12 @@ def _cost_cells(scenarios: Sequence[Draws], rung: Rung) -> list[str]:
         limited.append(_slowdown(draws, rung))
         cost = fmean(_cost(measurement, rung) for measurement in draws)
         costs.append(cost)
-    means = map(fmean, (without, limited))
-    parts = fmean(costs), max(costs)
-    cells = [f"{mean:.3f}" for mean in means]
-    cells += map(_signed, parts)
+    cells = []
+    for slowdowns in (without, limited):
+        mean = fmean(slowdowns)
+        cells.append(f"{mean:.3f}")
+    for part in (fmean(costs), max(costs)):
+        cells.append(_signed(part))
     return cells
 
 

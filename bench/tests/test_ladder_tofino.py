@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bench.ladder.command import main
-from bench.ladder.measure import Case, Planned, measure
+from bench.ladder.measure import Case, measure
 from bench.ladder.rungs import AS_IT_IS, RUNGS, TOFINO_RUNGS, Limit, Rung, rung_named
 from bench.ladder.tables import Measurement, tables
 from bench.ladder.tofino import LimitedSwitch, in_switches, limited_plan
@@ -33,6 +33,7 @@ from bench.tests.test_ladder import (
     outcome,
 )
 from echelon.planning.plan import FlowPlan, Plan, QueuePlan
+from echelon.planning.policies.base import FixedPlan
 from echelon.planning.rankings.attained import Attained
 from echelon.planning.rankings.base import Ranking
 from echelon.planning.rankings.deadline import Deadline, Relative
@@ -464,7 +465,7 @@ def test_all_limits_together_are_the_program_itself(
     run = run_packets(
         scenario,
         "plan",
-        partial(Planned, ranked.plan),
+        partial(FixedPlan, ranked.plan),
         lambda _job, _iteration: None,
         target=from_sources(tmp_path),
         end_s=ranked.end_s,

@@ -271,8 +271,8 @@ class _RelativeTest(EchelonTest):
 class RelativeLevels(_RelativeTest):
     """The more urgent is above, whatever its deadline.
 
-    On a Tofino, the most urgent is on top, and others below by how far they are behind it. In queues
-    in order, each comes below or above those that are there, while there are queues.
+    On a Tofino, the most urgent is on top, and others below by how far they are behind it. In
+    queues in order, each comes below or above those that are there, while there are queues.
     """
 
     def runTest(self) -> None:
@@ -315,7 +315,7 @@ class RelativeLevelsOfJobsOfOnePort(_RelativeTest):
         for flow in (urgent[0], calm[0], handicapped[0]):
             self.start(flow)
         self.forget()
-        # 15 points behind, and 30 or a little more. On a Tofino, each packet lowers the top a little.
+        # 15 points behind, and 30 or a little more: on a Tofino, each packet lowers the top.
         jobs = (urgent, calm, handicapped)
         if architecture() != "tna":
             jobs = (urgent, handicapped, calm)

@@ -168,7 +168,7 @@ def test_a_queue_that_was_emptied_holds_nobody_who_had_no_room_there(compiled: P
 
 
 def test_a_packet_that_is_not_in_its_queue_yet_counts(compiled: Program) -> None:
-    """In a switch with two threads the queue may be emptied after a packet's time of arrival."""
+    """A switch with two threads may empty a queue between a packet's arrival and its entry."""
     port = StrictPort(ranked(compiled))
     port.send(0, 0, 0, 1000)
     held = port.send(1, 0, 1, 500)

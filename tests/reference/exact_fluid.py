@@ -710,7 +710,8 @@ class _Run:
             return Fraction(0)
         last = min(flow.size_bytes, self._windows.packet_bytes)
         each_s = sorted(last / self._fabric.capacity_Bps[link] for link in flow.links)
-        return sum(each_s[:-1], sum(_delay_s(self._fabric, link) for link in flow.links))  # type: ignore[return-value]
+        delays_s = (_delay_s(self._fabric, link) for link in flow.links)
+        return sum(each_s[:-1], sum(delays_s, Fraction(0)))
 
     def to_the_end(self) -> dict[str, JobRecord[Fraction]]:
         rates: list[Any] = []

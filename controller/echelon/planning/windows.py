@@ -27,8 +27,9 @@ queue of the slowest link. On fabrics 4 was measured to be enough."""
 MOST_UNANSWERED = 4
 """Packets for each acknowledgement. It may not be more than the packets to spare.
 
-RFC 9293 asks for one for two segments. Where a job sends both ways, acknowledgements take the place
-of its own packets: with one for two, jobs of eight drawn scenarios were 0.8 % slower than with one for four."""
+RFC 9293 asks for one for two segments. Where a job sends both ways, acknowledgements take the
+place of its own packets: with one for two packets, jobs of eight drawn scenarios were 0.8 % slower
+than with one for four."""
 ACK_BYTES = 64
 """The length of an acknowledgement: the shortest frame of Ethernet."""
 UNKNOWN_PATH = 8
@@ -40,8 +41,8 @@ MOST_TIMES_LARGER = 4
 def shares_window(ranking: Ranking | None) -> bool:
     """Return whether flows of a ranking share the window of their stream where hosts rank them.
 
-    These are flows with deadlines. What is ranked by its job or by the bytes that it has sent shares
-    queues fairly with others of the same rank, which is part of the policy.
+    These are flows with deadlines. What is ranked by its job, or by the bytes that it has sent,
+    shares queues fairly with others of the same rank, which is part of the policy.
     """
     if ranking is None:
         return False
@@ -56,7 +57,7 @@ class FlowWindows:
     """The windows of one flow, in packets."""
 
     single: int
-    """Where it has a window of its own."""
+    """The window of the flow, where it has one of its own."""
     shared: int
     """The window of its stream, where it shares that."""
     initial: int

@@ -254,7 +254,7 @@ class FlowSender:
 class FlowReceiver:
     """The destination of one flow. `size_bytes`, `packet_bytes` and `window` are the sender's.
 
-    One acknowledgement answers `every` packets; by default, half a window.
+    One acknowledgement answers `every` packets.
     """
 
     __slots__ = (
@@ -276,14 +276,14 @@ class FlowReceiver:
         window: int,
         tally: PacketTally | None = None,
         *,
-        every: int | None = None,
+        every: int,
     ) -> None:
         self.size_bytes = max(size_bytes, MIN_FRAME_BYTES)
         """Size of the flow on the wire."""
         self.missing_bytes = self.size_bytes
         """Bytes from the first missing one to the end; 0 when everything has arrived."""
         self._window_bytes = window * packet_bytes
-        self._every = every or max(1, window // 2)
+        self._every = every
         if tally is None:
             self._tally = PacketTally()
         else:
@@ -300,8 +300,9 @@ class FlowReceiver:
         """Take a segment; return the acknowledgement to send, if any.
 
         `every` packets are acknowledged together. A segment is acknowledged at once if it is the
-        last, a retransmission or a duplicate, if it asks for that or for draining, if something before it
-        is missing, or if it is one of the window behind an acknowledgement that asked for draining.
+        last, a retransmission or a duplicate, if it asks for that or for draining, if something
+        before it is missing, or if it is one of the window behind an acknowledgement that asked for
+        draining.
         """
         missing = self.missing_bytes
         remaining = segment.remaining

@@ -20,8 +20,8 @@
                                                     the half width is below 1 %, or it was not after as many
    "switches": {SWITCH: {"packets_in", "packets_out", "packets_dropped", "entries", "digests"}},
    "plans": [{"jobs": [JOB], "plan": NAME,          what a policy that simulates plans has chosen for some jobs
-              "slowdowns": {JOB: RATIO},            mean iteration time / alone, as foreseen; empty: it was not
-              "judge": NAME,                        who foresaw that, and compared the best plans: model, packets, ...
+              "slowdowns": {JOB: RATIO},            mean iteration time / alone, if foreseen
+              "judge": NAME,                        who compared the best plans: model, packets, ...
               "by_model": {JOB: RATIO},             what the fluid model says, where another judged
               "unjudged": REASON or null}],         why the judge that was asked for did not
    "traffic": {SOURCE: {...}}}}}     of cross traffic: the fields of `TrafficSummary`

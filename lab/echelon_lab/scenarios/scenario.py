@@ -13,7 +13,7 @@ until: all-done                   # default: every job iterates until the slowes
 seed: 0                           # seed for all random choices (default 0)
 transport:                        # of the emulated senders; the defaults are shown
   packet: 1250 B                  # on the wire
-  window: auto                    # packets in flight on a connection: as many as its path needs; or a number
+  window: auto                    # packets in flight on a connection: as its path needs, or a number
   initial_window: 4               # packets that a flow begins with; the window opens by one for each acknowledged
                                   # (default: the window, or for a number what the path holds)
   retransmit_after: 2 s           # without acknowledgement
@@ -179,8 +179,8 @@ class Transport:
     initial_window_packets: int | None = None
     """Packets that a flow begins with, over the shim's transport.
 
-    None: the window, or as many as its path in the plan holds where `window_packets` is given. Above
-    the window it has no effect.
+    None: the window, or as many as its path in the plan holds where `window_packets` is given.
+    Above the window it has no effect.
     """
     ecn: bool = False
     """Whether the jobs' TCP negotiates explicit congestion notification (RFC 3168)."""

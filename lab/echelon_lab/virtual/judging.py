@@ -8,14 +8,12 @@ from fractions import Fraction
 from math import ceil
 from pathlib import Path
 
-from echelon.model.fabric.model import Fabric
-from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
 from echelon.model.jobs.spec import JobSpec
 from echelon.planning.fluid.slowdown import slowdown
 from echelon.planning.paths import links_of
 from echelon.planning.plan import Plan
-from echelon.planning.policies.base import Policy
+from echelon.planning.policies.base import FixedPlan, Policy
 from echelon.planning.policies.judges import Match, OpenToJudges
 from echelon.switches.targets import DEFAULT_TARGET
 from echelon_lab.scenarios.scenario import Scenario, Transport
@@ -28,9 +26,9 @@ _FLOW_S = 100e-6
 _RUN_S = 0.3
 _SWITCH_S = 0.1
 _ROCE = 6
-"""What a run takes of a processor: for packets that pass a link, for a flow in an iteration, for its
-beginning, and for the program and the entries of each switch; and how many times as long it takes
-for packets of RoCE, whose hosts are in Python. Measured on ten drawn scenarios
+"""What a run takes of a processor: for packets that pass a link, for a flow in an iteration, for
+its beginning, and for the program and the entries of each switch; and how many times as long it
+takes for packets of RoCE, whose hosts are in Python. Measured on ten drawn scenarios
 (`bench.ladder.scenarios`) of 5,000 to 1,500,000 hops on 2 to 20 switches, in 2, 12 and 24
 iterations: what is estimated is within half as much again of what it takes."""
 
@@ -50,9 +48,10 @@ class Packets:
         """Return about how many seconds of a processor it takes to run a plan."""
         hops = 0
         flows = 0
+        paths_by_job = plan.paths
         for place, job in enumerate(match.jobs):
             iterations = match.iterations_alone(place)
-            paths = plan.paths.get(job.name, {})
+            paths = paths_by_job.get(job.name, {})
             flows += iterations * len(job.flows)
             hops_an_iteration = 0
             for flow in job.flows:
@@ -78,7 +77,7 @@ class Packets:
         """Return the slowdown of each job. Raises `RunError`, and `PlanError`."""
 
         def planned() -> Policy:
-            return _Planned(plan)
+            return FixedPlan(plan)
 
         end_s = match.end_s
         scenario = self._scenario(match)
@@ -124,25 +123,6 @@ class Packets:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A policy that has its plan already."""
-
-    result: Plan
-
-    @property
-    def name(self) -> str:
-        return self.result.policy
-
-    def plan(
-        self,
-        jobs: Sequence[Job],
-        fabric: Fabric,
-        paths: PathChooser | None = None,
-    ) -> Plan:
-        return self.result
-
-
 def _spec(job: Job) -> JobSpec:
     """Return a specification of a job that is built already: only its name and hosts count."""
     hosts: dict[str, None] = {}
@@ -159,7 +139,7 @@ def _spec(job: Job) -> JobSpec:
 
 
 def judged(make: Callable[[], Policy], scenario: Scenario, target: str) -> Callable[[], Policy]:
-    """Return `make` for a run of a scenario: its policy may have plans judged under its settings."""
+    """Return `make`, whose policy may have plans judged under the settings of a scenario."""
 
     def offered() -> Policy:
         policy = make()

@@ -132,7 +132,7 @@ def test_the_connection_that_starts_first_may_open_an_iteration() -> None:
 
 
 def test_all_connections_that_a_collective_begins_with_may_open_an_iteration() -> None:
-    """Which of them comes first to a switch depends on where it is."""
+    """The place of a switch says which of them comes to it first."""
     data = {"compute": "1 s", "gradient": "10 kB"}
     spec = spec_of(recognition=BYTES, parallelism="data", data=data, pipeline=None)
     job = build_job(spec)

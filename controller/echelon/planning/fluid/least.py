@@ -56,9 +56,9 @@ class Passing(NamedTuple):
     """The time that packets are on their way, beside that on one link, in seconds."""
 
     path_s: Fraction
-    """On the whole path, without that on the slowest link."""
+    """The time on the whole path, without that on the slowest link."""
     around_s: Mapping[_Cut, tuple[Fraction, Fraction]]
-    """Before and behind each cut."""
+    """The times before and behind each cut."""
 
 
 _AT_ONCE = Passing(Fraction(0), {})
@@ -461,9 +461,9 @@ class _LeastTimes(NamedTuple):
     """The least times from a node to all others, by node."""
 
     on_all: dict[str, int]
-    """On all links of a path."""
+    """The times on all links of a path."""
     but_one: dict[str, int]
-    """The same if the packet takes no time on one link: it pays most to leave out the slowest."""
+    """The times if the packet takes none on one link: it pays most to leave out the slowest."""
 
 
 class _PassingTimes:

@@ -83,6 +83,25 @@ Group = frozenset[str]
 """The names of jobs that share links, directly or through others."""
 
 
+@dataclass(frozen=True, slots=True)
+class FixedPlan:
+    """A policy that has its plan already."""
+
+    result: Plan
+
+    @property
+    def name(self) -> str:
+        return self.result.policy
+
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+    ) -> Plan:
+        return self.result
+
+
 class Labelled(Protocol):
     """A way to plan a group of jobs."""
 

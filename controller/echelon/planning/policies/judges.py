@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from math import ceil
 from typing import Protocol, runtime_checkable
 
@@ -25,6 +25,7 @@ from echelon.model.documents import suggestion
 from echelon.model.extras import PLUG_INS, origin, plug_in
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import Job
+from echelon.planning.entries import entries_by_name
 from echelon.planning.plan import Plan, PlanError
 
 GROUP = "echelon.judges"
@@ -112,13 +113,4 @@ def registered() -> Mapping[str, EntryPoint]:
 
     Raises `PlanError` if two distributions register the same name.
     """
-    entries: dict[str, EntryPoint] = {}
-    for entry in sorted(entry_points(group=GROUP)):
-        other = entries.setdefault(entry.name, entry)
-        if other.value != entry.value:
-            raise PlanError(
-                f"judge {entry.name} is registered by {origin(other)} and {origin(entry)};"
-                " remove one",
-                code="duplicate",
-            )
-    return entries
+    return entries_by_name(GROUP, "judge")

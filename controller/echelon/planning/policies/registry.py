@@ -19,12 +19,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
 from echelon.model.documents import DocumentError, Section, parse_document, suggestion
 from echelon.model.errors import Code
 from echelon.model.extras import origin
+from echelon.planning.entries import entries_by_name
 from echelon.planning.plan import PlanError
 
 if TYPE_CHECKING:
@@ -67,15 +68,7 @@ def registered() -> Mapping[str, EntryPoint]:
     Raises `PlanError` if two distributions register the same name, or if the installed metadata
     lack the policies of Echelon itself because they are older than this source tree.
     """
-    entries: dict[str, EntryPoint] = {}
-    for entry in sorted(entry_points(group=GROUP)):
-        other = entries.setdefault(entry.name, entry)
-        if other.value != entry.value:
-            raise PlanError(
-                f"policy {entry.name} is registered by"
-                f" {origin(other)} and {origin(entry)}; remove one",
-                code="duplicate",
-            )
+    entries = entries_by_name(GROUP, "policy")
     if not any(map(_is_own, entries.values())):
         raise PlanError(
             "Echelon's own policies are not registered: the installed package is older than its"

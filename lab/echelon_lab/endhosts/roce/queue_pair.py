@@ -54,8 +54,8 @@ class PairSettings:
 
     It doubles from time-out to time-out, up to `MAX_BACKOFF` times as long.
     """
-    asks_after: int | None = None
-    """Packets for each acknowledgement; None: half a window."""
+    asks_after: int = 4
+    """Packets for each acknowledgement."""
 
 
 class _Sent:
@@ -189,11 +189,7 @@ class Requester:
             self._message_left -= length
             is_last = not self._message_left
             self._silent += 1
-            if settings.asks_after is None:
-                is_due = 2 * self._silent >= settings.window_packets
-            else:
-                is_due = self._silent >= settings.asks_after
-            asks = is_last or is_due
+            asks = is_last or self._silent >= settings.asks_after
             if asks:
                 self._silent = 0
             sent = _Sent(_OPCODES[is_first, is_last], length, self._message_bytes, asks=asks)

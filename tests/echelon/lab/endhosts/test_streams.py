@@ -66,7 +66,7 @@ def test_places_go_to_the_most_urgent_and_the_window_is_one(clock: Any) -> None:
     pair.start(2, 10, urgency=2.0)
     pair.start(3, 10, urgency=1.0)
     clock.run()
-    # The first flow had the whole window when the second came. As urgent flows go in order of start.
+    # The first flow had the whole window when the second came. Equal flows go in order of start.
     assert pair.sent == [1] * 4 + [2] * 10 + [1] * 6 + [3] * 10
     assert pair.finished == [2, 1, 3]
     assert pair.most_in_flight == 4

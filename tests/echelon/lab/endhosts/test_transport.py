@@ -34,7 +34,7 @@ Flow = tuple[FlowSender, FlowReceiver, PacketTally]
 def make(size: int, packet: int, window: int, rto_ns: int = RTO_NS, initial: int = 1) -> Flow:
     tally = PacketTally()
     sender = FlowSender(size, packet, window, rto_ns, tally, initial=initial)
-    return sender, FlowReceiver(size, packet, window, tally), tally
+    return sender, FlowReceiver(size, packet, window, tally, every=max(1, window // 2)), tally
 
 
 def give(receiver: FlowReceiver, segment: DataSegment) -> AckSegment | None:

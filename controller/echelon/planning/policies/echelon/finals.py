@@ -34,12 +34,15 @@ LENGTHS = (Length(32, 3), Length(32, 1), Length(16, 1))
 run of 16 iterations are up to 6 % from those of a run of 48, of 32 iterations up to 2.5 %. To begin
 a run takes most of its time for small groups, so that long runs are worth it."""
 OVERRULING = 0.02
-"""The part by which another plan must be better for the judge to overrule the model. Of twelve drawn
-scenarios it overruled the model in three by 1 %, and in one of these the jobs lost 3 % in other
-draws and 5 % in a run of 12 iterations. By 2 % it did in one, for 4.6 % in a run of 48."""
+"""The part by which another plan must be better for the judge to overrule the model.
+
+With 1 %, it overruled the model in three of twelve drawn scenarios, and in one of these the jobs
+lost 3 % in other draws and 5 % in a run of 12 iterations. With 2 %, it did in one scenario, for a
+gain of 4.6 % in a run of 48."""
 SHARE = 1.0
-"""The most work of a judge, as a part of what the search may take. Searches for few jobs seldom take
-a tenth of it."""
+"""The most work of a judge, as a part of what the search may take.
+
+Searches for few jobs seldom take a tenth of it."""
 WORK_A_SECOND = 5_000_000
 """The work of a search (`search.MOST_WORK`) that a processor does in a second, about: 250,000,000
 take 25 to 75 s."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
@@ -15,6 +15,7 @@ from echelon.planning.fluid.network import FluidError
 from echelon.planning.fluid.simulator import Until, simulate
 from echelon.planning.fluid.slowdown import mean_time_s, spans_s
 from echelon.planning.plan import Plan
+from echelon.planning.policies.base import FixedPlan
 from echelon.planning.policies.echelon.candidates import ALONE
 from echelon.planning.policies.echelon.unknowns import Unknowns
 from echelon.planning.windows import Windows
@@ -24,7 +25,7 @@ Ends = list[list[tuple[float, float | None]]]
 
 
 _WINDOWS = Windows(passes=True, streams=True)
-"""Nobody knows how long the packets of jobs will be, so only delays of links count."""
+"""The windows of senders, whose packets have no known length, so that only delays count."""
 
 
 class TooMuchWorkError(FluidError):
@@ -137,7 +138,7 @@ class _InPython(Course):
         result = simulate(
             self._jobs,
             self._stage.fabric,
-            _FixedPlan(self._plan),
+            FixedPlan(self._plan),
             self._iterations,
             until=until,
             windows=_WINDOWS,
@@ -145,16 +146,6 @@ class _InPython(Course):
         self.work = result.work
         self._check(most_work)
         return [spans_s(result.jobs[job.name]) for job in self._jobs]
-
-
-@dataclass(frozen=True, slots=True)
-class _FixedPlan:
-    """A source of one plan, which is made already."""
-
-    result: Plan
-
-    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
-        return self.result
 
 
 def jobs_in(draw: Unknowns, jobs: Sequence[Job]) -> Iterator[Job]:

@@ -160,7 +160,9 @@ def test_every_byte_arrives_once_and_in_order(
     repeat: float,
     hold: float,
 ) -> None:
-    settings = PairSettings(mtu, window, mtu * packets_of_message, TIMEOUT_NS)
+    settings = PairSettings(
+        mtu, window, mtu * packets_of_message, TIMEOUT_NS, asks_after=(window + 1) // 2
+    )
     path = Path(
         toy_clock,
         toy_link,
@@ -196,7 +198,7 @@ def test_a_lost_packet_costs_one_nak_and_what_was_sent_behind_it(
     toy_clock: Any, toy_link: Any, lost: int, first_psn: int
 ) -> None:
     """Ten packets of one message are in flight, and one of them is lost."""
-    settings = PairSettings(1024, 16, 10 * 1024, TIMEOUT_NS)
+    settings = PairSettings(1024, 16, 10 * 1024, TIMEOUT_NS, asks_after=8)
     path = Path(
         toy_clock,
         toy_link,
@@ -224,7 +226,7 @@ def test_a_lost_packet_costs_one_nak_and_what_was_sent_behind_it(
 
 
 def test_only_what_the_window_holds_is_in_flight(toy_clock: Any, toy_link: Any) -> None:
-    settings = PairSettings(1024, 4, 1 << 20, TIMEOUT_NS)
+    settings = PairSettings(1024, 4, 1 << 20, TIMEOUT_NS, asks_after=2)
     path = Path(toy_clock, toy_link, settings, 0)
     path.write(100 * 1024)
     assert [packet.asks for packet in path.sent] == [False, True, False, True]
@@ -243,7 +245,11 @@ def test_only_what_the_window_holds_is_in_flight(toy_clock: Any, toy_link: Any) 
 
 def test_time_outs_double_and_end(toy_clock: Any, toy_link: Any) -> None:
     path = Path(
-        toy_clock, toy_link, PairSettings(1024, 2, 4096, TIMEOUT_NS), 0, lambda _number, _frame: []
+        toy_clock,
+        toy_link,
+        PairSettings(1024, 2, 4096, TIMEOUT_NS, asks_after=1),
+        0,
+        lambda _number, _frame: [],
     )
     path.write(1024)
     path.clock.run()
@@ -256,7 +262,9 @@ def test_time_outs_double_and_end(toy_clock: Any, toy_link: Any) -> None:
 
 
 def test_outdated_and_impossible_acknowledgements_are_ignored() -> None:
-    requester = Requester(ADDRESS, PairSettings(1024, 8, 4096, TIMEOUT_NS), first_psn=NUMBERS - 1)
+    requester = Requester(
+        ADDRESS, PairSettings(1024, 8, 4096, TIMEOUT_NS, asks_after=4), first_psn=NUMBERS - 1
+    )
     assert len(requester.write(0, 4096)) == 4
     # Of the packets before, and of those that were never sent.
     for psn in (NUMBERS - 2, NUMBERS - 100, 3, 1000):
