@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint
 
 from echelon.model.extras import origin
 from echelon.planning.plan import PlanError
 
 
-def entries_by_name(group: str, noun: str) -> Mapping[str, EntryPoint]:
+def entries_by_name(group: Iterable[EntryPoint], noun: str) -> Mapping[str, EntryPoint]:
     """Return the entry points of a group, in alphabetical order of their names.
 
     Raises `PlanError` if two distributions register the same name; `noun` says what it is of.
     """
     entries: dict[str, EntryPoint] = {}
-    for entry in sorted(entry_points(group=group)):
+    for entry in sorted(group):
         other = entries.setdefault(entry.name, entry)
         if other.value != entry.value:
             raise PlanError(

@@ -12,7 +12,6 @@ from pydantic import Field
 
 from echelon.model.documents import Section
 from echelon.model.errors import Code
-from echelon.planning import entries as entries_module
 from echelon.planning.plan import PlanError
 from echelon.planning.policies import (
     PolicyChoiceError,
@@ -171,7 +170,7 @@ def test_metadata_that_do_not_fit_are_one_clear_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = [metadata.EntryPoint(name, value, registry.GROUP) for name, value in entries]
-    monkeypatch.setattr(entries_module, "entry_points", lambda group: found)
+    monkeypatch.setattr(registry, "entry_points", lambda group: found)
     registry.registered.cache_clear()
     try:
         with pytest.raises(PlanError, check=coded(code, *names)):

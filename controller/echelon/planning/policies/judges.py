@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from math import ceil
 from typing import Protocol, runtime_checkable
 
@@ -113,4 +113,4 @@ def registered() -> Mapping[str, EntryPoint]:
 
     Raises `PlanError` if two distributions register the same name.
     """
-    return entries_by_name(GROUP, "judge")
+    return entries_by_name(entry_points(group=GROUP), "judge")

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from echelon.model.documents import DocumentError, Section, parse_document, suggestion
@@ -68,7 +68,7 @@ def registered() -> Mapping[str, EntryPoint]:
     Raises `PlanError` if two distributions register the same name, or if the installed metadata
     lack the policies of Echelon itself because they are older than this source tree.
     """
-    entries = entries_by_name(GROUP, "policy")
+    entries = entries_by_name(entry_points(group=GROUP), "policy")
     if not any(map(_is_own, entries.values())):
         raise PlanError(
             "Echelon's own policies are not registered: the installed package is older than its"
