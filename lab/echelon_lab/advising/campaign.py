@@ -11,9 +11,10 @@ from typing import Any
 from echelon.model.progress import UNSEEN, CommandProgress, Phase
 from echelon_lab.advice import WITHOUT_KNOWLEDGE
 from echelon_lab.advising.crew import Crew, Outcome
-from echelon_lab.advising.stages import Run, Setup, Stage, searched_iterations
+from echelon_lab.advising.stages import Run, Stage, searched_iterations
 from echelon_lab.points.store import Stored
 from echelon_lab.points.tasks import ResultStore
+from echelon_lab.scenarios.coarse import Setup
 from echelon_lab.scenarios.scenario import PolicyChoice
 
 FIRST_TABLE_S = 14.0
@@ -149,7 +150,9 @@ class Campaign:
             self._began_s = began_s
         self._budget_s = budget_s
         self._measured = {choice: _Measured() for choice in self._choices}
-        self._flows = {stage: setup.flows(stage) for stage in stages}
+        self._flows = {}
+        for stage in stages:
+            self._flows[stage] = setup.flows(stage.grain, stage.iterations)
         self._phase_began_s = self._began_s
         self._has_shown = False
         self._under_way: dict[Run, float] = {}

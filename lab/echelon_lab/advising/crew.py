@@ -16,8 +16,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, Self
 
 from echelon.model.errors import RunError
-from echelon_lab.advising.stages import Run, Setup, measure
+from echelon_lab.advising.stages import Run, measure
 from echelon_lab.points.tasks import depend_on_parent, signals_held_back
+from echelon_lab.scenarios.coarse import Setup
 
 _DIED = "its process ended unexpectedly (out of memory?)"
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from fractions import Fraction
 from functools import lru_cache, partial
-from math import ceil
 from typing import Any
 
 from echelon.model.errors import RunError
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import Job
-from echelon.planning.fluid import alone_iteration_s
 from echelon.planning.fluid.interval import MeanInterval, mean_slowdown_interval
 from echelon.planning.fluid.slowdown import mean_time_s, spans_s
 from echelon.planning.plan import Plan
 from echelon.planning.policies import PlanError, make_policy
 from echelon.planning.policies.base import Patient, Policy
-from echelon.planning.policies.echelon.grain import coarse, grains, whole_rings
-from echelon.planning.policies.echelon.layers import with_fewer_layers
 from echelon_lab.advice import DOUBT, DRAWS
 from echelon_lab.evaluation.measure import Knowledge, in_phases
-from echelon_lab.scenarios.results import alone_iterations_s
+from echelon_lab.scenarios.coarse import Grain, Setup, with_grain
 from echelon_lab.scenarios.scenario import PolicyChoice, Scenario
 
 _SHORT_ERROR = 0.05
@@ -38,18 +33,19 @@ class Stage:
 
     iterations: int
     """The length of a run, in iterations of the slowest job alone."""
-    lives: int
-    """The iterations that faster jobs do in one of the slowest, at least (`grains`)."""
-    has_rounds: bool
-    """Whether rings are simulated round by round (`whole_rings`)."""
-    flows: int | None
-    """The most flows of an iteration, beyond which layers are merged (`with_fewer_layers`)."""
+    grain: Grain
+    """How finely jobs are simulated."""
     draws: int
     """The number of draws in which sizes and computing are misjudged, and phases unknown."""
-    error: float = 0.0
-    """The part by which means are off because runs are short or coarse, beside their interval."""
+    short_error: float = 0.0
+    """The part by which means are off because runs are short, beside their interval."""
     searches: bool = True
     """Whether policies that search for their plan do so; otherwise they take what they have."""
+
+    @property
+    def error(self) -> float:
+        """The part by which means are off because runs are short or coarse."""
+        return max(self.short_error, self.grain.error)
 
     @property
     def text(self) -> str:
@@ -62,61 +58,14 @@ class Stage:
 
 STAGES = (
     Stage(
-        iterations=2,
-        lives=1,
-        has_rounds=False,
-        flows=1000,
-        draws=0,
-        error=0.75,
-        searches=False,
+        iterations=2, grain=Grain(1, False, 1000, 0.05), draws=0, short_error=0.75, searches=False
     ),
-    Stage(
-        iterations=6,
-        lives=1,
-        has_rounds=False,
-        flows=2000,
-        draws=1,
-        error=0.05,
-    ),
-    Stage(
-        iterations=12,
-        lives=4,
-        has_rounds=False,
-        flows=2000,
-        draws=1,
-        error=0.05,
-    ),
-    Stage(
-        iterations=12,
-        lives=8,
-        has_rounds=False,
-        flows=4000,
-        draws=2,
-        error=0.05,
-    ),
-    Stage(
-        iterations=12,
-        lives=20,
-        has_rounds=True,
-        flows=8000,
-        draws=2,
-        error=0.02,
-    ),
-    Stage(
-        iterations=30,
-        lives=20,
-        has_rounds=True,
-        flows=8000,
-        draws=DRAWS,
-        error=0.02,
-    ),
-    Stage(
-        iterations=30,
-        lives=40,
-        has_rounds=True,
-        flows=None,
-        draws=DRAWS,
-    ),
+    Stage(iterations=6, grain=Grain(1, False, 2000, 0.05), draws=1),
+    Stage(iterations=12, grain=Grain(4, False, 2000, 0.05), draws=1),
+    Stage(iterations=12, grain=Grain(8, False, 4000, 0.05), draws=2),
+    Stage(iterations=12, grain=Grain(20, True, 8000, 0.02), draws=2),
+    Stage(iterations=30, grain=Grain(20, True, 8000, 0.02), draws=DRAWS),
+    Stage(iterations=30, grain=Grain(40, True, None, 0.0), draws=DRAWS),
 )
 """The stages, each some two to six times as much work as that before. In two iterations, of which
 one counts, means are up to 75 % off, above all those of policies that delay jobs (`cassini`);
@@ -131,48 +80,6 @@ def stages(iterations: int) -> tuple[Stage, ...]:
         shorter.append(replace(stage, iterations=length))
     last = replace(STAGES[-1], iterations=iterations)
     return (*shorter, last)
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """A scenario to measure, and how long its jobs take."""
-
-    scenario: Scenario
-    least_s: Mapping[str, Fraction]
-    """The least time of an iteration of each job, of which slowdowns are multiples."""
-    period_s: Fraction
-    """The time of an iteration of the slowest job alone, over its usual paths."""
-    whole_flows: Mapping[str, int]
-    """The flows of each job with whole rings."""
-
-    def grains(self, stage: Stage) -> list[int]:
-        """Return how many iterations are one in this stage, by job."""
-        alone_s = [float(self.least_s[job.name]) for job in self.scenario.jobs]
-        slowest = max(range(len(alone_s)), key=alone_s.__getitem__)
-        alone_s[slowest] = float(self.period_s)
-        return grains(alone_s, stage.lives)
-
-    def flows(self, stage: Stage) -> int:
-        """Return about how many flows start in a run of this stage."""
-        flows = 0
-        for job, grain in zip(self.scenario.jobs, self.grains(stage), strict=True):
-            iterations = float(self.period_s / self.least_s[job.name]) / grain
-            if stage.has_rounds:
-                each = len(job.flows)
-            else:
-                each = self.whole_flows[job.name]
-            each = min(each, stage.flows or each)
-            flows += ceil(stage.iterations * iterations) * each
-        return flows
-
-
-def setup(scenario: Scenario) -> Setup:
-    """Return what is to be measured. Raises `PlanError` for a job that cannot run."""
-    least_s = alone_iterations_s(scenario)
-    slowest = max(scenario.jobs, key=lambda job: least_s[job.name])
-    period_s = alone_iteration_s(slowest, scenario.fabric)
-    whole_flows = {job.name: len(whole_rings(job).flows) for job in scenario.jobs}
-    return Setup(scenario, least_s, period_s, whole_flows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +102,7 @@ class Run:
         """Return all that determines the result, given digests of the scenario and the code."""
         stage = asdict(self.stage)
         # How many runs there are, and what they are worth, says nothing about one of them.
-        del stage["draws"], stage["error"]
+        del stage["draws"], stage["short_error"]
         return {
             "scenario": scenario,
             "code": code,
@@ -213,13 +120,10 @@ def measure(prepared: Setup, run: Run) -> dict[str, Any]:
     from echelon_lab.virtual.fluid_run import run as run_fluid
 
     stage = run.stage
-    # Jobs depend on the grain alone.
-    grain_stage = replace(stage, iterations=1, draws=0, error=0.0)
-    scenario = _coarse_scenario(_Same(prepared), grain_stage)
-    sizes = {}
-    for job, grain in zip(scenario.jobs, prepared.grains(stage), strict=True):
-        sizes[job.name] = grain
-    alone_s = {name: least_s * sizes[name] for name, least_s in prepared.least_s.items()}
+    scenario = _coarse_scenario(_Same(prepared), stage.grain)
+    alone_s = {}
+    for name, size in prepared.sizes(stage.grain.lives).items():
+        alone_s[name] = prepared.least_s[name] * size
     if run.draw is None:
         jobs = in_phases(scenario.jobs, alone_s)
         scenario = replace(scenario, jobs=tuple(jobs))
@@ -273,31 +177,8 @@ class _Same:
 
 
 @lru_cache(maxsize=_KEPT_JOBS)
-def _coarse_scenario(same: _Same, stage: Stage) -> Scenario:
-    """Return the scenario with the jobs of a stage."""
-    prepared = same.setup
-    scenario = prepared.scenario
-    sizes = prepared.grains(stage)
-    jobs = _coarse_jobs(scenario.jobs, stage, sizes)
-    misjudged = scenario.misjudged
-    if misjudged is not None:
-        misjudged = _coarse_jobs(misjudged, stage, sizes)
-    return replace(scenario, jobs=jobs, misjudged=misjudged)
-
-
-def _coarse_jobs(
-    jobs: Sequence[Job],
-    stage: Stage,
-    sizes: Sequence[int],
-) -> tuple[Job, ...]:
-    changed = []
-    for job, size in zip(jobs, sizes, strict=True):
-        if not stage.has_rounds:
-            job = whole_rings(job)
-        if stage.flows is not None:
-            job = with_fewer_layers(job, stage.flows)
-        changed.append(coarse(job, size))
-    return tuple(changed)
+def _coarse_scenario(same: _Same, grain: Grain) -> Scenario:
+    return with_grain(same.setup, grain)
 
 
 class _AtOnce:

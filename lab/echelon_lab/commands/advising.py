@@ -190,14 +190,16 @@ def _campaign(
     from echelon_lab.points.lines import LineStore
     from echelon_lab.points.store import code_digest
     from echelon_lab.run import scenario_digest
+    from echelon_lab.scenarios import coarse
     from echelon_lab.scenarios.scenario import load_scenario
 
     progress.stage("reading the scenario")
     scenario = load_scenario(request.file)
-    setup = stages.setup(scenario)
+    setup = coarse.setup(scenario)
     crew.prepare(setup)
     digest = scenario_digest(scenario)
-    sources = [*Path(stages.__file__).parent.glob("*.py"), Path(measure.__file__)]
+    sources = list(Path(stages.__file__).parent.glob("*.py"))
+    sources += [Path(measure.__file__), Path(coarse.__file__)]
     code = code_digest(*sources, packets=False)
     return Campaign(
         setup,

@@ -111,6 +111,16 @@ PreciseOption = Annotated[
         ),
     ),
 ]
+ExactOption = Annotated[
+    bool,
+    typer.Option(
+        "--exact",
+        help=(
+            "With --target fluid: simulate every flow. Otherwise fast jobs beside slow ones are"
+            " simulated less finely where a run would have more than a million flows."
+        ),
+    ),
+]
 EveryFlowOption = Annotated[
     bool,
     typer.Option(
@@ -139,6 +149,7 @@ def run(
     ideal: IdealOption = False,
     scale: ScaleOption = None,
     until_precise: PreciseOption = False,
+    exact: ExactOption = False,
     every_flow: EveryFlowOption = False,
     yes: YesOption = False,
     as_json: tables.AsJson = False,
@@ -162,6 +173,7 @@ def run(
             ideal,
             scale,
             until_precise,
+            exact,
             every_flow,
             yes,
             as_json,
@@ -214,6 +226,7 @@ def _run(
     ideal: bool,
     scale: str | None,
     until_precise: bool,
+    exact: bool,
     every_flow: bool,
     yes: bool,
     as_json: bool,
@@ -245,6 +258,8 @@ def _run(
         scenario = prolonged(scenario, target)
     for note in scenario.notes:
         typer.echo(f"{file}: {note}", err=True)
+    if target == FLUID and not exact:
+        scenario = _coarse(scenario, progress)
     if fabric == VIRTUAL and target != FLUID:
         _estimate(scenario, target, yes)
     with _writing(out):
@@ -332,6 +347,19 @@ def _scaled(
     smaller = scaled(scenario, fraction("--scale", scale))
     typer.echo(smaller.changes, err=True)
     return smaller.scenario
+
+
+def _coarse(scenario: Scenario, progress: ShownProgress) -> Scenario:
+    """Return the scenario, with jobs simulated less finely if the run would take long."""
+    from echelon_lab.scenarios.coarse import coarsened
+
+    with progress:
+        progress.stage("measuring each job alone")
+        coarse = coarsened(scenario)
+    if coarse is None:
+        return scenario
+    typer.echo(coarse.changes, err=True)
+    return coarse.scenario
 
 
 def _estimate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypeAlias
 
@@ -85,6 +85,7 @@ def _what_ran(
 ) -> str:
     rows = _main_settings(scenario, target, list(runs))
     rows += [("too small", note) for note in scenario.notes]
+    rows += _coarse_jobs(scenario)
     rows += _disturbances(scenario)
     rows += _recognised_jobs(scenario)
     rows += _programs(scenario, runs)
@@ -94,6 +95,12 @@ def _what_ran(
     if scenario.ecn_threshold_packets is not None:
         rows.append(("ECN marks", f"from {scenario.ecn_threshold_packets} packets in a queue"))
     return markdown_table(("", ""), rows)
+
+
+def _coarse_jobs(scenario: Scenario) -> Iterator[Row]:
+    for name, together in scenario.together.items():
+        if together > 1:
+            yield "coarse", f"{together} iterations of {name} are simulated as one"
 
 
 def _main_settings(

@@ -3,7 +3,9 @@
 ```
 {"scenario": NAME, "target": NAME, "results": {POLICY: {
    "jobs": {JOB: {
-      "iteration_times_s": [SECONDS, ...],          of the finished iterations, in order
+      "iteration_times_s": [SECONDS, ...],          of the finished iterations, in order; of several
+                                                    that are simulated together: their mean
+      "iterations_together": COUNT,                 iterations that are simulated as one, if several are
       "alone_iteration_s": SECONDS,                 at least, without other jobs (`alone_iterations_s`)
       "mean_slowdown": RATIO,                       mean iteration time / alone
       "steady": {"mean_slowdown": RATIO,            the same without the first third of the run,
@@ -183,7 +185,8 @@ def assemble(
         listed = listed_iterations(scenario, run, every_flow)
         jobs = {}
         for job in scenario.jobs:
-            document = _job_document(job, label, run, alone_s[job.name], listed)
+            together = scenario.together.get(job.name, 1)
+            document = _job_document(job, label, run, alone_s[job.name], listed, together)
             document["steady"] = _interval_document(steady.interval(job.name))
             jobs[job.name] = document
         interval = steady.interval(*jobs)
@@ -350,8 +353,8 @@ def _end_s(run: PolicyRun, iterations: int) -> float:
 def alone_iterations_s(scenario: Scenario) -> dict[str, Fraction]:
     """Return how many seconds an iteration of each job takes at least, by job.
 
-    This holds under any policy and on any paths (`echelon.planning.fluid.least`). Raises
-    `PlanError`.
+    This holds under any policy and on any paths (`echelon.planning.fluid.least`). Where several
+    iterations of a job are simulated as one, it is the time of all of them. Raises `PlanError`.
     """
     from echelon.planning.fluid.least import least_iterations_s
 
@@ -434,25 +437,32 @@ def _job_document(
     run: PolicyRun,
     alone_s: Fraction,
     listed: Listed,
+    together: int,
 ) -> dict[str, object]:
+    """Return the document of a job of which so many iterations together are simulated as one."""
     finished = run.records[job.name].finished
     if not finished:
         raise RunError(f"policy {label}: job {job.name} has finished no iteration")
     times_s = []
     for iteration in finished:
         if iteration.finish is not None:
-            times_s.append(iteration.finish - iteration.start)
+            times_s.append((iteration.finish - iteration.start) / together)
     mean_s = sum(times_s) / len(times_s)
+    least_s = alone_s / together
 
     observed = run.observed.get(job.name)
     if observed is None:
         steps = _emulated_steps(job, finished, listed)
     else:
         steps = _observed_steps(observed, {iteration.iteration for iteration in finished})
+    coarseness = {}
+    if together > 1:
+        coarseness["iterations_together"] = together
     return {
         "iteration_times_s": [rounded(time_s) for time_s in times_s],
-        "alone_iteration_s": rounded(alone_s),
-        "mean_slowdown": rounded(mean_s / alone_s),
+        **coarseness,
+        "alone_iteration_s": rounded(least_s),
+        "mean_slowdown": rounded(mean_s / least_s),
         "compute_finish_s": _compute_finish_s(finished[0]),
         "reordered_packets": run.reordered.get(job.name, 0),
         **steps,

@@ -93,6 +93,7 @@ from echelon.model.documents import (
 )
 from echelon.model.fabric.load import FabricSpec, build_fabric, load_fabric_spec
 from echelon.model.fabric.model import Fabric
+from echelon.model.foreign import foreign_files_named
 from echelon.model.jobs import build_jobs
 from echelon.model.jobs.analysis import with_profile_error
 from echelon.model.jobs.graph import FlowKey, Job
@@ -263,6 +264,11 @@ class Scenario:
     """Specifications that jobs were built from, by job.
 
     A job without one is recognised by its shim.
+    """
+    together: Mapping[str, int] = field(default_factory=dict)
+    """How many iterations are simulated as one, by job (`echelon_lab.scenarios.coarse`).
+
+    None are: the run has every flow.
     """
     misjudged: tuple[Job, ...] | None = None
     """The jobs as the controller sees them; None: as `profile_error` says."""
@@ -716,7 +722,8 @@ def load_scenario(path: str | Path) -> Scenario:
 
     Raises `DocumentError`, which names the file at fault: the scenario's own or one that it names.
     """
-    return scenario_of(read_document(path), path)
+    with foreign_files_named(path):
+        return scenario_of(read_document(path), path)
 
 
 def scenario_of(document: Mapping[str, object], path: str | Path) -> Scenario:

@@ -15,8 +15,9 @@ from echelon.model.progress import Account
 from echelon_lab.advice import ranked
 from echelon_lab.advising.campaign import FIRST_TABLE_S, Campaign, Estimates
 from echelon_lab.advising.crew import Outcome, Processes
-from echelon_lab.advising.stages import Run, Setup, measure, setup, stages
+from echelon_lab.advising.stages import Run, measure, stages
 from echelon_lab.points.lines import LineStore
+from echelon_lab.scenarios.coarse import Setup, setup
 from echelon_lab.scenarios.scenario import PolicyChoice, load_scenario
 
 FAIR, FIFO, CRUX = map(PolicyChoice, ("fair", "fifo", "crux"))
