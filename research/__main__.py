@@ -1,4 +1,4 @@
-"""`python -m research`: published experiments, and traces of coflows."""
+"""`python -m research`: published experiments, traces of coflows, and measured trainings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from echelon.cli.usage import CommandGroup
 from research.commands import experiments
 from research.commands.coflows import coflows
+from research.commands.vtrain import vtrain
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -22,11 +23,12 @@ app.add_typer(
     help="Repeat published experiments and compare the numbers.",
 )
 app.command()(coflows)
+app.command()(vtrain)
 
 
 @app.callback()
 def _options() -> None:
-    """Repeat published experiments, and replay traces of coflows."""
+    """Repeat published experiments, replay traces of coflows, compare with measured trainings."""
 
 
 if __name__ == "__main__":

@@ -1,17 +1,9 @@
 """Published training runs beside what `echelon job new` says of them: `python -m
 research.published_runs`.
 
-Nothing is fitted to the runs: matrix multiplications at the part of the peak that they were
-measured to reach alone, memory and links at the rates of data sheets. The time of an iteration is
-that of the job's passes in its schedule, and what of its communication they cannot hide:
-
-* m micro-batches on p stages of v chunks: m times the slowest stage, and 1/v of all others to fill
-  and drain;
-* two sends over each boundary, for the first micro-batch and the last;
-* sums of gradients, less the last backward pass of a stage if they overlap with it;
-* with ZeRO-3, each layer takes the longer of computing and gathering, or scattering.
-
-Runs on up to `HOSTS` hosts are also executed: the job file, alone, as a fluid on one switch.
+Nothing is fitted to the runs: each constant was published or counted
+(`echelon_lab.models.iteration` and what it imports). Runs on up to `HOSTS` hosts are also executed:
+the job file, alone, as a fluid on one switch whose links have what NICs carry of their rate.
 
 Sources: **Megatron-LM**, Narayanan et al., SC '21, table 1 (arXiv:2104.04473), whose TFLOP/s are
 seconds by its equation 3; **MT-NLG**, Smith et al., arXiv:2201.11990, section 2.4; **BLOOM**, Le
@@ -34,7 +26,14 @@ import yaml
 import echelon
 from echelon.model.documents import parse_document
 from echelon.model.jobs.spec import JobSpec
-from echelon_lab.models import GPUS, Gpu, Model, Training, find_model, job_file, transformer
+from echelon_lab.models.catalogue import find_model
+from echelon_lab.models.gpus import GPUS, Gpu
+from echelon_lab.models.hosts import NIC_SHARE, Host
+from echelon_lab.models.iteration import iteration
+from echelon_lab.models.job_file import job_file
+from echelon_lab.models.layers import Model
+from echelon_lab.models.training import Training
+from echelon_lab.models.transformers import transformer
 
 PER_HOST = 8
 HOSTS = 64
@@ -122,9 +121,11 @@ MLSYS23 = {
 }
 
 
-FULL: dict[str, Any] = {"flash": False, "recompute": "full"}
-SELECTIVE: dict[str, Any] = {"flash": False, "recompute": "selective", "sequence_parallel": True}
-"""What is recomputed in the backward pass."""
+MEGATRON: dict[str, Any] = {"flash": False, "blocking": True}
+FULL: dict[str, Any] = {**MEGATRON, "recompute": "full"}
+SELECTIVE: dict[str, Any] = {**MEGATRON, "recompute": "selective", "sequence_parallel": True}
+"""What is recomputed in the backward pass. Stages wait for what they send, but in Llama 3's runs,
+which send asynchronously (arXiv:2407.21783, section 3.3.2)."""
 
 
 def runs() -> list[Run]:
@@ -237,67 +238,28 @@ def torchtitan_runs() -> Iterator[Run]:
         "H100", H100.peak_flops, H100.local_bytes_per_s, 2400 * 10**9, 96 * 10**9, "torchtitan"
     )
     model = find_model("llama3-8b")
-    trained = training(
-        model,
-        slow,
-        256,
-        data=128,
-        micro_batch_samples=2,
-        zero=3,
-        efficiency=H100.efficiency,
-    )
-    for name, tokens_per_s in (("Llama 3 8B", 5605), ("Llama 3 8B, compiled", 6514)):
+    for name, tokens_per_s, host_time in (
+        ("Llama 3 8B", 5605, 1),
+        ("Llama 3 8B, compiled", 6514, 0),
+    ):
+        trained = training(
+            model,
+            slow,
+            256,
+            data=128,
+            micro_batch_samples=2,
+            zero=3,
+            efficiency=H100.efficiency,
+            host_time=Fraction(host_time),
+        )
         published_s = 2 * 8192 / tokens_per_s
         yield Run(name, "torchtitan", trained, published_s, 400 * 10**9)
 
 
 def predicted_s(run: Run) -> float:
     """Return the seconds of an iteration: computing, and the communication that is exposed."""
-    trained = run.training
-    host_Bps = Fraction(run.nic_bps * PER_HOST, 8)  # noqa: N806
-    hosts = trained.gpus // PER_HOST // trained.pipeline
-    part = Fraction(hosts - 1, hosts) if hosts else Fraction(0)
-    nothing = Fraction(0)
-
-    def around_ring_s(data_bytes: int) -> Fraction:
-        """Return how long replicas need to gather, or to scatter, so many bytes of each rank."""
-        return part * trained.tensor * data_bytes / host_Bps
-
-    if trained.zero == 3:
-        total = nothing
-        for layer in trained.model.layers:
-            forward, backward = trained.pass_s([layer], PER_HOST)
-            gather = around_ring_s(trained.gathered_bytes([layer]))
-            scatter = around_ring_s(trained.summed_bytes([layer]))
-            pass_s = max(forward, gather) + max(backward, gather, scatter)
-            total += trained.micro_batches * pass_s
-        return float(total)
-
-    stages = trained.stages
-    passes = [trained.pass_s(layers, PER_HOST) for layers in stages]
-    both = [forward + backward for forward, backward in passes]
-    # The slowest stage is busy with every micro-batch; the others fill and drain the pipeline.
-    slowest = max(both)
-    bubble = (sum(both) - slowest) / trained.chunks
-    computed = trained.micro_batches * slowest + bubble
-
-    sent = nothing
-    for layers in stages[:-1]:
-        activation_bytes = trained.sent_bytes(layers[-1])
-        sent += 2 * PER_HOST * activation_bytes / host_Bps
-
-    exposed = nothing
-    for layers, (_, backward) in zip(stages, passes, strict=True):
-        summed = around_ring_s(trained.summed_bytes(layers))
-        hidden = backward / trained.chunks if trained.overlap else nothing
-        # ZeRO gathers parameters after the step, when nothing hides it.
-        if trained.zero:
-            gathered = around_ring_s(trained.gathered_bytes(layers))
-            stage_s = max(nothing, summed - hidden) + gathered
-        else:
-            stage_s = max(nothing, 2 * summed - hidden)
-        exposed = max(exposed, stage_s)
-    return float(computed + sent + exposed)
+    host = Host(PER_HOST, run.nic_bps * PER_HOST)
+    return float(iteration(run.training, host).total_s)
 
 
 def fluid_s(run: Run) -> float | None:
@@ -307,7 +269,7 @@ def fluid_s(run: Run) -> float | None:
     hosts = run.training.gpus // PER_HOST
     if hosts > HOSTS:
         return None
-    text = job_file(run.training, "run", PER_HOST)
+    text = job_file(run.training, "run", Host(PER_HOST))
     document = yaml.safe_load(text)
     spec = parse_document(JobSpec, document, run.name)
     if spec.paradigm.step_count(hosts) > STEPS:
@@ -316,7 +278,7 @@ def fluid_s(run: Run) -> float | None:
         leaves=1,
         spines=1,
         hosts_per_leaf=hosts,
-        rate_bps=run.nic_bps * PER_HOST,
+        rate_bps=int(NIC_SHARE * run.nic_bps * PER_HOST),
         oversubscription=hosts,
     )
     scenario = {"fabric": fabric, "jobs": [spec], "iterations": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -34,6 +35,7 @@ def page() -> str:
             *_rankings(),
             *_section("Paradigms", "echelon.paradigms", None),
             *_section("Importers", "echelon.importers", "options"),
+            *_section("Topologies", "echelon.topologies", "Options"),
             *_section("Targets", "echelon.targets", "options"),
         ]
     )
@@ -49,11 +51,12 @@ def rankings() -> list[str]:
 
 def _section(title: str, group: str, options: str | None) -> Iterator[str]:
     yield f"## {title}\n"
+    singular = re.sub("ies$", "y", title.lower()).removesuffix("s")
     for entry in sorted(entry_points(group=group)):
         if not entry.value.startswith(OURS):
             continue
         found: Any = entry.load()
-        yield f"### {title[:-1].lower() if title != 'Policies' else 'policy'}: {entry.name}\n"
+        yield f"### {singular}: {entry.name}\n"
         yield f"{summary(sys.modules[found.__module__].__doc__)}\n"
         yield f"Module `{found.__module__}`.\n"
         model = getattr(found, options, None) if options else None

@@ -39,9 +39,15 @@ def as_job(coflow: TracedCoflow) -> Job:
     """Return the coflow as a job of one iteration: a unit on one host waits for its arrival, then
     all flows start.
     """
-    start = ComputeUnit("arrival", "s0", Fraction(coflow.arrival_s).limit_denominator(1000))
+    start = ComputeUnit("arrival", "h1", Fraction(coflow.arrival_s).limit_denominator(1000))
     flows = tuple(
-        Flow(f"{src}-{dst}", f"s{src}", f"s{dst}", round(size / len(coflow.mappers)), ("arrival",))
+        Flow(
+            f"{src}-{dst}",
+            f"h{src + 1}",
+            f"h{dst + 1}",
+            round(size / len(coflow.mappers)),
+            ("arrival",),
+        )
         for dst, size in coflow.reducers
         for src in coflow.mappers
     )

@@ -146,12 +146,12 @@ def test_cross_traffic_is_compared_over_the_same_time_under_every_policy() -> No
 
 
 def test_sharing_compares_the_same_flows_over_the_same_time() -> None:
-    bottleneck = Bottleneck("dst", ("s0",), 80)  # 10 bytes a second
+    bottleneck = Bottleneck("dst", ("h1",), 80)  # 10 bytes a second
     flows = [
-        FlowOutcome(ScheduledFlow(0, "s2", "s0", 20), 0.0, 9.0),
-        FlowOutcome(ScheduledFlow(1_000_000, "s2", "s0", 100), 1.0, None),
-        FlowOutcome(ScheduledFlow(2_000_000, "s2", "s1", 1), 2.0, 3.0),  # elsewhere
-        FlowOutcome(PacedFlow(2_000_000, "s2", "s0", 1, 8, 0), 2.0, 3.0),
+        FlowOutcome(ScheduledFlow(0, "h3", "h1", 20), 0.0, 9.0),
+        FlowOutcome(ScheduledFlow(1_000_000, "h3", "h1", 100), 1.0, None),
+        FlowOutcome(ScheduledFlow(2_000_000, "h3", "h2", 1), 2.0, 3.0),  # elsewhere
+        FlowOutcome(PacedFlow(2_000_000, "h3", "h1", 1, 8, 0), 2.0, 3.0),
     ]
     # 5 bytes a second are left: 20 bytes alone for 1 s, then two share: 15 more take 6 s; the rest
     # has 5 a second.

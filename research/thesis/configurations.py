@@ -1,6 +1,6 @@
 """Figure 3-1 of the thesis: where cross traffic meets the ring.
 
-A: four servers train, and cross traffic leaves by the network interface of server S0. The server's
+A: four servers train, and cross traffic leaves by the network interface of server S0, h1 here. Its
 own traffic waits in the interface's queue, which no switch sees; so S0's interface is a switch of
 its own (`fabric.builders.thesis_a`).
 
@@ -43,15 +43,15 @@ class Configuration:
 CONFIGURATIONS: Mapping[str, Configuration] = {
     "a": Configuration(
         thesis_a,
-        ring=("s0", "s1", "s2", "s3"),
-        cross=("s0", "s1"),
-        congested=("src", "s0"),
+        ring=("h1", "h2", "h3", "h4"),
+        cross=("h1", "h2"),
+        congested=("src", "h1"),
     ),
     "b": Configuration(
         thesis_b,
-        ring=("s0", "s1", "s3"),
-        cross=("s2", "s0"),
-        congested=("dst", "s0"),
+        ring=("h1", "h2", "h4"),
+        cross=("h3", "h1"),
+        congested=("dst", "h1"),
     ),
 }
 LINK_BPS = round(LINK_GBPS * 1e9)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon_lab.models import find_model
+from echelon_lab.models.catalogue import find_model
 from research.thesis.published import TABLE_3_1
 
 FUSION_BYTES = 64 * 2**20

@@ -220,8 +220,11 @@ def _tensor(rng: random.Random, workers: int) -> dict[str, Any]:
 def _fsdp(rng: random.Random, workers: int) -> dict[str, Any]:
     layers = _many(rng, 10_000)
     sizes: Any = [_size(rng) for _ in range(layers)] if rng.random() < 0.2 else _size(rng)
-    ranks = {"ranks_per_worker": _many(rng, 1000), "layers": layers, "zero": rng.choice((1, 2, 3))}
-    return {**ranks, **_passes(rng), "parameters": sizes, "collective": _all_reduce(rng)}
+    per_worker = _many(rng, 1000)
+    replicas = rng.choice([each for each in (1, 2, 3, 4) if workers * per_worker % each == 0])
+    ranks = {"ranks_per_worker": per_worker, "layers": layers, "replicas": replicas}
+    passes = {**_passes(rng), "zero": rng.choice((1, 2, 3))}
+    return {**ranks, **passes, "parameters": sizes, "collective": _all_reduce(rng)}
 
 
 def _expert(rng: random.Random, workers: int) -> dict[str, Any]:

@@ -189,11 +189,11 @@ def test_dumbbell_line_and_tor(pairs: int, many: int) -> None:
 
 def test_thesis() -> None:
     a, b = build_fabric(builders.thesis_a(100)), build_fabric(builders.thesis_b(100))
-    # A: whatever S0 sends leaves through the port of its NIC, which is slower than its own link.
-    assert between_bps(a, ["s0"], ["s1", "s2", "s3"]) == a.rate_bps["nic0", "tor"] == 100
-    assert a.rate_bps["s0", "nic0"] == 400
-    # B: all that goes to S0 shares the last link.
-    assert between_bps(b, ["s1", "s2", "s3"], ["s0"]) == b.rate_bps["tor", "s0"] == 100
+    # A: whatever h1 sends leaves through the port of its NIC, which is slower than its own link.
+    assert between_bps(a, ["h1"], ["h2", "h3", "h4"]) == a.rate_bps["nic0", "tor"] == 100
+    assert a.rate_bps["h1", "nic0"] == 400
+    # B: all that goes to h1 shares the last link.
+    assert between_bps(b, ["h2", "h3", "h4"], ["h1"]) == b.rate_bps["tor", "h1"] == 100
     assert {rate for (one, other), rate in b.rate_bps.items()} == {100}
 
 

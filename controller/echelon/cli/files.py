@@ -193,15 +193,15 @@ def _shape(
 _shape("one-tor", "{servers} servers at one top-of-rack switch.", servers=4)
 _shape(
     "thesis-a",
-    "Salamy's configuration A (SM thesis, MIT 2022, Fig. 3-1a): a ring of s0 to s3 and cross"
-    " traffic from s0. The bottleneck, the outbound queue of the NIC of s0, is the switch nic0;"
-    " before it, s0 has a link four times as fast.",
+    "Salamy's configuration A (SM thesis, MIT 2022, Fig. 3-1a): a ring of h1 to h4 and cross"
+    " traffic from h1. The bottleneck, the outbound queue of the NIC of h1, is the switch nic0;"
+    " before it, h1 has a link four times as fast.",
     rate="250 Mbit/s",
 )
 _shape(
     "thesis-b",
-    "Salamy's configuration B (SM thesis, MIT 2022, Fig. 3-1b): a ring of s0, s1 and s3, cross"
-    " traffic from s2 to s0; the bottleneck is the switch's port to s0.",
+    "Salamy's configuration B (SM thesis, MIT 2022, Fig. 3-1b): a ring of h1, h2 and h4, cross"
+    " traffic from h3 to h1; the bottleneck is the switch's port to h1.",
     rate="250 Mbit/s",
 )
 _shape(
@@ -661,6 +661,7 @@ def check(files: CheckedFiles, as_json: AsJson = False) -> None:
 
 def _checked(file: Path) -> CheckedFile:
     from echelon.model.documents import DocumentError
+    from echelon.model.foreign import as_foreign
 
     try:
         kind = _kind_of(file)
@@ -672,7 +673,8 @@ def _checked(file: Path) -> CheckedFile:
         notes = tuple(_notes(kind, file, loaded))
         return CheckedFile(file, True, description, notes=notes)
     except DocumentError as error:
-        mistakes = (error, *error.other_faults)
+        first = as_foreign(error)
+        mistakes = (first, *first.other_faults)
         return CheckedFile(file, False, None, tuple(map(str, mistakes)))
 
 

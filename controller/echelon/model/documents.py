@@ -419,7 +419,7 @@ def _named(pattern: str, words: str) -> Callable[[object], str]:
 
 
 def _schema(example: str) -> dict[str, Any]:
-    pattern = r"^\s*[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?\s*([A-Za-zµ]\S*)?\s*$"
+    pattern = r"^\s*[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?\s*([A-Za-zµμ]\S*)?\s*$"
     quantity = {"type": "string", "pattern": pattern, "maxLength": MAX_TEXT, "examples": [example]}
     return {"anyOf": [quantity, {"const": 0}]}
 

@@ -2,7 +2,8 @@
 
 A quantity is a decimal number and a unit. Units are case-sensitive (`Mbit/s` is not `mbit/s`).
 Decimal prefixes are powers of 1000; `Ki`, `Mi`, `Gi` and `Ti` are powers of 1024. A number without
-a unit is refused, so that no file depends on what its reader assumes; only 0 needs no unit.
+a unit is refused, so that no file depends on what its reader assumes; only 0 needs no unit. `µs` is
+the same as `us`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.model.errors import Code, CodedError
+from echelon.model.spellings import as_ascii, meant
 
 _QUANTITY = re.compile(
-    r"(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*(?P<unit>(?:[A-Za-zµ]\S*)?)",
+    r"(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*(?P<unit>(?:[A-Za-z]\S*)?)",
     re.ASCII,
 )
 
@@ -54,7 +56,7 @@ class _Kind:
     """The unit of which there must be a whole number. None: any rational number is allowed."""
 
     def parse(self, value: object) -> Fraction:
-        match = _QUANTITY.fullmatch(_text(value, self).strip())
+        match = _QUANTITY.fullmatch(as_ascii(_text(value, self)).strip())
         if match is None:
             raise self.no_quantity(value)
         number = Fraction(match["number"])
@@ -62,7 +64,9 @@ class _Kind:
         if not unit and number != 0:
             raise self.without_unit(value)
         if unit and unit not in self.units:
-            reason = f"is not a unit of {self.name} ({self.choice()})"
+            right = meant(unit, self.name, self.units)
+            advice = self.choice() if right is None else f"write {right}; {self.choice()}"
+            reason = f"is not a unit of {self.name} ({advice})"
             raise QuantityError(f"{excerpt(unit)} {reason}", code="unknown-unit")
         amount = number * self.units[unit] if unit else number
         if amount < 0:
@@ -128,6 +132,7 @@ _RATE = _Kind(
         "kbit/s": 10**3,
         "Mbit/s": 10**6,
         "Gbit/s": 10**9,
+        "Tbit/s": 10**12,
     },
     example="10 Mbit/s",
     largest=10**13,

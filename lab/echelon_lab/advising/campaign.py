@@ -11,7 +11,7 @@ from typing import Any
 from echelon.model.progress import UNSEEN, CommandProgress, Phase
 from echelon_lab.advice import WITHOUT_KNOWLEDGE
 from echelon_lab.advising.crew import Crew, Outcome
-from echelon_lab.advising.stages import Run, Stage, searched_iterations
+from echelon_lab.advising.stages import Run, Stage, is_reactive, searched_iterations
 from echelon_lab.points.store import Stored
 from echelon_lab.points.tasks import ResultStore
 from echelon_lab.scenarios.coarse import Setup
@@ -233,8 +233,9 @@ class Campaign:
             return _Step(number + 1, choices, left_s)
         return None
 
-    def _place(self, choice: PolicyChoice) -> tuple[bool, bool]:
-        return choice.label != WITHOUT_KNOWLEDGE, not self._searched[choice]
+    def _place(self, choice: PolicyChoice) -> tuple[bool, bool, bool]:
+        # Time may be short: what takes long and is seldom the best comes last.
+        return choice.label != WITHOUT_KNOWLEDGE, not self._searched[choice], is_reactive(choice)
 
     def _ordered(self, stage: Stage) -> list[PolicyChoice]:
         """Return the policies that went through a stage.
@@ -248,7 +249,8 @@ class Campaign:
                 means[choice] = fmean(result["slowdowns"].values())
 
         def place(choice: PolicyChoice) -> tuple[bool, bool, float]:
-            return *self._place(choice), means[choice]
+            is_other, is_quick, _ = self._place(choice)
+            return is_other, is_quick, means[choice]
 
         return sorted(means, key=place)
 

@@ -211,5 +211,14 @@ def searched_iterations(choice: PolicyChoice) -> int:
     return 0
 
 
+def is_reactive(choice: PolicyChoice) -> bool:
+    """Return whether a policy decides at each event, so that its runs take long.
+
+    Raises `PolicyChoiceError` if there is no such policy.
+    """
+    policy = make_policy(choice.name, **dict(choice.parameters))
+    return bool(getattr(policy, "reactive", False))
+
+
 def _quiet(_job: str, _iteration: int) -> None:
     return

@@ -10,7 +10,8 @@ import typer
 from echelon.cli import tables
 from echelon.cli.usage import fail, fraction
 from echelon.model.documents import DocumentError
-from echelon_lab.models import new_job_file
+from echelon.model.quantities import QuantityError, rate_bps
+from echelon_lab.models.options import new_job_file
 
 ModelArgument = Annotated[
     str,
@@ -24,18 +25,18 @@ ParallelOption = Annotated[
     str,
     typer.Option(
         help=(
-            "Degrees of data, tensor, pipeline, context and expert parallelism. Default: data"
-            " of all GPUs."
+            "Degrees of data, tensor, pipeline, context and expert parallelism; etp=1 for whole"
+            " experts, and shard for the replicas of a group of HSDP. Default: data of all GPUs."
         ),
-        metavar="dp=N,tp=N,pp=N,cp=N,ep=N",
+        metavar="dp=N,tp=N,pp=N,cp=N,ep=N,etp=1,shard=N",
     ),
 ]
 GpuOption = Annotated[
     str,
     typer.Option(
         help=(
-            "V100, A100, H100, H200, B200, MI300X, TPU-v5p, or your own: TFLOP/s, and GB/s of"
-            " links and memory."
+            "V100, A100, H100, H200, B200, GB200, MI300X, TPU-v5p, TPU-v6e, or your own: TFLOP/s,"
+            " and GB/s of links and memory."
         ),
         metavar="GPU|peak=N,local=N,memory=N",
     ),
@@ -76,9 +77,56 @@ RecomputeOption = Annotated[
     str,
     typer.Option(help="What the backward pass computes anew: none, selective (attention) or full."),
 ]
+DispatchOption = Annotated[
+    str,
+    typer.Option(
+        help=(
+            "Copies of a token that leave a host: for each of its experts, or each host with some:"
+            " each or host."
+        )
+    ),
+]
 OverlapOption = Annotated[bool, typer.Option(help="Sum gradients during the backward pass.")]
 FlashOption = Annotated[bool, typer.Option(help="FlashAttention, which keeps no scores.")]
-GpusPerHostOption = Annotated[int, typer.Option(help="GPUs of each host.", min=1)]
+GpusPerHostOption = Annotated[
+    int | None,
+    typer.Option(
+        help="GPUs of each host. Default: 8; of a GB200 the 72 of a rack, of TPUs none.",
+        min=1,
+    ),
+]
+SequenceOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Tokens of a sample. Default: as in the model's pre-training.",
+        min=1,
+        max=10_000_000,
+    ),
+]
+BlockingOption = Annotated[
+    bool,
+    typer.Option(
+        "--blocking",
+        help="A stage waits for what it sends, as with Megatron-LM's 1F1B and DeepSpeed.",
+    ),
+]
+NicOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Line rate of each GPU's NIC. The comments then predict an iteration, with a range.",
+        metavar="RATE",
+    ),
+]
+HostTimeOption = Annotated[
+    str,
+    typer.Option(
+        help=(
+            "What hosts need to launch kernels, as a part of what PyTorch needs: 0 for compiled"
+            " or captured graphs."
+        ),
+        metavar="FRACTION",
+    ),
+]
 HostsOption = Annotated[
     str | None,
     typer.Option(
@@ -113,10 +161,15 @@ def new(
     zero: ZeroOption = 0,
     sequence_parallel: SequenceParallelOption = False,
     interleave: InterleaveOption = 1,
+    blocking: BlockingOption = False,
     recompute: RecomputeOption = "none",
+    dispatch: DispatchOption = "each",
     overlap: OverlapOption = True,
     flash: FlashOption = True,
-    gpus_per_host: GpusPerHostOption = 8,
+    gpus_per_host: GpusPerHostOption = None,
+    sequence: SequenceOption = None,
+    nic: NicOption = None,
+    host_time: HostTimeOption = "1",
     hosts: HostsOption = None,
     efficiency: EfficiencyOption = None,
     name: NameOption = None,
@@ -133,6 +186,9 @@ def new(
         peak_share = None
         if efficiency is not None:
             peak_share = fraction("--efficiency", efficiency)
+        nic_bps = None
+        if nic is not None:
+            nic_bps = _rate("--nic", nic)
         text = new_job_file(
             model,
             gpus=gpus,
@@ -143,19 +199,32 @@ def new(
             global_batch=global_batch,
             zero=zero,
             gpus_per_host=gpus_per_host,
+            sequence=sequence,
+            nic_bps=nic_bps,
+            host_time=fraction("--host-time", host_time),
             hosts=listed,
             efficiency=peak_share,
             name=name,
             recompute=recompute,
+            dispatch=dispatch,
             warn=lambda text: typer.echo(f"warning: {text}", err=True),
             sequence_parallel=sequence_parallel,
             chunks=interleave,
+            blocking=blocking,
             overlap=overlap,
             flash=flash,
         )
     except DocumentError as error:
         fail(str(error))
     tables.write_text(text, out)
+
+
+def _rate(option: str, text: str) -> int:
+    """Return a rate in bits a second. Raises `DocumentError` about `option`."""
+    try:
+        return rate_bps(text)
+    except QuantityError as error:
+        raise DocumentError(option, "", str(error)) from None
 
 
 _RANGE = re.compile(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from echelon.model.documents import DocumentError
+from echelon.model.foreign import foreign_files_named
 from echelon.model.quantities import excerpt
 
 MEGABYTE = 1 << 20
@@ -48,8 +49,13 @@ class CoflowTrace:
 def load_trace(path: str | Path) -> CoflowTrace:
     """Read a trace. Raises `DocumentError`, one line that names file and line."""
     file = str(path)
+    with foreign_files_named(path):
+        return parse_trace(file, _lines(file))
+
+
+def _lines(file: str) -> list[str]:
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        return Path(file).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise DocumentError(
             file, "", f"{error.strerror or error} (give a readable file)", code="unreadable-file"
@@ -58,7 +64,6 @@ def load_trace(path: str | Path) -> CoflowTrace:
         raise DocumentError(
             file, "", "is not text (give a file in the format of coflow-benchmark)"
         ) from None
-    return parse_trace(file, lines)
 
 
 def parse_trace(file: str, lines: list[str]) -> CoflowTrace:

@@ -5,7 +5,7 @@ A file is CSV with a head::
     # duration_us: 10000000
     # model: consistent
     start_us,src,dst,bytes
-    118,s2,s0,10000
+    118,h3,h1,10000
 
 `# key: value` lines are kept (`Schedule.about`); `duration_us` is read, and if it is absent the
 schedule ends with its last start. A schedule with paced flows has two more columns,

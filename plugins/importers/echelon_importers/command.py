@@ -1,9 +1,10 @@
-"""`echelon import`: a job file from a workload that another tool has written."""
+"""`echelon import`: a job file of another tool's workload, or a fabric file of its topology."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,10 +22,18 @@ _MANY_NODES = 10_000
 """The number of nodes from which planning and running the job take long."""
 
 
+def _names(entries: Iterable[EntryPoint]) -> str:
+    """Return the names of entry points, as the help lists them."""
+    return ", ".join(sorted(entry.name for entry in entries))
+
+
+_FORMATS = _names(entry_points(group="echelon.importers"))
+_TOPOLOGIES = _names(entry_points(group="echelon.topologies"))
+
 Format = Annotated[
     str,
     typer.Argument(
-        help="The format, e.g. chakra; docs/importing.md lists them all.",
+        help=(f"A format of workloads ({_FORMATS}), or a kind of topology ({_TOPOLOGIES})."),
         metavar="FORMAT",
     ),
 ]
@@ -36,14 +45,14 @@ Out = Annotated[
     typer.Option(
         "--out",
         "-o",
-        help="The job file to write.",
-        metavar="JOB.yaml",
+        help="The job or fabric file to write.",
+        metavar="FILE.yaml",
     ),
 ]
 Name = Annotated[
     str | None,
     typer.Option(
-        help="The job's name. Default: that of the job file.",
+        help="The name of the job or fabric. Default: that of its file.",
         metavar="NAME",
     ),
 ]
@@ -95,7 +104,30 @@ Computing = Annotated[
 Gpu = Annotated[
     str | None,
     typer.Option(
-        help="The GPU that multiplies matrices for which a list of aicb has no times: A100."
+        help="The GPU that does operations for which the file has no times: A100 (aicb, chakra)."
+    ),
+]
+LinkRate = Annotated[
+    str | None,
+    typer.Option(
+        "--rate",
+        help="The rate of links for which a topology has none, e.g. '100 Gbit/s'.",
+        metavar="RATE",
+    ),
+]
+LinkDelay = Annotated[
+    str | None,
+    typer.Option(
+        "--delay",
+        help="The delay of links for which a topology has none. Default: 0 s.",
+        metavar="TIME",
+    ),
+]
+Picture = Annotated[
+    Path | None,
+    typer.Option(
+        help="Draw the fabric of a topology into this file, PNG, SVG or PDF.",
+        metavar="PICTURE",
     ),
 ]
 Merge = Annotated[
@@ -128,14 +160,22 @@ def import_workload(
     computing: Computing = None,
     gpu: Gpu = None,
     merge: Merge = False,
+    rate: LinkRate = None,
+    delay: LinkDelay = None,
+    draw: Picture = None,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the job file of a workload in another tool's format, and say what was read, derived and ignored.
+    """Write a job file of another tool's workload, or a fabric file of its topology.
+
+    Says what was read, derived and ignored. A topology takes --name, --rate, --delay, --draw and
+    --set alone.
 
     Example: echelon import chakra rank*.et --hosts 8 -o job.yaml
     """
     from echelon.model.documents import DocumentError
+    from echelon.model.foreign import as_foreign
+    from echelon_importers.topologies.topology import topology_kinds
 
     values: dict[str, object] = {
         "bandwidth": bandwidth,
@@ -144,15 +184,37 @@ def import_workload(
         "layers": layers,
         "computing": computing,
         "gpu": gpu,
+        "rate": rate,
+        "delay": delay,
     }
     options = _settings(settings or ())
     for key, value in values.items():
         if value is not None:
             options.setdefault(key, value)
     try:
+        if format_name in topology_kinds():
+            from echelon_importers.topology_command import FabricTarget, import_topology
+
+            options |= _of_jobs(hosts, ranks_per_host, merge)
+            sources = [_source(file) for file in files]
+            target = FabricTarget(name or job_name(out), out, draw)
+            import_topology(format_name, sources, options, target, as_json=as_json)
+            return
+        if draw is not None:
+            fail(f"--draw: {format_name} is a workload, not a topology (run: echelon show)")
         _import(format_name, files, out, name, hosts, ranks_per_host, merge, options, as_json)
     except DocumentError as error:
-        fail(str(error))
+        fail(str(as_foreign(error, format_name)))
+
+
+def _of_jobs(
+    hosts: str | None,
+    ranks_per_host: int,
+    merge: bool,
+) -> dict[str, object]:
+    """Return the options that were given although only workloads have them."""
+    given = {"hosts": hosts is not None, "ranks_per_host": ranks_per_host > 1, "merge": merge}
+    return {option: True for option, is_given in given.items() if is_given}
 
 
 def _import(

@@ -109,8 +109,8 @@ def _check_computing(
             return
         reason = (
             "has no times of computing, and no job computes nothing (give --computing '300 ms',"
-            " what a rank computes in all, if the format is aicb; or --computing '0 s':"
-            " communication alone is meant)"
+            " what a rank computes in all, if the format is aicb, simai or astra-sim; or"
+            " --computing '0 s': communication alone is meant)"
         )
         raise DocumentError(source, "", reason, code="missing-key")
     is_spread = workload.tally.derived[SPREAD] > 0

@@ -1,4 +1,4 @@
-"""The command that makes job files of other tools' workloads."""
+"""The command that makes job files of other tools' workloads, and fabric files of topologies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from echelon.cli.doors import DESCRIBE, Command
 
 IMPORT = Command(
     DESCRIBE,
-    "Write the job file of a workload in another tool's format, and say what was read, derived and"
-    " ignored.",
+    "Write a job file of another tool's workload, or a fabric file of its topology.",
     "echelon_importers.command:import_workload",
 )

@@ -18,6 +18,7 @@ from typing import Any
 
 from echelon.model.documents import DocumentError, parse_document, suggestion
 from echelon_importers.importer import Importer
+from echelon_importers.topologies.topology import topology_kinds
 
 GROUP = "echelon.importers"
 """The entry-point group."""
@@ -40,7 +41,7 @@ def load_importer(name: str) -> type[Importer[Any]]:
     """
     entry = _registered().get(name)
     if entry is None:
-        hint = suggestion(name, _registered())
+        hint = suggestion(name, [*_registered(), *topology_kinds()])
         raise DocumentError("FORMAT", "", f"'{name}' is not a format ({hint})", code="not-allowed")
     try:
         importer: type[Importer[Any]] = entry.load()

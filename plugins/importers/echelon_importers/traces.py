@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from typing import Literal, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
-from echelon.model.documents import DocumentError
 from echelon.model.jobs.combinators import Step
 from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from echelon_importers.importer import Source
+from echelon_importers.matching import Matches, match
+from echelon_importers.trace_parts import (
+    Joined,
+    TracedTransfer,
+    TraceNode,
+    Transfers,
+    Work,
+    node_fault,
+)
 from echelon_importers.workload import (
     MOST_NODES,
-    CollectiveKind,
-    Ranks,
     ReadCounts,
     TooLargeError,
     Workload,
@@ -29,60 +34,6 @@ _MOST_REDUCED = 20_000
 _LONGEST_LABEL = 40
 _MOST_IN_ROUNDS = 16
 """The most ranks of a Gloo collective told by message: messages grow with the square."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A piece of computing."""
-
-    duration_s: Fraction
-    label: str = ""
-    """The part that computes, such as a module of the model; empty: the trace does not say."""
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """This rank's part of a collective."""
-
-    kind: CollectiveKind
-    group: str
-    """The name of the group of ranks, as the names of nodes have it."""
-    ranks: Ranks
-    size_bytes: int
-    parts: tuple[int, ...] | None = None
-    """The bytes to each rank of the group, of an all-to-all with uneven parts."""
-
-
-@dataclass(frozen=True, slots=True)
-class TracedTransfer:
-    """This rank's end of a transfer."""
-
-    sends: bool
-    peer: int
-    tag: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TraceNode:
-    """One node of the trace of a rank."""
-
-    number: int
-    """Unique in the trace."""
-    after: tuple[int, ...]
-    does: Work | Joined | TracedTransfer
-
-
-Transfers = Literal["eager", "rendezvous", "buffered"]
-"""The conditions under which a transfer starts and its sender goes on.
-
-* `eager`: it starts when its sender is ready, and what the sender waits for is its end.
-* `rendezvous`: it starts when both are ready. NCCL's are so.
-* `buffered`: the same, but its sender waits for no more than the start, since the kernel takes the
-  bytes. A host sends one thing after the other, so the word that a receiver is ready comes behind
-  what it sends already. Gloo's are so, and its all-reduces and all-gathers are described message by
-  message.
-"""
 
 
 def assemble(
@@ -100,8 +51,8 @@ def assemble(
     """
     if sum(map(len, traces)) > MOST_NODES:
         raise TooLargeError
-    names, groups = _names(sources, traces, tally)
-    graph = _Graph(transfers, names, groups, tally)
+    matches = match(sources, traces, tally)
+    graph = _Graph(transfers, matches, tally)
     for rank, trace in enumerate(traces):
         graph.add(rank, _in_order(sources[rank], trace))
     for name, row in graph.rows.items():
@@ -124,10 +75,10 @@ def assemble(
         after = tuple(waits[name])
         nodes.append(replace(graph.steps[name], after=after))
     named = {}
-    for ranks, name in groups.items():
+    for ranks, name in matches.groups.items():
         named[graph.workers[ranks]] = name
     in_turn = transfers == "buffered"
-    return Workload(len(traces), named, tuple(nodes), tally, in_turn)
+    return Workload(len(traces), named, tuple(nodes), tally, in_turn, matches.took_s)
 
 
 class _Graph:
@@ -136,18 +87,17 @@ class _Graph:
     def __init__(
         self,
         transfers: Transfers,
-        names: Mapping[tuple[int, int], str],
-        groups: dict[Ranks, str],
+        matches: Matches,
         tally: ReadCounts,
     ) -> None:
-        self.workers = {ranks: tuple(map(str, ranks)) for ranks in groups}
+        self.workers = {ranks: tuple(map(str, ranks)) for ranks in matches.groups}
         self.steps: dict[str, Step] = {}
         self.waits: dict[str, dict[str, None]] = {}
         self.rows: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
         """The rows of the matrices of all-to-alls, by rank."""
         self._transfers = transfers
-        self._names = names
-        self._groups = groups
+        self._names = matches.names
+        self._groups = matches.groups
         self._tally = tally
 
     def add(self, rank: int, nodes: Iterable[TraceNode]) -> None:
@@ -169,9 +119,8 @@ class _Graph:
         """Return the names to wait for in place of the node."""
         name = self._names.get((rank, node.number))
         match node.does:
-            case Work(duration_s, label):
-                labelled = label and "-" + node_label(label)
-                name = f"n{node.number}{labelled}-r{rank}"
+            case Work(duration_s) as work:
+                name = computing_name(rank, node.number, work)
                 self.steps[name] = ComputeUnit(name, str(rank), duration_s)
             case TracedTransfer(sends=False):
                 assert name is not None
@@ -233,6 +182,14 @@ def _collective(
     return step
 
 
+def computing_name(rank: int, number: int, work: Work) -> str:
+    """Return the name of the step of a node that computes."""
+    label = ""
+    if work.label:
+        label = f"-{node_label(work.label)}"
+    return f"n{number}{label}-r{rank}"
+
+
 def node_label(label: str) -> str:
     """Return a label as a part of a node's name."""
     return re.sub(r"[^A-Za-z0-9_.]", "_", label)[-_LONGEST_LABEL:]
@@ -248,142 +205,6 @@ def _with_matrix(step: Step, rows: Mapping[int, tuple[int, ...]]) -> CollectiveS
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """The nodes of the transfers from one rank to another with a tag."""
-
-    sent: list[TraceNode] = field(default_factory=list)
-    received: list[TraceNode] = field(default_factory=list)
-
-
-def _names(
-    sources: Sequence[Source],
-    traces: Sequence[Sequence[TraceNode]],
-    tally: ReadCounts,
-) -> tuple[Mapping[tuple[int, int], str], dict[Ranks, str]]:
-    """Return names for the parts of collectives and transfers, by rank and node, and for groups."""
-    joined: dict[tuple[str, Ranks], defaultdict[int, list[TraceNode]]] = {}
-    transfers: defaultdict[tuple[int, int, int], _Ends] = defaultdict(_Ends)
-    read: set[str] = set()
-    for rank, trace in enumerate(traces):
-        # What several ranks run alike was read once.
-        source_name = sources[rank].name
-        once = source_name not in read
-        read.add(source_name)
-        for node in trace:
-            does = node.does
-            if isinstance(does, Joined):
-                tally.read["collectives"] += once
-                if _is_counted(does, tally):
-                    key = (does.group, does.ranks)
-                    by_rank = joined.setdefault(key, defaultdict(list))
-                    by_rank[rank].append(node)
-            elif isinstance(does, TracedTransfer) and does.sends:
-                ends = transfers[rank, does.peer, does.tag]
-                ends.sent.append(node)
-                tally.read["sends"] += once
-            elif isinstance(does, TracedTransfer):
-                ends = transfers[does.peer, rank, does.tag]
-                ends.received.append(node)
-                tally.read["receipts"] += once
-
-    names: dict[tuple[int, int], str] = {}
-    groups: dict[Ranks, str] = {}
-    count: Counter[str] = Counter()
-    for (kind, ranks), parts in joined.items():
-        group = f"{kind}{count[kind]}"
-        count[kind] += 1
-        groups.setdefault(ranks, group)
-        _check_parts(sources, ranks, parts)
-        for rank in ranks:
-            for number, node in enumerate(parts[rank]):
-                names[rank, node.number] = f"{group}-{number}"
-    for (src, dst, tag), ends in transfers.items():
-        _check_ends(sources, src, dst, ends.sent, ends.received)
-        pairs = zip(ends.sent, ends.received, strict=True)
-        for number, (send, receipt) in enumerate(pairs):
-            name = f"send-{src}-{dst}-t{tag}-{number}"
-            names[src, send.number] = name
-            names[dst, receipt.number] = name
-    return names, groups
-
-
-def _is_counted(joined: Joined, tally: ReadCounts) -> bool:
-    """Return whether a collective sends anything, and note it if not."""
-    if len(joined.ranks) < 2:
-        tally.ignored["collectives of groups of one rank"] += 1
-        return False
-    if joined.size_bytes or joined.kind == "barrier" or joined.parts is not None:
-        return True
-    tally.ignored["collectives of no bytes"] += 1
-    return False
-
-
-def _check_parts(
-    sources: Sequence[Source],
-    ranks: Ranks,
-    parts: Mapping[int, Sequence[TraceNode]],
-) -> None:
-    first = ranks[0]
-    for rank in (*parts, *ranks):
-        if not 0 <= rank < len(sources) or rank not in ranks:
-            where = min(parts)
-            node = parts[where][0]
-            reason = f"rank {rank} is not among the files"
-            raise _fault(sources[where], node, reason, "add its file")
-    for rank in ranks:
-        mine = parts.get(rank, ())
-        other = parts.get(first, ())
-        for a, b in zip(mine, other, strict=False):
-            if _agreed(a.does) != _agreed(b.does):
-                reason = f"differs from node {b.number} of {sources[first].name}"
-                raise _fault(sources[rank], a, reason, "match the files")
-        if len(mine) == len(other):
-            continue
-        reason = "has no counterpart on other ranks of its group"
-        if len(mine) > len(other):
-            raise _fault(sources[rank], mine[len(other)], reason, "check all files")
-        raise _fault(sources[first], other[len(mine)], reason, "check all files")
-
-
-def _agreed(does: Work | Joined | TracedTransfer) -> Work | Joined | TracedTransfer:
-    """Return what all ranks say of a collective: each has its own parts."""
-    if isinstance(does, Joined) and does.parts is not None:
-        return replace(does, size_bytes=0, parts=())
-    return does
-
-
-def _check_ends(
-    sources: Sequence[Source],
-    src: int,
-    dst: int,
-    sent: Sequence[TraceNode],
-    received: Sequence[TraceNode],
-) -> None:
-    for send, receipt in zip(sent, received, strict=False):
-        assert isinstance(send.does, TracedTransfer)
-        assert isinstance(receipt.does, TracedTransfer)
-        size_bytes = send.does.size_bytes
-        if size_bytes != receipt.does.size_bytes or not size_bytes:
-            reason = (
-                f"receives {receipt.does.size_bytes} B, but node {send.number} of"
-                f" {sources[src].name} sends {size_bytes} B"
-            )
-            raise _fault(sources[dst], receipt, reason, "correct one of them")
-    if len(sent) == len(received) and src != dst:
-        return
-    longer = received
-    where = dst
-    other = src
-    if len(sent) > len(received):
-        longer = sent
-        where = src
-        other = dst
-    place = min(len(sent), len(received), len(longer) - 1)
-    reason = f"has no counterpart on rank {other}"
-    raise _fault(sources[where], longer[place], reason, "add it")
-
-
 def _in_order(source: Source, trace: Sequence[TraceNode]) -> list[TraceNode]:
     """Return the nodes of a trace behind those that they wait for, without redundant waits."""
     nodes = {node.number: node for node in trace}
@@ -391,13 +212,13 @@ def _in_order(source: Source, trace: Sequence[TraceNode]) -> list[TraceNode]:
         for number in node.after:
             if number not in nodes:
                 reason = f"waits for node {number}, which is not in the trace"
-                raise _fault(source, node, reason, "add it")
+                raise node_fault(source, node, reason, "add it")
     waits = {node.number: dict.fromkeys(node.after) for node in trace}
     order = _order(waits)
     if len(order) < len(trace):
         stuck = next(node for node in trace if node.number not in order)
         reason = "is part of a circle of nodes that wait for each other"
-        raise _fault(source, stuck, reason, "remove an edge")
+        raise node_fault(source, stuck, reason, "remove an edge")
     ordered = [nodes[number] for number in order]
     if len(ordered) <= _MOST_REDUCED:
         return _reduced(ordered)
@@ -443,14 +264,3 @@ def _order(waits: Mapping[K, Iterable[K]]) -> dict[K, None]:
             if not missing[follower]:
                 ready.append(follower)
     return order
-
-
-def _fault(
-    source: Source,
-    node: TraceNode,
-    reason: str,
-    remedy: str,
-) -> DocumentError:
-    return DocumentError(
-        source.name, f"node {node.number}", f"{reason} ({remedy})", code="invalid-value"
-    )

@@ -19,7 +19,7 @@ CollectiveKind = Literal[
 Ranks = tuple[int, ...]
 """The ranks of a group, in its order."""
 
-SPREAD = "parts of --computing, one after each row of a list"
+SPREAD = "equal parts of --computing"
 """The origin, in messages, of times of computing that the file does not have."""
 
 
@@ -54,6 +54,8 @@ class Workload:
     tally: ReadCounts
     in_turn: bool = False
     """Whether a host sends one thing after the other."""
+    took_s: Mapping[str, Fraction] = field(default_factory=dict)
+    """How long communication took where the trace was recorded, in seconds, by the node's name."""
 
 
 def contracted(workload: Workload) -> Workload:

@@ -104,7 +104,7 @@ def texts(draw: st.DrawFn) -> str:
         str(len(layers)),
     ]
     for number, parts in enumerate(layers):
-        words = [f"{draw(st.integers(1, 10**6))} {kind} {size_bytes}" for kind, size_bytes in parts]
+        words = [f"{draw(st.integers(3, 10**6))} {kind} {size_bytes}" for kind, size_bytes in parts]
         own = (
             f" {draw(st.sampled_from(LOOPS_OF_LAYERS))}"
             if lines[0].startswith("HYBRID_CUSTOMIZED")

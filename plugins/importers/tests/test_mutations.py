@@ -16,7 +16,11 @@ from echelon.model.documents import DocumentError
 from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from echelon_importers import Source, Workload
 from echelon_importers.convert import convert
+from plugins.importers.tests.pipeline_traces import one_forward_one_backward, traces
 from plugins.importers.tests.test_pytorch import all_reduce, execution, kernel, kineto, recorded
+from plugins.importers.tests.test_simai import PIPELINE as STAGES
+from plugins.importers.tests.test_simai import gpt
+from plugins.importers.tests.test_simai import text as simai_text
 from plugins.importers.tests.test_texts import HEAD, LAYERS, PIPELINE
 from plugins.importers.tests.traces import split, two_ranks
 from tests.drawing import examples
@@ -105,11 +109,17 @@ def same_attributes(sources: Sequence[Source], workload: Workload) -> None:
             assert node.size_bytes in sizes or node.size_bytes in {size * factor for size in sizes}
 
 
+WIDTHS = (1, 2, 4, 8, 16)
+
+
 def same_elements(sources: Sequence[Source], workload: Workload) -> None:
     """Check that the bytes of PyTorch's traces are those of elements in the files."""
     numbers = {int(word) for source in sources for word in re.findall(r"\d+", source.data.decode())}
     for node in workload.nodes:
-        if isinstance(node, CollectiveStep) and node.operation != "barrier":
+        is_ready = node.name.startswith("ready-")
+        if isinstance(node, Flow):
+            assert node.size_bytes in {number * width for number in numbers for width in WIDTHS}
+        elif isinstance(node, CollectiveStep) and node.operation != "barrier" and not is_ready:
             ranks = len(node.group)
             assert any(
                 node.size_bytes == number * width * factor
@@ -134,11 +144,18 @@ CASES: dict[str, tuple[str, list[Source], dict[str, object], Check]] = {
         {},
         lambda *_: None,
     ),
+    "stages": ("simai", text(simai_text(STAGES, gpt(2, 2, 2000))), {}, lambda *_: None),
     "chakra": ("chakra", two_ranks(), {}, same_attributes),
     "pipedream": ("pipedream", graph(), {"bandwidth": "10 Gbit/s"}, same_times),
     "kineto": (
         "pytorch",
         [kineto(kernel(0, 10), all_reduce(10, 50), kernel(15, 20))],
+        {},
+        same_elements,
+    ),
+    "kineto pipeline": (
+        "pytorch",
+        traces(one_forward_one_backward(2, 2)),
         {},
         same_elements,
     ),

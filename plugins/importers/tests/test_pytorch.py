@@ -176,6 +176,7 @@ def test_a_trace_of_a_cpu_says_how_to_capture_such_a_job() -> None:
         (kineto(kernel(0, 10), kernel(0, float("1e30"))), "entry 1"),
         (kineto(all_reduce(0, 1, elements=-5)), "entry 0"),
         (kineto(all_reduce(0, 1, **{"Collective name": "gather"})), "entry 0"),
+        (kineto(all_reduce(0, 1, **{"Collective name": "send"})), "entry 0"),
         (execution(recorded("allreduce", -1)), "entry 0"),
         (execution(recorded("shrug", 1)), "entry 0"),
         (execution({"id": 1}), "entry 0"),

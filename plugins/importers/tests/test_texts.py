@@ -79,6 +79,8 @@ def test_with_fewer_hosts_a_list_has_fewer_replicas() -> None:
     whole, part = read("aicb", LIST), read("aicb", LIST, ranks=16)
     for key, size_bytes in counted(whole).items():
         assert size_bytes == counted(part)[key] * (8 if key[1] == "tp" else 1)
+    assert "16 ranks, the file says 128: fewer data-parallel replicas" in part.tally.notes[0]
+    assert "256 ranks, the file says 128: more" in read("aicb", LIST, ranks=256).tally.notes[0]
 
 
 HEAD = "{}\n2\n"
@@ -112,6 +114,21 @@ def order(loop: str, **options: object) -> list[str]:
 )
 def test_loops_run_what_astra_sim_runs(loop: str, expected: str) -> None:
     assert order(loop) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("loop", "waits"),
+    [
+        ("HYBRID_DATA_MODEL model_parallel_NPU_group: 2", False),
+        ("HYBRID_TRANSFORMER model_parallel_NPU_group: 2", True),
+        ("HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2", True),
+    ],
+)
+def test_a_transformer_waits_for_the_gradients_of_its_inputs(loop: str, waits: bool) -> None:
+    """`issue_input_grad_comm` blocks in `iterate_hybrid_parallel_Transformer`, and not elsewhere."""
+    workload = read("astra-sim", HEAD.format(loop) + LAYERS, ranks=4)
+    [weights] = [node for node in workload.nodes if node.name == "wg-2-r0"]
+    assert weights.after == (("ig-2-g0",) if waits else ("ig-2-r0",))
 
 
 def test_a_checkpoint_repeats_forward_passes() -> None:
@@ -153,8 +170,9 @@ def test_a_list_computes_what_a_gpu_needs_for_its_matrices() -> None:
         read("aicb", MATRICES, ranks=8)
     with pytest.raises(DocumentError, check=coded("unknown-name", "'A1000'", file="--gpu")):
         read("aicb", MATRICES, ranks=8, gpu="A1000")
-    with pytest.raises(DocumentError, check=coded("invalid-value", "TPU-v5p", file="--gpu")):
-        read("aicb", MATRICES, ranks=8, gpu="TPU-v5p")
+    own = read("aicb", MATRICES, ranks=8, gpu="peak=312,local=300,memory=2039")
+    first = next(node for node in own.nodes if isinstance(node, ComputeUnit))
+    assert first.duration_s == times_s[0] * Fraction("0.869"), "one's own reaches its peak"
 
 
 PIPELINE = """\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,24 +12,40 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from echelon_importers import Source
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
-_TYPES = {
-    "int64": _FIELD.TYPE_INT64,
-    "uint64": _FIELD.TYPE_UINT64,
-    "int32": _FIELD.TYPE_INT32,
-    "bool": _FIELD.TYPE_BOOL,
-    "string": _FIELD.TYPE_STRING,
-}
+SCALARS = (
+    "double",
+    "float",
+    "int32",
+    "int64",
+    "uint32",
+    "uint64",
+    "sint32",
+    "sint64",
+    "fixed32",
+    "fixed64",
+    "sfixed32",
+    "sfixed64",
+    "bool",
+    "string",
+    "bytes",
+)
+"""The types of attributes of the second generation, numbered 3, 5, ...; lists are 4, 6, ..."""
+_TYPES = {kind: getattr(_FIELD, f"TYPE_{kind.upper()}") for kind in SCALARS}
 SECOND = {
-    "Bools": {"values": (1, "bool", True)},
-    "Uint64s": {"values": (1, "uint64", True)},
+    **{f"{kind.title()}s": {"values": (1, kind, True)} for kind in SCALARS},
     "Attribute": {
         "name": (1, "string", False),
-        "int64_val": (9, "int64", False),
-        "uint64_val": (13, "uint64", False),
-        "uint64_list": (14, "Uint64s", False),
-        "bool_val": (27, "bool", False),
-        "bool_list": (28, "Bools", False),
-        "string_val": (29, "string", False),
+        "doc_string": (2, "string", False),
+        **{f"{kind}_val": (2 * place + 3, kind, False) for place, kind in enumerate(SCALARS)},
+        **{
+            f"{kind}_list": (2 * place + 4, f"{kind.title()}s", False)
+            for place, kind in enumerate(SCALARS)
+        },
+    },
+    "Inputs": {
+        "values": (1, "string", False),
+        "shapes": (2, "string", False),
+        "types": (3, "string", False),
     },
     "Node": {
         "id": (1, "uint64", False),
@@ -36,7 +53,10 @@ SECOND = {
         "type": (3, "int32", False),
         "ctrl_deps": (4, "uint64", True),
         "data_deps": (5, "uint64", True),
+        "start_time_micros": (6, "uint64", False),
         "duration_micros": (7, "uint64", False),
+        "inputs": (8, "Inputs", False),
+        "outputs": (9, "Inputs", False),
         "attr": (10, "Attribute", True),
     },
     "GlobalMetadata": {"version": (1, "string", False), "attr": (2, "Attribute", True)},
@@ -113,9 +133,9 @@ def split(data: bytes) -> list[Any]:
             shift += 7
             if byte < 128:
                 break
-        nodes.append(NEW["Node"].FromString(data[at : at + length]))
+        nodes.append(data[at : at + length])
         at += length
-    return nodes[1:]
+    return [NEW["Node"].FromString(node) for node in nodes[1:]]
 
 
 def node(number: int, kind: int, after: Sequence[int] = (), us: int = 0, **attributes: Any) -> Any:
@@ -132,9 +152,40 @@ def node(number: int, kind: int, after: Sequence[int] = (), us: int = 0, **attri
                 attribute.int64_val = value
             case str():
                 attribute.string_val = value
+            case None:
+                pass
             case _:
                 attribute.bool_list.values.extend(value)
     return made
+
+
+def kernel(
+    number: int, start_us: int, us: int, after: Sequence[int], stream: int, **attributes: Any
+) -> Any:
+    """Return a node of a GPU, which runs on a stream: a collective if it has a size."""
+    kind = 7 if "comm_size" in attributes else 4
+    made = node(number, kind, after, us, is_cpu_op=False, stream=stream, **attributes)
+    made.start_time_micros = start_us
+    return made
+
+
+def process_groups(number: int, groups: Mapping[str, Sequence[int]]) -> Any:
+    """Return the node of metadata that Chakra's converter makes of PyTorch's process groups."""
+    listed = [
+        {"pg_name": name, "ranks": list(ranks), "group_size": len(ranks)}
+        for name, ranks in groups.items()
+    ]
+    made = node(number, 1, is_cpu_op=True)
+    made.inputs.values = str([json.dumps(listed)])
+    return made
+
+
+def traces(*ranks: Sequence[Any], version: str = "0.0.4") -> list[Source]:
+    """Return the traces of ranks with these nodes."""
+    return [
+        Source(f"a.{rank}.et", delimited(NEW["GlobalMetadata"](version=version), *nodes))
+        for rank, nodes in enumerate(ranks)
+    ]
 
 
 def old_node(number: int, kind: int, after: Sequence[int] = (), **attributes: int) -> Any:

@@ -27,7 +27,7 @@ from tests.shared import refused
 SECONDS = {"s": "1", "ms": "1e-3", "us": "1e-6", "ns": "1e-9", "min": "60", "h": "3600"}
 BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
 BYTES |= {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
-BITS = {"bit/s": 1, "kbit/s": 1000, "Mbit/s": 1000**2, "Gbit/s": 1000**3}
+BITS = {"bit/s": 1, "kbit/s": 1000, "Mbit/s": 1000**2, "Gbit/s": 1000**3, "Tbit/s": 1000**4}
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,10 @@ BITS = {"bit/s": 1, "kbit/s": 1000, "Mbit/s": 1000**2, "Gbit/s": 1000**3}
         (duration_s, "2 s", 2),
         (duration_s, "10 ms", Fraction(1, 100)),
         (duration_s, "5 us", Fraction(1, 200_000)),
+        (duration_s, "5 \u00b5s", Fraction(1, 200_000)),
+        (duration_s, "5 \u03bcs", Fraction(1, 200_000)),
+        (duration_s, "5\u00a0\u03bcs", Fraction(1, 200_000)),
+        (size_bytes, "2.5\u202fMB", 2_500_000),
         (duration_s, "0.1 s", Fraction(1, 10)),
         (duration_s, "1e-3 s", Fraction(1, 1000)),
         (duration_s, "1.5min", 90),
@@ -48,6 +52,7 @@ BITS = {"bit/s": 1, "kbit/s": 1000, "Mbit/s": 1000**2, "Gbit/s": 1000**3}
         (size_bytes, "1.5 KiB", 1536),
         (rate_bps, "10 Mbit/s", 10_000_000),
         (rate_bps, "1 Gbit/s", 1_000_000_000),
+        (rate_bps, "1.6 Tbit/s", 1_600_000_000_000),
         (rate_bps, "1.000001 Mbit/s", 1_000_001),
         (rate_bps, "  10   kbit/s ", 10_000),
         *[
@@ -107,7 +112,21 @@ def test_sizes_and_rates_are_exact_integers(number: int, of_size: str, of_rate: 
         (duration_s, "1 000 ms", "not-a-quantity", ["'1 000 ms'"]),
         (duration_s, "١ s", "not-a-quantity", ["'١ s'"]),
         (duration_s, "1,5 s", "not-a-quantity", ["'1,5 s'", "10 ms"]),
-        (duration_s, "3 µs", "unknown-unit", ["'µs'", "us"]),
+        (duration_s, "3 µ", "unknown-unit", ["'u'", "us"]),
+        (size_bytes, "3 µs", "unknown-unit", ["'us'", "B, kB"]),
+        (duration_s, "3 msec", "unknown-unit", ["'msec'", "write ms;", "s, ms"]),
+        (duration_s, "3 Seconds", "unknown-unit", ["'Seconds'", "write s;"]),
+        (duration_s, "1 d", "unknown-unit", ["'d'", "write 24 h for a day;"]),
+        (duration_s, "3 MS", "unknown-unit", ["'MS'", "write ms;"]),
+        (rate_bps, "100 Gbps", "unknown-unit", ["'Gbps'", "write Gbit/s;", "bit/s, kbit/s"]),
+        (rate_bps, "100G", "unknown-unit", ["'G'", "write Gbit/s;"]),
+        (rate_bps, "100 GBPS", "unknown-unit", ["'GBPS'", "write Gbit/s;"]),
+        (rate_bps, "12.5 GB/s", "unknown-unit", ["'GB/s'", "write Gbit/s: a byte has 8 bits;"]),
+        (size_bytes, "1 KB", "unknown-unit", ["'KB'", "write kB;"]),
+        (size_bytes, "1 Mb", "unknown-unit", ["'Mb'", "write MB for bytes; bits are 8 to a byte;"]),
+        (size_bytes, "1 mb", "unknown-unit", ["'mb'", "(use B, kB"]),
+        (size_bytes, "1 Gi", "unknown-unit", ["'Gi'", "write GiB;"]),
+        (size_bytes, "1 bytes", "unknown-unit", ["'bytes'", "write B;"]),
         (duration_s, "3.s", "not-a-quantity", ["'3.s'"]),
     ],
 )

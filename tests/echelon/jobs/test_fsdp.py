@@ -77,6 +77,37 @@ def test_micro_batches_are_scattered_where_gradients_are_sharded(
     assert sum(unit.duration_s for unit in job.computes) == 4 * 5 * 3 * Fraction(30, 1000)
 
 
+@pytest.mark.parametrize("zero", [1, 2, 3])
+@pytest.mark.parametrize(("replicas", "shards"), [(2, 3), (3, 2), (4, 1), (1, 4)])
+def test_replicas_shard_inside_and_all_reduce_across(zero: int, replicas: int, shards: int) -> None:
+    """A group of m ranks gathers and scatters (m - 1) times the bytes of a layer, and R replicas
+    all-reduce shards of 1/m: m (R - 1) 2/m times (Zhao et al., VLDB '23, section 3.2.2).
+    """
+    layers, batches, parameters, gradients = 3, 2, 60, 120
+    job = job_of(
+        replicas * shards,
+        replicas=replicas,
+        zero=zero,
+        layers=layers,
+        micro_batches=batches,
+        forward="1 ms",
+        backward="2 ms",
+        optimizer="5 ms",
+        parameters=f"{parameters} B",
+        gradients=f"{gradients} B",
+    )
+    gathered = {1: 1, 2: 1, 3: 2 * batches}[zero] * layers
+    summed = {1: 1, 2: batches, 3: batches}[zero] * layers
+    inside = replicas * (shards - 1) * (gathered * parameters + summed * gradients)
+    across = 2 * (replicas - 1) * summed * gradients
+    assert sum(flow.size_bytes for flow in job.flows) == inside + across
+    start_s = earliest_start_s(job, lambda flow: Fraction(flow.size_bytes))
+    updates = [start_s[unit.name] for unit in job.computes if unit.kind == "optimizer"]
+    # Ranks update behind all sums, which are no flows where nobody else has a part.
+    sums = [flow for flow in job.flows if flow.name.startswith(("sum", "scatter"))]
+    assert min(updates) >= max(start_s[flow.name] + flow.size_bytes for flow in sums)
+
+
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 99), st.integers(1, 99))
 @settings(max_examples=examples(40), deadline=None)
 def test_all_gathers_that_are_prefetched_follow_equation_7(
@@ -137,6 +168,7 @@ def test_prefetching_hides_gathers(prefetch: int, expected: int) -> None:
         ({"forward": ["1 s", "1 s"]}, "fsdp.forward", "wrong-length"),
         ({"zero": 2, "prefetch": 1}, "fsdp.prefetch", "invalid-value"),
         ({"zero": 4}, "fsdp.zero", "not-allowed"),
+        ({"replicas": 4}, "fsdp.replicas", "invalid-value"),
         ({"collective": "tree"}, "fsdp.collective", "not-allowed"),
         ({"parameters": None}, "fsdp.parameters", "missing-key"),
     ],

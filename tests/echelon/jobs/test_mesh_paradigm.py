@@ -71,6 +71,25 @@ def ms(values: list[int]) -> list[str]:
     return [f"{value} ms" for value in values]
 
 
+@pytest.mark.parametrize(("blocking", "seconds"), [(False, 11), (True, 12)])
+def test_a_stage_that_blocks_waits_for_what_it_sends(blocking: bool, seconds: int) -> None:
+    """By hand: sends take 1 s. The second stage sends its first gradient from 5 s to 6 s; blocked,
+    it begins its last forward pass then, and a second later all that follows.
+    """
+    job = job_of(
+        "mesh",
+        2,
+        pipeline=2,
+        micro_batches=2,
+        forward="1 s",
+        backward="2 s",
+        activation="1 kB",
+        blocking=blocking,
+    )
+    assert alone_s(job) == seconds
+    assert makespan_s(job) == 9
+
+
 @given(st.integers(2, 5), st.integers(1, 7), st.sampled_from(["gpipe", "1f1b"]), st.data())
 @settings(max_examples=examples(40), deadline=None)
 def test_a_mesh_of_one_axis_is_a_pipeline(

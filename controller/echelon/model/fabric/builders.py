@@ -32,9 +32,9 @@ def one_tor(
     rate_bps: int = LINK_BPS,
     delay_s: Fraction = DELAY_S,
 ) -> FabricSpec:
-    """Return servers s0, s1... at one top-of-rack switch."""
+    """Return hosts h1, h2... at one top-of-rack switch."""
     _check(2, servers=servers)
-    hosts = [f"s{n}" for n in range(servers)]
+    hosts = _names("h", servers)
     links = _all_links(hosts, ["tor"], rate_bps)
     return _fabric(f"one_tor_{servers}", hosts, ["tor"], links, delay_s)
 
@@ -42,23 +42,24 @@ def one_tor(
 def thesis_a(rate_bps: int = 250_000_000, delay_s: Fraction = DELAY_S) -> FabricSpec:
     """Return configuration A of Salamy: four servers at one switch (thesis, MIT 2022, Fig. 3-1a).
 
-    S0 sends cross traffic besides its part of the ring, and the bottleneck is the outbound queue of
-    its NIC. A server contains no P4 switch, so that queue is modelled as the switch `nic0` between
-    S0 and the top-of-rack switch. S0's own link to it is four times as fast (the NICs of the thesis
-    could do 100 Gbit/s and were limited to 25), so that nothing waits in front of it.
+    Its servers S0 to S3 are h1 to h4. h1 sends cross traffic besides its part of the ring, and the
+    bottleneck is the outbound queue of its NIC. A server contains no P4 switch, so that queue is
+    modelled as the switch `nic0` between h1 and the top-of-rack switch. h1's own link to it is four
+    times as fast (the NICs of the thesis could do 100 Gbit/s and were limited to 25), so that
+    nothing waits in front of it.
     """
-    servers = ["s0", "s1", "s2", "s3"]
-    links = [("s0", "nic0", 4 * rate_bps)]
+    servers = _names("h", 4)
+    links = [("h1", "nic0", 4 * rate_bps)]
     links += _all_links(["nic0", *servers[1:]], ["tor"], rate_bps)
     return _fabric("thesis_a", servers, ["nic0", "tor"], links, delay_s)
 
 
 def thesis_b(rate_bps: int = 250_000_000, delay_s: Fraction = DELAY_S) -> FabricSpec:
-    """Return configuration B of the same thesis (Fig. 3-1b): the ring is S0, S1 and S3.
+    """Return configuration B of the same thesis (Fig. 3-1b): the ring is h1, h2 and h4.
 
-    Cross traffic goes from S2 to S0. The bottleneck is the port of the top-of-rack switch to S0.
+    Cross traffic goes from h3 to h1. The bottleneck is the port of the top-of-rack switch to h1.
     """
-    servers = ["s0", "s1", "s2", "s3"]
+    servers = _names("h", 4)
     links = _all_links(servers, ["tor"], rate_bps)
     return _fabric("thesis_b", servers, ["tor"], links, delay_s)
 

@@ -54,6 +54,7 @@ from echelon.model.documents import (
 )
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.model.fabric.routing import chooser
+from echelon.model.foreign import foreign_files_named
 from echelon.model.quantities import excerpt
 
 MAX_HOSTS = 250 * 256
@@ -333,7 +334,8 @@ def load_fabric(path: str | Path) -> Fabric:
 
 def load_fabric_spec(path: str | Path) -> FabricSpec:
     """Return the specification in the YAML file `path`. Raises `DocumentError`."""
-    return parse_document(FabricSpec, read_document(path), str(path))
+    with foreign_files_named(path):
+        return parse_document(FabricSpec, read_document(path), str(path))
 
 
 def _hosts(spec: FabricSpec) -> dict[str, Host]:

@@ -65,6 +65,7 @@ from echelon.model.documents import (
     read_document,
     refuse,
 )
+from echelon.model.foreign import foreign_files_named
 from echelon.model.jobs.paradigm import Paradigm, registered
 from echelon.model.jobs.ranked import MOST_STEPS, RankedParadigm
 from echelon.model.quantities import QuantityError, excerpt, size_bytes
@@ -370,7 +371,8 @@ if not TYPE_CHECKING:
 
 def load_job_spec(path: str | Path) -> JobSpec:
     """Return the specification in the YAML file `path`. Raises `DocumentError`."""
-    return parse_document(JobSpec, read_document(path), str(path))
+    with foreign_files_named(path):
+        return parse_document(JobSpec, read_document(path), str(path))
 
 
 def make_job_spec(**keys: object) -> JobSpec:

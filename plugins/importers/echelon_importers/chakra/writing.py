@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from echelon.switches.protobuf_fields import counted, delimited, varint
-from echelon_importers.chakra.wire import Value, WireNode
+from echelon_importers.chakra.attributes import Value
+from echelon_importers.chakra.wire import WireNode
 
 _VERSION = "0.0.4"
 _UINT64, _UINT64_LIST, _STRING = 13, 14, 29
@@ -29,17 +30,21 @@ def _node(name: str, node: WireNode) -> bytes:
         _number(3, node.kind),
         _packed(4, node.ctrl_deps),
         _packed(5, node.data_deps),
+        _number(6, node.start_us),
         _number(7, node.duration_us),
     ]
     for key, value in node.attributes.items():
-        attribute = _text(1, key) + _attribute(value)
+        attribute = _text(1, key)
+        if value is not None:
+            attribute += _attribute(value)
         fields.append(delimited(10, attribute))
     return b"".join(fields)
 
 
 def _attribute(value: Value) -> bytes:
     if isinstance(value, tuple):
-        return delimited(_UINT64_LIST, _packed(1, value))
+        sizes = [int(number) for number in value]
+        return delimited(_UINT64_LIST, _packed(1, sizes))
     if isinstance(value, str):
         return _text(_STRING, value)
     # A number of a oneof is written even if it is 0.

@@ -19,7 +19,8 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from echelon_importers.chakra.wire import Value, WireNode
+from echelon_importers.chakra.attributes import Value
+from echelon_importers.chakra.wire import WireNode
 from echelon_importers.chakra.writing import trace_bytes
 from echelon_torch.capture.iterations import JobProfile, Moment, Operation, RankProfile
 

@@ -8,10 +8,14 @@ Parallel, VLDB '23, sections 3 and 4.
   again before its backward pass, and reduce-scatter its gradients behind the backward pass.
 * **ZeRO-2** shards the gradients. Ranks reduce-scatter those of a layer behind its backward pass.
   When each has updated its part of the parameters, they all-gather all layers.
+* **Replicas** (HSDP; Zhao et al., section 3.2.2) are groups of ranks that shard the state among
+  themselves. Behind each reduce-scatter, ranks of all replicas with the same shard all-reduce its
+  gradients.
 * **ZeRO-1** shards the optimiser's state only. The collectives are those of ZeRO-2, but gradients
   are reduce-scattered when the whole backward pass is done.
 
-All-gathers are one stream and reduce-scatters another: each waits for the one before. With
+All-gathers are one stream, reduce-scatters another and all-reduces of replicas a third: each waits
+for the one before. With
 `prefetch: k`, an all-gather starts when the pass k + 1 places before its own has been done (its own
 comes right after that with k = 0).
 
@@ -31,6 +35,7 @@ from pydantic import Field
 
 from echelon.model.documents import Duration, Durations, Sizes, UpTo10000, problem
 from echelon.model.jobs.algorithms import ALL_REDUCES, AllReduceName
+from echelon.model.jobs.collectives import chunk_bytes
 from echelon.model.jobs.combinators import (
     Block,
     Step,
@@ -46,7 +51,7 @@ from echelon.model.jobs.ranked import RankedParadigm, value_of
 
 
 class Fsdp(RankedParadigm):
-    """Sharded data parallelism; all ranks are one group.
+    """Sharded data parallelism; all ranks are one group, or one for each replica.
 
     A list has one value for each layer, or group of layers that is gathered as one. A single value
     is for all.
@@ -78,6 +83,8 @@ class Fsdp(RankedParadigm):
 
     Each is gathered and scattered anew (with `zero: 1`, scattered once).
     """
+    replicas: UpTo10000 = 1
+    """The number of groups that each shard the whole state (HSDP); ranks are listed one by one."""
     prefetch: Annotated[int, Field(strict=True, ge=0, le=10_000)] | None = None
     """The number of layers to gather ahead; only with `zero: 3`, where the default is 1."""
     optimizer: Duration = Fraction(0)
@@ -91,11 +98,18 @@ class Fsdp(RankedParadigm):
         if self.prefetch is not None and self.zero != 3:
             reason = f"does not go with 'zero: {self.zero}', which gathers no layers ahead"
             raise problem(reason, "prefetch")
-        check_collective(self.collective, ranks, True)
+        if ranks % self.replicas:
+            reason = f"is {self.replicas}, which does not divide the {ranks} ranks (give a divisor)"
+            raise problem(reason, "replicas")
+        check_collective(self.collective, ranks // self.replicas, True)
+        check_collective(self.collective, self.replicas, False)
 
     def rank_steps(self, ranks: int) -> int:
         passes = self.layers * self.micro_batches
-        shared = ALL_REDUCES[self.collective].step_count(ranks, 3 * passes)
+        group = ranks // self.replicas
+        step_count = ALL_REDUCES[self.collective].step_count
+        shared = step_count(group, 3 * passes * self.replicas)
+        shared += step_count(self.replicas, passes * group)
         return (2 * passes + 1) * ranks + shared
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
@@ -104,6 +118,7 @@ class Fsdp(RankedParadigm):
         backward: list[Block] = []
         gathers: list[Block] = []
         scatters: list[Block] = []
+        sums: list[Block] = []
         for batch in range(1, self.micro_batches + 1):
             for layer in numbers:
                 works.append(self._work(ranks, "forward", layer, batch))
@@ -117,6 +132,7 @@ class Fsdp(RankedParadigm):
                 gathers.append(self._gather(ranks, "gather-backward", layer, batch))
                 if is_scattered:
                     scatters.append(self._scatter(ranks, layer, batch))
+                    sums.append(self._sum(ranks, layer, batch))
         update = self._update(ranks)
         if self.zero == 3:
             prefetch = 1 if self.prefetch is None else self.prefetch
@@ -125,17 +141,19 @@ class Fsdp(RankedParadigm):
                 series(*gathers),
                 *map(series, gathers, works),
                 *map(series, works, gathers[1 + prefetch :]),
-                *map(series, backward, scatters),
+                *map(series, backward, scatters, sums),
                 series(*scatters, update),
+                series(*sums, update),
             ).nodes()
 
         # Parameters are gathered once, behind the optimiser.
         gathers = [self._gather(ranks, "gather", layer) for layer in numbers]
         if self.zero == 1:
-            return series(*works, *scatters, update, *gathers).nodes()
-        behind_passes = map(series, backward, scatters)
+            summed = parallel(series(*scatters), series(*sums), *map(series, scatters, sums))
+            return series(*works, summed, update, *gathers).nodes()
+        behind_passes = map(series, backward, scatters, sums)
         stream = series(*scatters, update, *gathers)
-        return parallel(series(*works), *behind_passes, stream).nodes()
+        return parallel(series(*works), *behind_passes, stream, series(*sums, update)).nodes()
 
     def _update(self, ranks: Sequence[str]) -> Block:
         def update(number: int, rank: str) -> Block:
@@ -160,6 +178,29 @@ class Fsdp(RankedParadigm):
     ) -> Block:
         sizes = self.gradients or self.parameters
         return self._shared("scatter", "reduce-scatter", ranks, sizes, layer, batch)
+
+    def _groups(self, ranks: Sequence[str]) -> list[Sequence[str]]:
+        """Return the ranks of each replica."""
+        size = len(ranks) // self.replicas
+        return [ranks[first : first + size] for first in range(0, len(ranks), size)]
+
+    def _sum(
+        self,
+        ranks: Sequence[str],
+        layer: int,
+        batch: int,
+    ) -> Block:
+        """Return the all-reduces of a layer's gradients, each of a shard in all replicas."""
+        if self.replicas == 1:
+            return parallel()
+        groups = self._groups(ranks)
+        size_bytes = value_of(self.gradients or self.parameters, layer - 1)
+        blocks = []
+        for place, same_shard in enumerate(zip(*groups, strict=True)):
+            name = f"sum-l{layer}{self._suffix(batch)}-t{place + 1}"
+            shard_bytes = chunk_bytes(size_bytes, len(groups[0]), place)
+            blocks.append(collective(name, "all-reduce", same_shard, shard_bytes, self.collective))
+        return parallel(*blocks)
 
     def _suffix(self, batch: int) -> str:
         if self.micro_batches > 1 and batch:
@@ -193,4 +234,15 @@ class Fsdp(RankedParadigm):
         batch: int = 0,
     ) -> Block:
         full = f"{name}-l{layer}{self._suffix(batch)}"
-        return collective(full, operation, ranks, value_of(sizes, layer - 1), self.collective)
+        size_bytes = value_of(sizes, layer - 1)
+        if self.replicas == 1:
+            return collective(full, operation, ranks, size_bytes, self.collective)
+        groups = self._groups(ranks)
+        if len(groups[0]) == 1:
+            # The state is whole in each rank, or inside each worker.
+            return parallel()
+        blocks = []
+        for number, group in enumerate(groups, start=1):
+            group_name = f"{full}-g{number}"
+            blocks.append(collective(group_name, operation, group, size_bytes, self.collective))
+        return parallel(*blocks)

@@ -7,7 +7,9 @@ each stage is a group of ranks that divide its matrices (tensor).
 * A stage does its passes in the order of the schedule (`echelon.model.jobs.pipelines`). Within a
   pass the ranks of the group run the collectives of `echelon.model.jobs.paradigms.tensor`.
 * Every rank of a stage sends its activations to the rank of the same place in the next stage, and
-  gradients back. With sequence parallelism a rank has only its part of them.
+  gradients back. With sequence parallelism a rank has only its part of them. With `blocking`, it
+  waits for a send before its next pass, as Megatron-LM and DeepSpeed do
+  (megatron/core/pipeline_parallel/p2p_communication.py; deepspeed/runtime/pipe/p2p.py).
 * When a stage has done its last backward pass, its replicas all-reduce their gradients. With
   `buckets`, each part of that pass is followed by the sum of its own gradients, which overlaps with
   the rest (PyTorch DDP, Li et al., VLDB '20, section 3.2.3; Megatron-LM's `--overlap-grad-reduce`).
@@ -105,6 +107,8 @@ class MeshOfRanks(RankedParadigm):
     """The axes from the outermost to the innermost."""
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b"
     """The order of forward and backward passes."""
+    blocking: bool = False
+    """Whether a stage's next pass waits until what the last one sends has arrived."""
     chunks: Annotated[int, Field(strict=True, ge=2, le=100)] | None = None
     """The number of parts of the model that each stage has; only with `schedule: interleaved`."""
     micro_batches: Annotated[
@@ -394,7 +398,10 @@ class MeshOfRanks(RankedParadigm):
         def lane(each: Pass) -> int:
             return (each.stage - 1) % workers
 
-        return connected(units, sent, lane), last
+        followers: dict[Pass, Sequence[Block]] = {}
+        if self.blocking:
+            followers = {each: (transfer,) for each, transfer in sent.items()}
+        return connected(units, sent, lane, followers), last
 
     def _sent(
         self,
