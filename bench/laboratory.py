@@ -14,7 +14,7 @@ from echelon_lab.endhosts.shim import (
     headers,
     internet_checksum,
 )
-from echelon_lab.models import new_job_file
+from echelon_lab.models.options import new_job_file
 from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario
 from echelon_lab.virtual.run import run as run_on_packets
 

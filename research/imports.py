@@ -1,8 +1,8 @@
-"""Count the workloads of other tools' repositories that import, and say why others do not.
+"""Count the workloads and topologies of other tools' repositories that import, and why others do not.
 
-`python -m research.imports DIRECTORY...` looks in checkouts for files that begin as one of the
-formats does, tries each with the options of docs/importing.md (fewest first), and prints a row for
-each group of files of one kind. A row for each refusal follows, with its reason.
+`python -m research.imports DIRECTORY...` looks in checkouts for files that `echelon check` names as
+another tool's, tries each with the options of docs/importing.md (fewest first), and prints a row
+for each group of files of one kind. A row for each refusal follows, with its reason.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from echelon.model.documents import DocumentError
+from echelon.model.foreign import HEAD_BYTES, foreign_kind
 from echelon_importers import Source
 from echelon_importers.convert import convert
+from echelon_importers.topologies.conversion import import_fabric
 
 HOSTS = tuple(f"h{number}" for number in range(1, 385))
 Attempt = dict[str, object]
@@ -35,7 +37,7 @@ def on_hosts(*counts: int, **more: object) -> list[Attempt]:
 
 ATTEMPTS: dict[str, list[Attempt]] = {
     "pipedream": on_hosts(4, options={"bandwidth": "10 Gbit/s"}),
-    "chakra": on_hosts(0, 2, 4, 8),
+    "chakra": [*on_hosts(0, 2, 4, 8), *on_hosts(0, options={"gpu": "A100"})],
     "pytorch": on_hosts(0, 2, 4, 8),
     "aicb": [
         *on_hosts(16, 32, 8, 128, 384, 4),
@@ -43,53 +45,83 @@ ATTEMPTS: dict[str, list[Attempt]] = {
         *on_hosts(16, 32, 8, 128, 384, 4, options={"ep": 1}),
     ],
     "simai": [
-        *on_hosts(16, 32, 8),
+        *on_hosts(0, 16, 32, 8),
         *on_hosts(16, 32, 8, merge=True),
         *on_hosts(16, 32, 8, options={"layers": "1:100"}),
+        # The stages of a pipeline need hosts for each; one of them does not.
+        *on_hosts(384, options={"layers": "1:100"}),
+        *on_hosts(32, options={"pp": 1, "layers": "1:100"}),
+        *on_hosts(8, options={"model": 4}),
     ],
 }
+SETTINGS: list[Attempt] = [{}, {"rate": "100 Gbit/s"}]
+"""Options of topologies."""
+_PROSE = {".md", ".rst", ".py", ".sh", ".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".go", ".rs"}
+"""Suffixes of files that show formats, and are not in them."""
+_RANK = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The files of one workload."""
+    """The files of one workload, or the file of a topology."""
 
     kind: str
     format_name: str
     sources: tuple[Source, ...]
+    beside: tuple[Source, ...] = ()
+    """Files of process groups that stand beside it."""
 
 
 def groups(root: Path) -> Iterator[Group]:
-    """Yield what looks like a workload below a directory."""
-    ranks: defaultdict[str, list[Path]] = defaultdict(list)
+    """Yield what looks like a workload or topology below a directory."""
+    ranks: defaultdict[tuple[str, str], list[Path]] = defaultdict(list)
     for path in sorted(root.rglob("*")):
-        if not path.is_file() or ".git" in path.parts:
+        if not path.is_file() or ".git" in path.parts or path.suffix in _PROSE:
             continue
-        match = re.fullmatch(r"(.*)\.\d+\.et", str(path))
-        if match:
-            ranks[match[1]].append(path)
-        elif path.name.endswith((".tar.gz", ".tgz")) and "test" in str(path):
+        if path.name.endswith((".tar.gz", ".tgz")) and "test" in str(path):
             yield from packed(path)
-        elif path.name.endswith("graph.txt"):
-            yield Group("PipeDream graph.txt", "pipedream", (_source(path),))
-        elif path.suffix in {".csv", ".txt"}:
-            source = _source(path)
-            if re.match(rb"(\[rank[^\n]*\n)?comm_type,", source.data):
-                yield Group("AICB .csv", "aicb", (source,))
-            elif source.data.startswith((b"HYBRID_", b"MICRO", b"MODEL", b"DATA\n")):
-                yield Group("SimAI .txt", "simai", (source,))
-    for files in ranks.values():
+            continue
+        format_name = _format(path)
+        if format_name in {"chakra", "pytorch"}:
+            # The files of ranks differ in their numbers.
+            ranks[format_name, _RANK.sub("#", str(path))].append(path)
+        elif format_name:
+            yield Group(format_name, format_name, (_source(path),))
+    for (format_name, _), files in ranks.items():
         files.sort(key=_rank)
-        yield Group("Chakra .et", "chakra", tuple(map(_source, files)))
+        sources = tuple(map(_source, files))
+        yield Group(format_name, format_name, sources, _process_groups(files[0].parent))
+
+
+def _format(path: Path) -> str:
+    """Return the format of a file, or an empty text if nothing reads it."""
+    with path.open("rb") as stream:
+        kind = foreign_kind(stream.read(HEAD_BYTES))
+    if kind is None or not kind.readers:
+        return ""
+    # Lists and texts of AICB are read by importers of two names.
+    if path.suffix == ".txt" and "simai" in kind.readers:
+        return "simai"
+    return kind.readers[0]
+
+
+def _process_groups(directory: Path) -> tuple[Source, ...]:
+    files = []
+    for path in sorted(directory.glob("*.json")):
+        source = _source(path)
+        kind = foreign_kind(source.data[:HEAD_BYTES])
+        if kind is not None and "process groups" in kind.description:
+            files.append(source)
+    return tuple(files)
 
 
 def _source(path: Path) -> Source:
     return Source(str(path), path.read_bytes())
 
 
-def _rank(file: Path) -> int:
-    """Return the rank in the name of a Chakra trace, NAME.RANK.et."""
-    return int(file.name.split(".")[-2])
+def _rank(file: Path) -> list[int]:
+    """Return the numbers in the name of a trace, of which one is its rank."""
+    return [int(number) for number in _RANK.findall(file.name)]
 
 
 def packed(path: Path) -> Iterator[Group]:
@@ -102,27 +134,53 @@ def packed(path: Path) -> Iterator[Group]:
                 continue
             stream = archive.extractfile(member) or io.BytesIO()
             source = Source(f"{path}/{member.name}", stream.read())
-            made_by_pytorch = re.match(rb"{\s*\"schema\": \"[^\"]*-chakra", source.data)
-            format_name = "pytorch" if made_by_pytorch else "chakra"
-            yield Group("in an archive", format_name, (source,))
+            kind = foreign_kind(source.data[:HEAD_BYTES])
+            if kind is not None and kind.readers:
+                yield Group("in an archive", kind.readers[0], (source,))
 
 
 def reason(group: Group) -> str:
-    """Return why a workload does not import, or an empty text: one line for each reason."""
+    """Return why a file does not import, or an empty text: one line for each reason."""
+    if group.format_name not in ATTEMPTS:
+        return _reason_of_topology(group)
     reasons: dict[str, None] = {}
     attempts = ATTEMPTS[group.format_name]
     # Those that do not say what they compute are lists of communication alone.
-    alone = map(_without_computing, attempts)
+    alone = [_without_computing(attempt) for attempt in attempts]
     first_name = group.sources[0].name
-    for attempt in (*attempts, *alone):
+    for sources in _sets(group):
+        for attempt in (*attempts, *alone):
+            try:
+                convert(group.format_name, sources, "job", **attempt)  # type: ignore[arg-type]
+            except DocumentError as error:
+                reasons[_sentence(error, first_name)] = None
+            else:
+                return ""
+    return "; ".join(reasons)
+
+
+def _sets(group: Group) -> Iterator[tuple[Source, ...]]:
+    """Yield the files of a workload, with each file of groups and without."""
+    for groups_file in group.beside:
+        yield (*group.sources, groups_file)
+    yield group.sources
+
+
+def _reason_of_topology(group: Group) -> str:
+    [source] = group.sources
+    reasons: dict[str, None] = {}
+    for settings in SETTINGS:
         try:
-            convert(group.format_name, group.sources, "job", **attempt)  # type: ignore[arg-type]
+            import_fabric(group.format_name, source, "fabric", settings)
         except DocumentError as error:
-            message = str(error).removeprefix(first_name)
-            reasons[message.removeprefix(": ")] = None
+            reasons[_sentence(error, source.name)] = None
         else:
             return ""
     return "; ".join(reasons)
+
+
+def _sentence(error: DocumentError, file: str) -> str:
+    return str(error).removeprefix(file).removeprefix(": ")
 
 
 def _without_computing(attempt: Attempt) -> Attempt:
@@ -138,7 +196,7 @@ def _options(attempt: Attempt) -> dict[str, object]:
 
 def main(roots: Sequence[str]) -> None:
     """Print the table of the directories."""
-    table = Table("directory", "kind", "workloads", "files", "import")
+    table = Table("directory", "kind", "inputs", "files", "import")
     refused: list[tuple[str, str]] = []
     with Console(stderr=True).status("importing") as status:
         for root in map(Path, roots):
@@ -148,14 +206,14 @@ def main(roots: Sequence[str]) -> None:
                 status.update(f"importing {name}")
                 why = reason(group)
                 counts[group.kind].update(
-                    workloads=1,
+                    inputs=1,
                     files=len(group.sources),
                     imported=int(not why),
                 )
                 if why:
                     refused.append((name.removeprefix(f"{root}/"), why))
             for kind, count in sorted(counts.items()):
-                figures = [str(count[key]) for key in ("workloads", "files", "imported")]
+                figures = [str(count[key]) for key in ("inputs", "files", "imported")]
                 table.add_row(root.name, kind, *figures)
     console = Console()
     console.print(table)

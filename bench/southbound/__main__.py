@@ -32,7 +32,8 @@ from bench.southbound.workload import large, leaf  # noqa: E402
 from bench.switch.targets import BMV2, SOFTSWITCH, Target  # noqa: E402
 from echelon.model.p4program import program  # noqa: E402
 from echelon.switches.lowering.intent import Intent  # noqa: E402
-from echelon.switches.southbound.session import Applied, SwitchSession  # noqa: E402
+from echelon.switches.southbound.outcomes import Applied  # noqa: E402
+from echelon.switches.southbound.session import SwitchSession  # noqa: E402
 from echelon.switches.targets.softswitch.queues import GnmiQueues  # noqa: E402
 
 T = TypeVar("T")

@@ -22,7 +22,8 @@ from echelon.switches.lowering.intent import Intent, Interval, Prefix, TableEntr
 from echelon.switches.southbound.channel import P4RuntimeChannel
 from echelon.switches.southbound.codec import OWNER, Codec
 from echelon.switches.southbound.encoding import UpdateKind, write_header, write_request
-from echelon.switches.southbound.session import Applied, SwitchSession
+from echelon.switches.southbound.outcomes import Applied
+from echelon.switches.southbound.session import SwitchSession
 from echelon.switches.targets.softswitch.queues import GnmiQueues
 
 BATCH = 1000

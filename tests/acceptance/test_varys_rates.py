@@ -14,7 +14,7 @@ from echelon.planning.policies import make_policy
 from echelon_lab.scenarios.scenario import load_scenario
 from echelon_lab.virtual.run import run
 
-HOSTS = [f"s{k}" for k in range(9)]
+HOSTS = [f"h{k}" for k in range(1, 10)]
 FABRIC = "\n".join(f"    - {{between: [{host}, tor], rate: 10 Mbit/s}}" for host in HOSTS)
 INCAST = f"""\
 scenario: incast
@@ -28,11 +28,11 @@ jobs:
   - job: wide
     parallelism: parameter_server
     workers: [{", ".join(HOSTS[1:])}]
-    parameter_server: {{server: s0, compute: 1 s, gradient: 300 kB}}
+    parameter_server: {{server: h1, compute: 1 s, gradient: 300 kB}}
   - job: narrow
     parallelism: parameter_server
     workers: [{", ".join(HOSTS[1:7])}]
-    parameter_server: {{server: s0, compute: 1200 ms, gradient: 500 kB}}
+    parameter_server: {{server: h1, compute: 1200 ms, gradient: 500 kB}}
 policies: [varys]
 """
 

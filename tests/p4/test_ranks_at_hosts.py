@@ -144,7 +144,7 @@ def rules_of(made: list[Any]) -> tuple[HostRule, ...]:
     ]
     fabric, able = places()
     flows = [
-        FlowPlan("job", f"f{number}", one, ("s0", "tor", "s1")) for number, one in enumerate(made)
+        FlowPlan("job", f"f{number}", one, ("h1", "tor", "h2")) for number, one in enumerate(made)
     ]
     identities = {flow.flow: ShimIdentity(1, number) for number, flow in enumerate(flows)}
     return lower_at_hosts("job", flows, identities, fabric, able)

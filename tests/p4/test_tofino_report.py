@@ -137,6 +137,19 @@ def test_the_page_has_the_totals_of_each_chip() -> None:
             assert abs(percent - 100 * used / available) <= 0.5
 
 
+def test_the_page_has_what_stages_have_left_for_the_order_of_queues() -> None:
+    (rows,) = PAGE["Queues in the order of ranks"]
+    counted = report("tna")
+    for row in rows:
+        stage = counted["stages"][int(row["stage"])]
+        for name in ("logical tables", "hash units", "stateful ALUs"):
+            key = COLUMNS[name]
+            left = counted["available"]["per_stage"][key] - stage[key]
+            needed, _, said = row[name].strip("*").partition(" of ")
+            assert int(said) == left
+            assert row[name].startswith("**") == (int(needed) > left)
+
+
 def test_the_page_has_the_containers_and_the_rows_of_the_parsers() -> None:
     containers, parsers = PAGE["Packet header vector and parsers"]
     for arch, chip in CHIPS.items():

@@ -28,12 +28,17 @@ RUNS = {
         "tests.soak.strangers",
         "clients without a token that hold connections, against an operator",
     ),
+    "handshakes": (
+        "tests.soak.handshakes",
+        "clients that begin a TLS handshake and go no further, against an operator",
+    ),
     "work": (
         "tests.soak.work",
         "job files at and over the limits to a real service, and the lag of its event loop",
     ),
     "lying": ("tests.soak.lying", "a real service whose switches lie"),
     "restarts": ("tests.soak.restarts", "random changes to a real service, killed after each"),
+    "hostile": ("tests.soak.hostile.run", "hostile programs, in Python and in C"),
     "p4runtime": ("tests.soak.fuzz_p4runtime", "random and mutated P4Runtime and gNMI messages"),
 }
 

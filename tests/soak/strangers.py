@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         daemon = one.daemon("state.db", api=api)
         until = time.monotonic() + PATIENCE_S
         while (
-            _status(port, SAME, ops.token, tls) is None
+            status_s(port, SAME, ops.token, tls) is None
             and daemon.alive
             and time.monotonic() < until
         ):
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
             attack.start()
             time.sleep(3.0 if strangers else 0.0)  # until they hold all that they can
             for source, place in ((SAME, "the same address"), (OTHER, "another address")):
-                took = [_status(port, source, ops.token, tls) for _ in range(options.requests)]
+                took = [status_s(port, source, ops.token, tls) for _ in range(options.requests)]
                 answered = sorted(one for one in took if one is not None)
                 lost = len(took) - len(answered)
                 ok = ok and not lost and answered[-1] < GOAL_S
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if ok else 1
 
 
-def _status(port: int, source: str, token: str, tls: ssl.SSLContext | None) -> float | None:
+def status_s(port: int, source: str, token: str, tls: ssl.SSLContext | None) -> float | None:
     """Ask for the status by a new connection.
 
     Return the seconds until the answer; None: there was none.

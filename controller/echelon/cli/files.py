@@ -618,6 +618,8 @@ _NAMES = {
     "sizes": "distribution of sizes",
 }
 """The names of kinds for people, where these are not their keys."""
+_GUESSED = ("coflows", "sizes", TABLES[0])
+"""What a text is taken for that says nothing of its kind."""
 
 
 CheckedFiles = Annotated[
@@ -663,6 +665,7 @@ def _checked(file: Path) -> CheckedFile:
     from echelon.model.documents import DocumentError
     from echelon.model.foreign import as_foreign
 
+    kind = ""
     try:
         kind = _kind_of(file)
         loaded = _loader(file, kind)(file)
@@ -674,6 +677,10 @@ def _checked(file: Path) -> CheckedFile:
         return CheckedFile(file, True, description, notes=notes)
     except DocumentError as error:
         first = as_foreign(error)
+        if first is error and kind in _GUESSED:
+            # The person who wrote the file may have meant something else.
+            reason = f"taken for a {_NAMES[kind]}: {error.reason}"
+            first = DocumentError(error.file, error.path, reason, code=error.code)
         mistakes = (first, *first.other_faults)
         return CheckedFile(file, False, None, tuple(map(str, mistakes)))
 

@@ -13,6 +13,7 @@ import typer
 from echelon.cli import completion, dryruns, figures, tables
 from echelon.cli.calls import Answer, answers, on_service
 from echelon.cli.doors import GroupWithDoors
+from echelon.cli.nccl import nccl_environment
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import Column, number_column
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
@@ -281,29 +282,12 @@ def env(client: Client, name: Name) -> Answer:
 
 
 def _show_environment(job: ClassesResource) -> None:
-    lasting = [group for group in job.classes if group.queue is not None]
-    if not lasting:
-        fail(
-            f"policy {job.policy} ranks the flows of job '{job.job}' packet by packet, and NCCL"
-            " marks all packets of a communicator alike (let switches recognise its queue pairs,"
-            " or take a policy with classes: echelon policy set crux)",
-            FAILED,
-        )
-    marks = {(group.queue, group.dscp, group.traffic_class) for group in job.classes}
-    title = f"# job {job.job}, policy {job.policy}"
-    if len(marks) == 1:
-        ((queue, dscp, byte),) = marks
-        typer.echo(f"{title}: queue {queue}, DSCP {dscp}")
-        typer.echo(f"export NCCL_IB_TC={byte}")
-        typer.echo(f"export NCCL_IB_SL={queue}")
-        return
-    typer.echo(f"{title}: set ncclConfig_t.trafficClass of each communicator")
-    for group in job.classes:
-        setting = f"trafficClass = {group.traffic_class}"
-        if group.queue is None:
-            setting = "ranked packet by packet"
-        typer.echo(f"# {group.echelonflow}: {setting}")
-    typer.echo("unset NCCL_IB_TC")
+    try:
+        environment = nccl_environment(job)
+    except ValueError as error:
+        fail(str(error), FAILED)
+    for line in environment.lines():
+        typer.echo(line)
 
 
 Names = Annotated[
@@ -391,6 +375,7 @@ def distances(
 def _specs(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
     """Return the mappings of valid jobs, by where they are from. Raise `DocumentError`."""
     from echelon.model.documents import DocumentError, parse_document, read_documents
+    from echelon.model.foreign import foreign_files_named
     from echelon.model.jobs.spec import JobSpec
 
     if not files:
@@ -398,13 +383,14 @@ def _specs(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
     specs: dict[str, dict[str, Any]] = {}
     sources: dict[str, str] = {}
     for file in dict.fromkeys(files):
-        for source, data in read_documents(file).items():
-            name = parse_document(JobSpec, data, source).job
-            first = sources.setdefault(name, source)
-            if first != source:
-                reason = f"'{name}' is also in {first} (give each job its own name)"
-                raise DocumentError(source, "job", reason)
-            specs[source] = data
+        with foreign_files_named(file):
+            for source, data in read_documents(file).items():
+                name = parse_document(JobSpec, data, source).job
+                first = sources.setdefault(name, source)
+                if first != source:
+                    reason = f"'{name}' is also in {first} (give each job its own name)"
+                    raise DocumentError(source, "job", reason)
+                specs[source] = data
     return specs
 
 
@@ -455,7 +441,8 @@ def _wait_for_jobs(
         progress.stage("waiting", len(jobs), "jobs")
         for job in jobs:
             progress.doing(f"waiting until job '{job.name}' is on the switches")
-            while job.state not in ("installed", "unplanned"):
+            # Services before 0.2.0 do not say `settled`.
+            while not job.settled and job.state not in ("installed", "unplanned"):
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     break

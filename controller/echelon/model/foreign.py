@@ -1,13 +1,13 @@
 """Files of other tools, which a reader that refuses them names as what they are.
 
-A package that can read such files says in the entry-point group `echelon.foreign` how they are
-recognised. That is looked up after a file was refused, so that good files pay nothing.
+A package that knows such files says in the entry-point group `echelon.foreign` how they are
+recognised: an entry is a kind, or several. That is looked up after a file was refused, so that good files pay nothing.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +26,13 @@ class ForeignKind:
     description: str
     """As in *is an ns-3 topology*, with its article."""
     command: str
-    """What reads it, with FILE in the place of its name."""
+    """What reads it, with FILE in the place of its name; empty: nothing does."""
     recognises: Callable[[bytes], bool]
     """Whether the beginning of a file is that of one of this kind."""
     readers: tuple[str, ...]
     """The names of all that read it, such as formats: they say what is wrong with it."""
+    advice: str = ""
+    """What to do where nothing reads it."""
 
 
 def foreign_kind(head: bytes) -> ForeignKind | None:
@@ -39,9 +41,11 @@ def foreign_kind(head: bytes) -> ForeignKind | None:
 
     for entry in sorted(entry_points(group=GROUP)):
         try:
-            kind: ForeignKind = entry.load()
-            if kind.recognises(head):
-                return kind
+            loaded: ForeignKind | Sequence[ForeignKind] = entry.load()
+            kinds = [loaded] if isinstance(loaded, ForeignKind) else loaded
+            for kind in kinds:
+                if kind.recognises(head):
+                    return kind
         except Exception:
             # A broken package must not hide what is wrong with the file.
             continue
@@ -79,5 +83,6 @@ def as_foreign(error: DocumentError, reader: str = "") -> DocumentError:
     if kind is None or reader in kind.readers:
         return error
     command = kind.command.replace("FILE", shlex.quote(error.file))
-    reason = f"is {kind.description} (run: {command})"
+    remedy = f"run: {command}" if command else kind.advice
+    reason = f"is {kind.description} ({remedy})"
     return DocumentError(error.file, "", reason, code="not-allowed")

@@ -16,7 +16,7 @@ from echelon_lab.models.options import new_job_file
 ModelArgument = Annotated[
     str,
     typer.Argument(
-        help="The model, e.g. llama-7b; a wrong name lists all.",
+        help="The model, e.g. llama-7b, or its config.json; a wrong name lists all.",
         metavar="MODEL",
     ),
 ]

@@ -45,6 +45,7 @@ def grouped(
     window: int | None = None,
     chunk: int | None = None,
     biases: bool = False,
+    input_biases: bool = False,
     head_norms: bool = False,
     sinks: bool = False,
     gate: bool = False,
@@ -52,7 +53,8 @@ def grouped(
     """Return attention with `key_value_heads` for keys and values (J. Ainslie, arXiv:2305.13245).
 
     Heads have `head` elements, however large `hidden` is. A token sees the `window` before it, or
-    its `chunk` of the sequence. `head_norms` are those of queries and keys (Qwen3), `sinks` a score
+    its `chunk` of the sequence. `input_biases` are those of queries, keys and values alone (Qwen2),
+    `biases` those of the output, too. `head_norms` are those of queries and keys (Qwen3), `sinks` a score
     for each head that is nobody's (gpt-oss), and a `gate` for each element of the output is
     computed with the queries (Qwen3-Next).
     """
@@ -66,6 +68,8 @@ def grouped(
     if biases:
         vectors += projected + hidden
         uncut += hidden
+    if input_biases:
+        vectors += projected
     if head_norms:
         vectors += 2 * head
         uncut += 2 * head

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from echelon.model.documents import DocumentError, suggestion
+from echelon.model.documents import DocumentError
+from echelon_lab.models.configs import is_config, load_config
 from echelon_lab.models.convolutions import densenet, resnet, vgg
 from echelon_lab.models.decoders import decoder
 from echelon_lab.models.layers import Layer, Model
@@ -63,15 +66,32 @@ MODELS: Mapping[str, Model] = {name: entry.model() for name, entry in _ENTRIES.i
 """All models by name, family by family."""
 
 
+def _choice(name: str) -> str:
+    """Return what to write instead: the model of the same name at its publisher, or all."""
+    wanted = _letters(name.rpartition("/")[2])
+    # The longest first, so that a model of experts is not taken for one without.
+    alike = [model for model in MODELS if _letters(model) in wanted]
+    nearest = sorted(alike, key=len, reverse=True) or get_close_matches(name, MODELS, n=1)
+    if nearest:
+        return f"did you mean '{nearest[0]}'? or give its config.json"
+    return f"known: {', '.join(MODELS)}; or give its config.json"
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
 def find_model(name: str, sequence: int | None = None) -> Model:
     """Return the model of that name, for sequences of that length if it is given.
 
-    Raises `DocumentError`.
+    A name that ends with ``.json`` is that of a model's file (`configs`). Raises `DocumentError`.
     """
+    if is_config(name):
+        config = load_config(name, sequence)
+        return _Entry(config.name, "decoder", config.source, config.sizes).model()
     if name not in MODELS:
-        raise DocumentError(
-            "MODEL", "", f"unknown model '{name}' ({suggestion(name, MODELS)})", code="unknown-name"
-        )
+        reason = f"unknown model '{name}' ({_choice(name)})"
+        raise DocumentError("MODEL", "", reason, code="unknown-name")
     if sequence is None:
         return MODELS[name]
     entry = _ENTRIES[name]

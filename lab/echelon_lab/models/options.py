@@ -75,7 +75,7 @@ def new_job_file(
         reason = f"{choices['host_time']} is below 0 (give 0 for captured graphs, or e.g. 50%)"
         raise DocumentError("--host-time", "", reason)
     if name is None:
-        name = re.sub(r"[^A-Za-z0-9_-]", "_", model)
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", described_model.name)
     if not _NAME.fullmatch(name):
         reason = f"'{name}' is not a name (up to 32 letters, digits, '-', '_'; a letter first)"
         raise DocumentError("--name", "", reason, code="not-a-name")

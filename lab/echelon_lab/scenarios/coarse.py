@@ -83,9 +83,12 @@ class Setup:
         return flows
 
 
-def setup(scenario: Scenario) -> Setup:
-    """Return what is to be simulated. Raises `PlanError` for a job that cannot run."""
-    least_s = alone_iterations_s(scenario)
+def setup(scenario: Scenario, least_s: Mapping[str, Fraction] | None = None) -> Setup:
+    """Return what is to be simulated; `least_s` if that is known.
+
+    Raises `PlanError` for a job that cannot run.
+    """
+    least_s = least_s or alone_iterations_s(scenario)
     slowest = max(scenario.jobs, key=lambda job: least_s[job.name])
     period_s = alone_iteration_s(slowest, scenario.fabric)
     whole_flows = {job.name: len(whole_rings(job).flows) for job in scenario.jobs}
@@ -157,10 +160,11 @@ def coarsened(scenario: Scenario) -> Coarsened | None:
     """
     if scenario.until != "all-done" or scenario.delays:
         return None
-    flows = expected_flows(scenario, alone_iterations_s(scenario))
+    least_s = alone_iterations_s(scenario)
+    flows = expected_flows(scenario, least_s)
     if flows <= MOST_FLOWS:
         return None
-    prepared = setup(scenario)
+    prepared = setup(scenario, least_s)
     grain = _finest(prepared, GRAINS)
     return Coarsened(with_grain(prepared, grain), grain, flows)
 

@@ -82,6 +82,9 @@ Files and the command line use the names. `sizes` and `shares` are its columns, 
 """
 
 
+_ALL_PERCENT = 100
+
+
 @dataclass(frozen=True)
 class SizeDistribution:
     """A distribution of flow sizes in bytes of payload."""
@@ -170,7 +173,10 @@ def _fault(points: Sequence[tuple[int, Fraction]]) -> tuple[str, Code] | None:
     if largest > MAX_SIZE_BYTES:
         return f"has sizes above {MAX_SIZE_BYTES} bytes (give sizes in bytes)", "too-large"
     if last_share != 1:
-        reason = f"ends at the share {float(last_share):g} (the largest size has the share 1)"
+        reason = (
+            f"ends at the share {float(last_share):g}"
+            " (the largest size has the share 1, or 100 of percentages)"
+        )
         return reason, "invalid-value"
     if smallest == 0 and first_share > 0:
         return "has flows of 0 bytes (give the size 0 the share 0)", "too-small"
@@ -205,13 +211,23 @@ def load_sizes(name_or_path: str | Path, draw: str = "points") -> SizeDistributi
     except UnicodeDecodeError as error:
         reason = f"byte {error.start} is not UTF-8 text (save the file as UTF-8)"
         raise DocumentError(text, "", reason, code="not-utf8") from None
-    points = tuple(_points(lines, text))
+    points = _as_shares(tuple(_points(lines, text)))
     fault = _fault(points)
     if fault:
         reason, code = fault
         raise DocumentError(text, "", reason, code=code)
     about = " ".join(line.lstrip("# ") for line in lines if line.startswith("#"))
     return SizeDistribution(path.stem, points, draw, about)
+
+
+def _as_shares(points: tuple[tuple[int, Fraction], ...]) -> tuple[tuple[int, Fraction], ...]:
+    """Return points with shares in the place of percentages, as generators for ns-3 have them.
+
+    The largest size has the share 1, so nothing else ends at 100.
+    """
+    if not points or points[-1][1] != _ALL_PERCENT:
+        return points
+    return tuple((size, share / _ALL_PERCENT) for size, share in points)
 
 
 def _points(lines: Iterable[str], file: str) -> Iterable[tuple[int, Fraction]]:

@@ -26,7 +26,7 @@ HOSTS = ("h1", "h2", "h3", "h4")
 
 def spec(**section: Any) -> Any:
     return make_job_spec(
-        job="a", parallelism="data", workers=["s0", "s1", "s2"], data={"compute": "1 s", **section}
+        job="a", parallelism="data", workers=["h1", "h2", "h3"], data={"compute": "1 s", **section}
     )
 
 
@@ -59,7 +59,7 @@ def test_an_iteration_takes_as_long_as_one_link_does_whatever_the_number_of_work
                 update={"workers": tuple(fabric.hosts)}
             )
         )
-        assert [flow.among for flow in job.flows] == [(*fabric.hosts, "s0")]
+        assert [flow.among for flow in job.flows] == [(*fabric.hosts, "h1")]
         assert alone_iteration_s(job, fabric) == 1 + Fraction(8 * wire_bytes(1_000_000), RATE_BPS)
 
 

@@ -335,7 +335,7 @@ def test_runs_from_packets_have_exact_sums(policy: ChosenPolicy) -> None:
     assert all(stats.packets_in for stats in result.switches.values())
     # Without memory for all, the fallback has more to do; nothing is lost in any case.
     alone = run(
-        scenario(build_fabric(one_tor(4, RATE_BPS)), document("a", ["s0", "s1", "s2", "s3"])),
+        scenario(build_fabric(one_tor(4, RATE_BPS)), document("a", ["h1", "h2", "h3", "h4"])),
         chosen.label,
         lambda: make_policy(policy.name, **policy.parameters),
         lambda *_: None,

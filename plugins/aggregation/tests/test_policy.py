@@ -160,10 +160,10 @@ def test_with_enough_memory_rates_are_fair_ones() -> None:
 
 def test_by_deadline_on_links_too() -> None:
     of = [
-        Training(name, ("s0", f"s{at}"), Fraction(at), BYTES).in_network()
+        Training(name, ("h1", f"h{at + 1}"), Fraction(at), BYTES).in_network()
         for at, name in ((1, "a"), (2, "b"))
     ]
-    of[0] = Training("a", ("s0", "s1"), Fraction(1), 16 * BYTES).in_network()
+    of[0] = Training("a", ("h1", "h2"), Fraction(1), 16 * BYTES).in_network()
     done = finishes(run(of, rates="deadline"))
     whole = 8 * of[0].flows[0].size_bytes / RATE_BPS
     assert done == pytest.approx([1 + whole, 1 + whole + share_s()])
@@ -172,7 +172,7 @@ def test_by_deadline_on_links_too() -> None:
 def test_a_plan_without_trees_needs_no_rates_of_its_own() -> None:
     policy = Aggregation()
     assert not policy.plan(
-        [Training("a", ("s0", "s1"), Fraction(1), BYTES).by_hosts()], TOR
+        [Training("a", ("h1", "h2"), Fraction(1), BYTES).by_hosts()], TOR
     ).allocated
     assert policy.plan(jobs(), TOR).allocated
     assert [claim.places for claim in policy.claims()] == [512, 512]

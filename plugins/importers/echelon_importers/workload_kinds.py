@@ -7,8 +7,8 @@ import zlib
 
 from echelon.model.foreign import ForeignKind
 
-_TRACE = rb"[\x00-\x7f]\n.[0-9]+\.[0-9]+\.[0-9]+"
-"""Chakra's first message: its length, and a text with the version of the schema."""
+_TRACE = rb".{1,2}(?:\n.[0-9]+\.[0-9]+\.[0-9]+|\x12.\n.(?:schema|version))"
+"""Chakra's first message: its length, and the version of the schema, or an attribute with it."""
 _LOOPS = rb"\s*(?:DATA|MODEL|MICRO|HYBRID_[A-Z_]+)\b[^\n]*\r?\n\s*[0-9]+[ \t]*\r?\n"
 _AICB_COLUMNS = rb"(?m)^comm_type,comm_group,"
 _LAYER = rb"(?m)^\s*node[0-9]+ -- .* -- forward_compute_time="

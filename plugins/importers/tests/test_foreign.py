@@ -106,6 +106,14 @@ def test_readers_of_layers_say_what_is_wrong_with_them(format_name: str, tmp_pat
     assert "echelon import" not in result.stderr
 
 
+@pytest.mark.parametrize("length", [b"\x5e", b"\xde\x01"])
+def test_a_trace_is_known_by_an_attribute_with_its_schema(length: bytes) -> None:
+    # Converted from PyTorch, traces have no version of their own.
+    kind = foreign_kind(length + b"\x12\x10\n\x06schema\xea\x01\x051.0.1\x12\x09\n\x03pid")
+    assert kind is not None
+    assert kind.readers == ("chakra",)
+
+
 def test_good_files_cost_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = imported("ns3", "ns3-two-datacentres.txt").text
     path = tmp_path / "fabric.yaml"

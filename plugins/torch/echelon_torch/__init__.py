@@ -7,6 +7,7 @@ observe()  # behind torch.distributed.init_process_group()
 
 from __future__ import annotations
 
+from echelon_torch.classes import nccl_options, traffic_classes
 from echelon_torch.observer import Observer, observe
 
-__all__ = ["Observer", "observe"]
+__all__ = ["Observer", "nccl_options", "observe", "traffic_classes"]

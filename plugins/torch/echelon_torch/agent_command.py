@@ -33,9 +33,10 @@ Job = Annotated[
     ),
 ]
 Worker = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
-        help="This host, as the job's file names it (default: this machine's name).",
+        help="This host, as the job's file names it (default: this machine's name); repeatable,"
+        " for interfaces that are hosts of the fabric.",
         metavar="HOST",
     ),
 ]
@@ -96,6 +97,13 @@ Metrics = Annotated[
         metavar="ADDRESS:PORT",
     ),
 ]
+Classes = Annotated[
+    bool,
+    typer.Option(
+        "--classes/--no-classes",
+        help="Give the command the variables of `echelon job env`, for NCCL.",
+    ),
+]
 Ebpf = Annotated[bool, typer.Option("--ebpf/--no-ebpf", help="Use eBPF where it is allowed.")]
 
 
@@ -119,6 +127,7 @@ def run(
     pacing: Pacing = None,
     idle_gap: IdleGap = None,
     metrics: Metrics = None,
+    classes: Classes = False,
     ebpf: Ebpf = True,
 ) -> None:
     """Run a command, and report its TCP connections with the job's other hosts until it ends.
@@ -131,8 +140,9 @@ def run(
     """
     options = _options(dscp, window, unsent, priority, pacing)
     agent = _agent(client, job, worker, options, idle_gap, metrics, ebpf)
+    environment = _with_classes(client, job) if classes else None
     with _refusals():
-        status = agent.run(command)
+        status = agent.run(command, environment)
     raise typer.Exit(status if status >= 0 else 128 - status)
 
 
@@ -190,6 +200,20 @@ def _options(
     return SocketOptions(dscp, window_bytes, unsent_bytes, priority, pacing_bps)
 
 
+def _with_classes(client: Client, job: str) -> dict[str, str]:
+    """Return this environment with what NCCL needs for the job's classes."""
+    import os
+
+    from echelon.cli.nccl import nccl_environment
+
+    try:
+        environment = nccl_environment(client.classes(job))
+    except ValueError as error:
+        fail(f"--classes: {error}")
+    _say(environment.title)
+    return environment.applied_to(dict(os.environ))
+
+
 def _buffer_bytes(option: str, text: str | None) -> int | None:
     from echelon.model.quantities import QuantityError, size_bytes
 
@@ -207,7 +231,7 @@ def _buffer_bytes(option: str, text: str | None) -> int | None:
 def _agent(
     client: Client,
     job: str,
-    worker: str | None,
+    worker: list[str] | None,
     options: SocketOptions,
     idle_gap: str | None,
     metrics: str | None,
@@ -215,19 +239,29 @@ def _agent(
 ) -> Agent:
     from echelon.model.documents import NAME
     from echelon.model.quantities import excerpt
+    from echelon_torch.agent.interfaces import Interfaces
     from echelon_torch.agent.metrics import serve
     from echelon_torch.agent.reporting import Reporter
     from echelon_torch.agent.watching import Agent, Watched
 
     gap_s = _gap_s(idle_gap)
-    host = worker or socket.gethostname().partition(".")[0]
-    for option, name in (("--job", job), ("--worker", host)):
+    hosts = list(dict.fromkeys(worker or [socket.gethostname().partition(".")[0]]))
+    if len(hosts) > 1 and gap_s is not None:
+        fail(
+            "--idle-gap: the iterations of several interfaces are not told apart (leave it out, or"
+            " run `echelon agent watch` once for each --worker)"
+        )
+    named = [("--job", job), *(("--worker", host) for host in hosts)]
+    for option, name in named:
         if not NAME.fullmatch(name):
             fail(
                 f"{option}: {excerpt(name)} is not a name (up to 32 letters, digits, '-', '_'; a"
                 " letter first)"
             )
-    reporter = Reporter(client, job, host, _say)
+    reporters = [Reporter(client, job, host, _say) for host in hosts]
+    reporter: Reporter | Interfaces = reporters[0]
+    if len(reporters) > 1:
+        reporter = Interfaces(reporters)
     agent = Agent(Watched(job, options, gap_s, ebpf), reporter, _say)
     if metrics is not None:
         address, _, port = metrics.rpartition(":")

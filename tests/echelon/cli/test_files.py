@@ -268,6 +268,9 @@ def test_check_takes_every_kind_of_file(tmp_path: Path) -> None:
         ("web.csv", "a,b\n1,2\n", "a,b"),
         ("web.csv", "start_us,src,dst,bytes\n-1,a,b,5\n", "line 2"),
         ("trace.txt", "2 2\n1 0 1 0 1 1:5\n", "2 coflows"),
+        ("links.txt", "3 2\n0 1 1\n1 2 1\n", "taken for a trace of coflows"),
+        ("graph.txt", "7 9\n8 3\n", "taken for a distribution of sizes"),
+        ("rows.csv", "a,b\n", "taken for a schedule of traffic"),
         ("sizes.txt", "1000 0\n2000 0.5\n", "0.5"),
     ],
 )

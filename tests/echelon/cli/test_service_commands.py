@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 from finsy.proto import p4r
 from pydantic import TypeAdapter
 
+from echelon.cli.nccl import nccl_environment
 from echelon.controller.resources.jobs import JobResource, JobSummary
 from echelon.controller.resources.links import LinkResource
-from echelon.controller.resources.plan import PlanResource
+from echelon.controller.resources.plan import ClassesResource, ClassResource, PlanResource
 from echelon.controller.resources.policy import PolicyResource
 from echelon.controller.resources.switches import IntentResource, SwitchDifference, SwitchResource
 from tests.echelon.cli.conftest import JOB, Operated
 from tests.echelon.service.lab import PATIENCE_S, free_port, settle, until
+from tests.faults import mentions
 
 pytestmark = pytest.mark.xdist_group("cli-service")
 
@@ -331,6 +335,37 @@ def test_what_a_program_exports_for_its_class(service: Operated) -> None:
     assert exports == [f"export NCCL_IB_TC={known << 5 | 2}", f"export NCCL_IB_SL={known}"]
     of_json, *_ = json.loads(service.good("job", "env", "bert", "--json"))["classes"]
     assert of_json["traffic_class"] == known << 5 | 2
+
+
+def group_of(name: str, queue: int | None) -> ClassResource:
+    if queue is None:
+        return ClassResource(echelonflow=name, queue=None, dscp=None, traffic_class=None)
+    dscp = 8 * queue
+    return ClassResource(echelonflow=name, queue=queue, dscp=dscp, traffic_class=dscp << 2 | 2)
+
+
+def test_a_class_for_each_communicator() -> None:
+    """NCCL_IB_TC overrides them in NCCL, and not in torchcomms: it has to go. And without a service
+    level of its own, NCCL takes the byte for one, which has four bits.
+    """
+    groups = (group_of("dp", 5), group_of("tp it's", 2), group_of("pp", None))
+    environment = nccl_environment(ClassesResource(job="bert", policy="mine", classes=groups))
+    script = "\n".join([*environment.lines(), 'echo "$ECHELON_TRAFFIC_CLASSES"', "env"])
+    shell = {"NCCL_IB_TC": "7", "PATH": os.environ["PATH"]}
+    done = subprocess.run(["sh", "-c", script], env=shell, capture_output=True, text=True)
+    setting, *variables = done.stdout.splitlines()
+    assert setting == "dp=162,tp it's=66"
+    assert "NCCL_IB_SL=0" in variables
+    assert not [line for line in variables if line.startswith("NCCL_IB_TC")]
+    assert done.stderr == ""
+    applied = environment.applied_to(shell)
+    assert "NCCL_IB_TC" not in applied
+    assert applied["NCCL_IB_SL"] == "0"
+    notes = " ".join(environment.notes)
+    assert mentions(notes, "trafficClass", "echelon_torch.nccl_options", "dp: traffic class 162")
+    assert mentions(notes, "pp: ranked packet by packet")
+    with pytest.raises(ValueError, match=r"policy mine ranks .* packet by packet"):
+        nccl_environment(ClassesResource(job="bert", policy="mine", classes=groups[2:]))
 
 
 def test_switches_and_what_they_hold(service: Operated) -> None:

@@ -45,6 +45,7 @@ from echelon.switches.southbound.events import (
     PortsChanged,
     SwitchChanged,
 )
+from echelon.switches.southbound.outcomes import RefusedSetting
 from echelon.switches.telemetry.sizes import HostIteration
 from tests.echelon.control.world import (
     FINISH,
@@ -272,6 +273,7 @@ class Adversary(World):
         self.run()
         for name in self.switches:
             self.unplug(name, ())
+            self.refuse_parts(name)
         for link in self.machine.jobs.drained:
             self.set_link(*link, drained=False)
         self.run()
@@ -401,6 +403,18 @@ class Adversary(World):
             self.tell(SwitchChanged(name, "refused", "table full", switch.acknowledged))
             self.tell(IntentRefused(name, "table full"))
 
+    def refuse_port(self, name: str, other: str) -> None:
+        """Let a switch refuse the queues of the port that leads to another node, if there is one."""
+        port = self.fabric.port_to.get((name, other))
+        if port is None:
+            self.refuse_parts(name)
+            return
+        queues = f"queues of port {port}"
+        refused = RefusedSetting(
+            name, queues, "no", frozenset({port}), takes_links=True, settings=8
+        )
+        self.refuse_parts(name, refused)
+
     def report_one(self, name: str, index: int, *, starts: bool, epoch: int) -> None:
         switch = self.switches[name]
         flows = sorted(flow for found in known_flows(switch.held).values() for flow in found)
@@ -528,6 +542,7 @@ TURNS: tuple[tuple[int, Turn], ...] = (
     (1, lambda a, r: a.flap(r.choice(SWITCHES), r.randrange(1, 4))),
     (2, lambda a, r: a.unplug(r.choice(SWITCHES), r.sample((*SWITCHES, *HOSTS), 3))),
     (2, lambda a, r: a.refuse(r.choice(SWITCHES))),
+    (2, lambda a, r: a.refuse_port(r.choice(SWITCHES), r.choice((*SWITCHES, *HOSTS)))),
     (
         14,
         lambda a, r: a.report_one(

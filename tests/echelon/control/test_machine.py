@@ -107,6 +107,10 @@ class Controller(RuleBasedStateMachine):
     def write(self, switch: str) -> None:
         self.world.write_some(switch)
 
+    @rule(switch=st.sampled_from(SWITCHES), other=st.sampled_from((*SWITCHES, *HOSTS)))
+    def refuse_port(self, switch: str, other: str) -> None:
+        self.world.refuse_port(switch, other)
+
     @rule(switch=st.sampled_from(SWITCHES))
     def refuse(self, switch: str) -> None:
         self.world.refuse(switch)

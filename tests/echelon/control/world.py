@@ -65,7 +65,13 @@ from echelon.model.jobs.spec import JobSpec
 from echelon.model.p4program import constants
 from echelon.switches.lowering.capabilities import Capabilities
 from echelon.switches.lowering.intent import Intent, Part, TableEntry
-from echelon.switches.southbound.events import Acknowledged, SwitchChanged, SwitchConnected
+from echelon.switches.southbound.events import (
+    Acknowledged,
+    IntentRefused,
+    SwitchChanged,
+    SwitchConnected,
+)
+from echelon.switches.southbound.outcomes import Refused
 from echelon.switches.targets.softswitch.capabilities import softswitch
 from echelon_lab.virtual.controller import MemoryStore
 
@@ -114,6 +120,10 @@ class SwitchModel:
     acknowledged: int | None = None
     known: bool = False
     """Whether this session has written, and the last write succeeded."""
+    refuses: tuple[Refused, ...] = ()
+    """The parts that it refuses of whatever is written."""
+    is_stuck: bool = False
+    """Whether it carries out nothing."""
 
 
 @dataclass
@@ -359,11 +369,15 @@ class World:
 
     def can_write(self, name: str) -> bool:
         switch = self.switches[name]
-        return switch.connected and (
-            switch.writing is not None
-            or (
-                switch.wanted is not None
-                and (switch.wanted.version != switch.acknowledged or not switch.known)
+        return (
+            switch.connected
+            and not switch.is_stuck
+            and (
+                switch.writing is not None
+                or (
+                    switch.wanted is not None
+                    and (switch.wanted.version != switch.acknowledged or not switch.known)
+                )
             )
         )
 
@@ -379,12 +393,23 @@ class World:
             switch.held, switch.known = done.intents[name].parts, True
             again = switch.acknowledged == done.version
             switch.acknowledged = done.version
-            if again:
+            if switch.refuses:
+                text = str(switch.refuses[0])
+                self.tell(SwitchChanged(name, "refused", text))
+                self.tell(IntentRefused(name, text, done.version, switch.refuses, is_clear=True))
+            elif again:
                 self.tell(SwitchChanged(name, "ready", None, done.version))
             else:
                 self.tell(Acknowledged(name, done.version, 0.125, 0.25))
                 if switch.wanted is done:
                     self.tell(SwitchChanged(name, "ready", None, done.version))
+
+    def refuse_parts(self, name: str, *parts: Refused) -> None:
+        """Let a switch refuse these parts from now on, and only these; it is written again."""
+        switch = self.switches[name]
+        if switch.refuses != parts:
+            switch.refuses = parts
+            switch.known, switch.acknowledged = False, None
 
     def report(self, name: str, *news: tuple[str, str, int, int], time_us: int = 1000) -> int:
         """Report (job, flow, kind, epoch) from a switch, by the numbers of what it holds."""

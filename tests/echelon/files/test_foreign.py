@@ -86,3 +86,19 @@ def test_an_error_about_another_file_stays(tmp_path: Path) -> None:
 def test_what_is_no_file_has_no_kind(name: str) -> None:
     error = DocumentError(name, "", "is wrong")
     assert as_foreign(error) is error
+
+
+def test_a_package_may_know_several_kinds_and_some_that_nothing_reads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kinds = (
+        ForeignKind("a menu", "read FILE", throws, ()),
+        ForeignKind("a bill", "", is_recipe, (), advice="pay it"),
+    )
+    for known, refusal in ((kinds, None), (kinds[1:], "is a bill (pay it)")):
+        entries = [Entry(lambda known=known: known)]  # type: ignore[misc]
+        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group, e=entries: e)
+        file = tmp_path / "bill"
+        file.write_text("salt: 1\n")
+        error = as_foreign(DocumentError(str(file), "", "is wrong"))
+        assert error.reason == (refusal or "is wrong")

@@ -251,7 +251,7 @@ class Switch:
         self.device_id = device_id
         self.address = f"127.0.0.1:{free_port()}"
         self._directory = directory
-        self._ports = ports
+        self.ports = ports
         self._rates_bps = rates_bps
         self._process: Process | None = None
         self.interfaces: Mapping[int, str] = {}
@@ -267,7 +267,7 @@ class Switch:
         """Start the switch, without waiting until it listens."""
         interfaces = [
             text
-            for port in self._ports
+            for port in self.ports
             for text in ("-i", f"{port}@{self.interfaces.get(port) or f'unix:{self.path(port)}'}")
         ]
         self._process = Process(

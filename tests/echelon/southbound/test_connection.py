@@ -22,7 +22,8 @@ import pytest
 from finsy.proto import U128, p4r
 
 from echelon.model.p4program import program
-from echelon.switches.lowering.intent import Intent, QueueSetting
+from echelon.planning.plan import LEVELS, QueuePlan
+from echelon.switches.lowering.intent import FIRST_GROUP, Intent, MulticastGroup, QueueSetting
 from echelon.switches.southbound.connection import Endpoint, SwitchConnection
 from echelon.switches.southbound.election import election_id
 from echelon.switches.southbound.errors import SouthboundError
@@ -46,6 +47,7 @@ from softswitch.p4runtime.server import Server
 from softswitch.tm import QueueConfig
 from tests.echelon.southbound.bmv2_process import Bmv2
 from tests.echelon.southbound.conftest import Unaware, bare, flow_entry
+from tests.echelon.southbound.refusing import Refusals, RefusingSwitch
 from tests.echelon.southbound.switch_process import (
     SwitchProcess,
     free_port,
@@ -70,6 +72,8 @@ def bid(term: int) -> p4r.Uint128:
 
 
 OFTEN = Timing(audit_s=0.2, heartbeat_s=0.1)
+SHARED = (QueuePlan(level=1, weight=2),) * LEVELS
+"""Queues that are not those of a switch without a plan."""
 SELDOM = Timing(audit_s=3600, heartbeat_s=0.1)
 DIGEST = "flow_event_t"
 WATCHING = ("gnmi_capabilities", "gnmi_subscribe")
@@ -733,7 +737,7 @@ async def test_what_is_refused_is_told_and_the_rest_written(station: Station) ->
         await owner.until(lambda: owner.of(IntentRefused))
         (refused,) = owner.of(IntentRefused)
         assert refused.version == 3
-        assert refused.entries == 1
+        assert len(refused.parts) == 1
         for word in ("switch s1", "table flow", "flow=7"):
             assert word in refused.problem
         snapshot = connection.snapshot()
@@ -760,20 +764,90 @@ async def test_an_intent_that_fails_as_a_whole_is_tried_again_and_a_better_one_t
 ) -> None:
     station.start()
     good = make_intent()
-    bad = replace(good, queues=(replace(good.queues[0], port=77), *good.queues[1:]))
-    async with connected(station.address) as (connection, owner):
-        connection.set_intent(bad, 1)
-        await owner.until(lambda: owner.of(IntentRefused))
-        (refused,) = owner.of(IntentRefused)
-        assert refused.entries == 0
-        assert "switch s1" in refused.problem
-        assert "77" in refused.problem
-        # Again, and with another session: it may have been the session's fault.
-        await owner.until(lambda: len(owner.of(SwitchConnected)) >= 2)
-        assert owner.of(IntentRefused) == [refused]
-        connection.set_intent(good, 2)
-        await owner.until(lambda: owner.installed == [2])
-        assert connection.snapshot().state == "ready"
+    refusals = Refusals(everything="closed")
+    with RefusingSwitch(station.address, refusals) as proxy:
+        async with connected(proxy.address) as (connection, owner):
+            await refuse_as_a_whole(connection, owner, good)
+            refusals.everything = ""
+            connection.set_intent(make_intent(fixed_queue=5), 2)
+            await owner.until(lambda: owner.installed[-1:] == [2])
+            assert connection.snapshot().state == "ready"
+
+
+async def refuse_as_a_whole(connection: SwitchConnection, owner: Owner, intent: Intent) -> None:
+    connection.set_intent(intent, 1)
+    await owner.until(lambda: owner.of(IntentRefused))
+    (refused,) = owner.of(IntentRefused)
+    assert refused.parts == ()
+    assert "switch s1" in refused.problem
+    assert "closed" in refused.problem
+    # Again, and with another session: it may have been the session's fault.
+    await owner.until(lambda: len(owner.of(SwitchConnected)) >= 2)
+    assert owner.of(IntentRefused) == [refused]
+
+
+async def test_queues_of_one_port_are_refused_and_the_rest_is_there(
+    station: Station, make_intent: MakeIntent
+) -> None:
+    station.start()
+    intent = make_intent(schedule=SHARED)
+    refusals = Refusals(ports=[3])
+    with RefusingSwitch(station.address, refusals) as proxy:
+        async with connected(proxy.address) as (connection, owner):
+            connection.set_intent(intent, 1)
+            await owner.until(lambda: owner.of(IntentRefused))
+            (refused,) = owner.of(IntentRefused)
+            assert [(part.ports, part.takes_links) for part in refused.parts] == [({3}, True)]
+            assert refused.is_clear
+            assert "switch s1: queues of port 3: " in refused.problem
+            assert len(station.held()) == intent.size
+            await asyncio.sleep(0.5)
+            assert len(owner.of(SwitchConnected)) == 1, "no other session helps"
+            assert owner.of(IntentRefused) == [refused]
+
+            # The next reading, two seconds later, finds that it is accepted.
+            refusals.ports = ()
+            await owner.until(lambda: owner.installed == [1])
+            assert connection.snapshot().state == "ready"
+            assert owner.of(DriftRepaired) == [], "it had never been there"
+
+
+async def test_a_multicast_group_is_refused_and_the_rest_is_there(station: Station) -> None:
+    station.start()
+    group = MulticastGroup(FIRST_GROUP, ((1, 1), (2, 1)))
+    intent = replace(bare(flow_entry(1)), groups=(group,))
+    refusals = Refusals(groups=True)
+    with RefusingSwitch(station.address, refusals) as proxy:
+        async with connected(proxy.address) as (connection, owner):
+            connection.set_intent(intent, 1)
+            await owner.until(lambda: owner.of(IntentRefused))
+            (refused,) = owner.of(IntentRefused)
+            (part,) = refused.parts
+            assert (part.ports, part.takes_links) == ({1, 2}, False)
+            assert f"switch s1: multicast group {FIRST_GROUP}: " in refused.problem
+            assert len(station.held()) == 1
+            refusals.groups = False
+            await owner.until(lambda: owner.installed == [1])
+
+
+async def test_a_refusal_is_tried_again_when_a_port_changes(
+    station: Station, make_intent: MakeIntent
+) -> None:
+    station.start()
+    refusals = Refusals(ports=[3])
+    timing = replace(SELDOM, refused_retry_s=3600.0)
+    with RefusingSwitch(station.address, refusals) as proxy:
+        async with connected(proxy.address, timing=timing) as (connection, owner):
+            connection.set_intent(make_intent(schedule=SHARED), 1)
+            await owner.until(lambda: owner.of(IntentRefused))
+            async with asyncio.timeout(PATIENCE_S):
+                while "Subscribe" not in refusals.calls:
+                    await asyncio.sleep(0.01)
+            refusals.ports = ()
+            await asyncio.sleep(0.2)
+            assert connection.snapshot().state == "refused"
+            await asyncio.to_thread(station.device.set_port_up, 2, False)
+            await owner.until(lambda: owner.installed == [1])
 
 
 async def test_a_wrong_device_id(station: Station) -> None:

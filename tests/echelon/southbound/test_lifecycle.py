@@ -25,6 +25,7 @@ from echelon.switches.southbound.lifecycle import (
     OpenFailed,
     Outranked,
     Ping,
+    PortsMoved,
     ReportPrimary,
     Start,
     Stop,
@@ -371,7 +372,7 @@ def test_a_switch_that_answers_but_gives_no_session_is_left_in_peace_longer() ->
     out = machine()
     out.handle(Start(), 0)
     assert retries(out, 0, 10, answered=True) == pytest.approx(
-        [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
+        [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6]
     )
     # It was switched off and on: once it is there again it is tried soon.
     assert retries(out, 0, 1, answered=False) == pytest.approx([0.05])
@@ -593,3 +594,61 @@ def test_answers_to_nothing() -> None:
 def test_times_that_are_none(name: str) -> None:
     with pytest.raises(ValueError, check=naming(name)):
         replace(TIMING, **{name: 0.0})
+
+
+def written(out: Lifecycle, now: float) -> None:
+    """Let the machine order a write, which the switch carries out but for a part."""
+    assert any(isinstance(order, Write) for order in out.handle(Tick(), now))
+    out.handle(Written("queues of port 3: no"), now)
+
+
+def opened() -> Lifecycle:
+    out = machine()
+    out.handle(Start(), 0)
+    out.handle(Opened(), 0)
+    out.handle(IntentWanted(1), 0)
+    return out
+
+
+def test_what_is_refused_is_tried_again_ever_later_without_another_session() -> None:
+    out = opened()
+    out.handle(Written("queues of port 3: no"), 0)
+    now, pauses = 0.0, []
+    for _ in range(6):
+        due = out._due_at  # noqa: SLF001
+        pauses.append(due - now)
+        now = due
+        written(out, now)
+    for pause, ceiling in zip(pauses, (2, 4, 8, 16, 30, 30), strict=True):
+        assert 0.8 * ceiling <= pause <= ceiling
+    assert (out.state, out.session_count) == ("refused", 1)
+
+
+def test_what_is_refused_is_tried_again_when_ports_move() -> None:
+    out = opened()
+    assert out.handle(PortsMoved(), 0) == [], "it is being written"
+    out.handle(Written("queues of port 3: no"), 0)
+    (order,) = out.handle(PortsMoved(), 0.5)
+    assert isinstance(order, Write)
+    assert order.afresh
+    out.handle(Written(None), 0.5)
+    assert out.handle(PortsMoved(), 0.6) == [], "nothing is refused"
+
+
+def test_a_session_that_only_fails_is_replaced_ever_more_rarely() -> None:
+    out = opened()
+    closed = []
+    now = 0.0
+    for failure in range(1, 20):
+        orders = out.handle(WriteFailed("no"), now)
+        if Close() in orders:
+            closed.append(failure)
+            out.handle(Closed(), now)
+            out.handle(Tick(), now + 100)
+            orders = out.handle(Opened(), now + 100)
+        now += 200
+        out.handle(Tick(), now)
+        while out._writing is None:  # noqa: SLF001
+            now += 100
+            out.handle(Answered() if out._pinging else Tick(), now)  # noqa: SLF001
+    assert closed == [2, 4, 8, 16]

@@ -29,7 +29,8 @@ from echelon.switches.lowering.intent import (
 )
 from echelon.switches.southbound.codec import OWNER, Codec, owner_of
 from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
-from echelon.switches.southbound.session import Applied, SwitchSession
+from echelon.switches.southbound.outcomes import Applied
+from echelon.switches.southbound.session import SwitchSession
 from echelon.switches.targets.softswitch.queues import GnmiQueues
 from softswitch.tm import QueueConfig
 from tests.echelon.southbound.conftest import PRIMARY, bare, flow_entry
@@ -567,14 +568,25 @@ async def test_queue_settings_arrive(rig: Any, make_intent: MakeIntent) -> None:
 
 
 async def test_queues_that_the_switch_refuses(rig: Any, make_intent: MakeIntent) -> None:
-    intent = make_intent()
+    intent = make_intent(schedule=(QueuePlan(level=1, weight=2),) * LEVELS)
     nowhere = replace(intent, queues=(replace(intent.queues[0], port=77), *intent.queues[1:]))
     async with rig.session() as session:
-        before = state(rig)
-        bad_port = coded("switch-failed", "switch s1: queue configuration ", "=77]")
-        with pytest.raises(SouthboundError, check=bad_port):
-            await session.reconcile(nowhere)
-        assert state(rig) == before, "all or nothing, and queues before entries"
+        applied = await session.reconcile(nowhere)
+        (refused,) = applied.refused
+        assert str(refused).startswith(
+            "switch s1: queues of port 77: queue configuration refused: "
+        )
+        assert (refused.ports, refused.job, refused.settings) == ({77}, None, 1)
+        assert refused.takes_links
+        assert applied.queues == LEVELS, "those of another port are set"
+        assert applied.is_clear
+        assert len(rig.held()) == len(intent.entries)
+
+        rig.kinds()
+        assert (await session.update(nowhere)).refused == (refused,)
+        assert writes(rig.kinds()) == {}, "it is not asked again for what it has just refused"
+        assert (await session.update(intent)).refused == (refused,), "until the switch is read"
+        assert (await session.reconcile(intent)).refused == ()
 
 
 async def test_digests_are_configured_once_and_changed_in_place(rig: Any) -> None:
@@ -610,9 +622,13 @@ async def test_a_group_in_the_place_of_a_digest_is_an_answer_that_cannot_be_read
 
     async with rig.session() as session:
         monkeypatch.setattr(rig.device, "read", lying)
+        intent = Intent("s1", (), (), (DigestSetting("flow_event_t", 3, 5, 7),))
+        (refused,) = (await session.reconcile(intent)).refused
+        for words in ("switch s1: digests: ", " reading digests: ", "digest_id"):
+            assert words in str(refused)
         unreadable = coded("switch-failed", "switch s1 at ", ": reading digests: ", "digest_id")
         with pytest.raises(SouthboundError, check=unreadable):
-            await session.reconcile(Intent("s1", (), (), (DigestSetting("flow_event_t", 3, 5, 7),)))
+            await session.compare(intent)
 
 
 async def test_byte_counters(rig: Any) -> None:
@@ -661,7 +677,7 @@ async def test_a_switch_that_obeys_another_controller(
 async def test_a_program_that_the_switch_does_not_take(rig: Any, tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text("{}")
-    refuses = coded("switch-failed", f"switch s1 at {rig.server.address} ", "__meta__")
+    refuses = coded("switch-failed", f"switch s1 at {rig.server.address} ", "one parser")
     with pytest.raises(SouthboundError, check=refuses):
         async with SwitchSession(
             "s1", rig.server.address, 1, P4Program("broken", program().p4info, broken)

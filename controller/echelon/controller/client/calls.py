@@ -48,6 +48,7 @@ from echelon.controller.resources.switches import (
 )
 from echelon.model.documents import parse_document, read_document
 from echelon.model.fabric.load import FabricSpec
+from echelon.model.foreign import foreign_files_named
 from echelon.model.jobs.spec import JobSpec
 from echelon.switches.telemetry.sizes import HostIteration
 
@@ -512,8 +513,9 @@ def _registration(job: JobDocument, replace: bool) -> Request:
 
 def _fabric_mapping(fabric: FabricDocument) -> Mapping[str, Any]:
     """Return the mapping of a fabric. Raise `DocumentError`."""
-    mapping, source = _document(fabric, "fabric")
-    parse_document(FabricSpec, mapping, source)
+    with foreign_files_named("" if isinstance(fabric, Mapping) else fabric):
+        mapping, source = _document(fabric, "fabric")
+        parse_document(FabricSpec, mapping, source)
     return mapping
 
 

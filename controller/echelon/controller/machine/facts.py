@@ -128,6 +128,8 @@ class LinksDown(Fact):
     down: bool
     links: int
     """The number of links that are down because of this switch and its ports."""
+    refused: str | None = None
+    """The reason why the switch does not serve the port, or its whole intent."""
 
     def __str__(self) -> str:
         """Return what is down, or up again."""
@@ -137,6 +139,8 @@ class LinksDown(Fact):
         else:
             subject = f"{self.switch} port {self.port}"
             state = "is down"
+        if self.refused is not None:
+            state = f"is not served ({self.refused})"
         if self.down:
             return f"{subject} {state}"
         return subject
@@ -144,6 +148,18 @@ class LinksDown(Fact):
     def story(self) -> StoryLines:
         state = "down" if self.down else "up"
         return of_all(f"links are {state}: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class IntentLacking(Fact):
+    """A switch refuses other parts of its intent than before, or none any more."""
+
+    switch: str
+    problem: str | None
+
+    def __str__(self) -> str:
+        """Return the problem, which names the switch, or the switch alone."""
+        return self.problem or self.switch
 
 
 @dataclass(frozen=True, slots=True)

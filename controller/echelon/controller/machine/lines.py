@@ -14,6 +14,7 @@ from operator import is_not
 
 from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.jobs import RegisteredJob
+from echelon.controller.machine.refusals import Lack
 from echelon.controller.machine.wiring import LinkEnds
 from echelon.controller.states import JobState
 from echelon.planning.paths import links_of, switches_of
@@ -161,35 +162,55 @@ class SwitchLine:
     state: State = "connecting"
     holds: int = 0
     """The version of the last intents that it acknowledged as a whole, in any session; 0: none."""
-    is_sure: bool = False
-    """Whether it holds them now: there is a session, and it has refused no part since."""
+    serves: int = 0
+    """The version of the intents that it holds now but for `lacks`; 0: that is not known."""
+    lacks: tuple[Lack, ...] = ()
+    """The parts that it refuses."""
     refusal: str | None = None
-    """The reason why it refuses part of its intent."""
+    """The reason why it refuses part of its intent, or all of it."""
+    cleared: int = 0
+    """The version of the last intents with which it gave up what they lack, in any session."""
     takeovers: int = 0
     """Takeovers by another controller since the last `QUIET_S` without one."""
     taken_by: int | None = None
     """The election id of the controller that took it last; None: none has."""
     _taken_s: float = 0.0
 
-    def acknowledge(self, version: int) -> None:
-        """Note that it holds the intent of `version`. The same again changes nothing."""
-        self.holds = version
-        self.is_sure = True
+    def acknowledge(self, version: int, lacks: tuple[Lack, ...] = ()) -> None:
+        """Note that it holds the intent of `version`, but for some parts.
+
+        The same again changes nothing.
+        """
+        self.serves = version
+        self.lacks = lacks
         self.refusal = None
+        if lacks:
+            self.refusal = lacks[0].problem
+        else:
+            self.holds = version
+            self.cleared = version
 
     def refuse(self, problem: str) -> None:
-        """Note that it refuses part of its intent."""
-        self.is_sure = False
+        """Note that it refuses its intent, and that what it holds is not known."""
+        self.serves = 0
+        self.lacks = ()
         self.refusal = problem
 
     def lose(self) -> None:
         """Note that there is no session, so that its entries are not known."""
-        self.is_sure = False
+        self.serves = 0
+        self.lacks = ()
         self.refusal = None
 
-    def surely_holds(self, version: int) -> bool:
-        """Return whether it holds the intent of that version, or of a later one, now."""
-        return self.is_sure and self.holds >= version
+    def serves_job(self, job: str, standing: JobStanding) -> bool:
+        """Return whether it holds all of a job's part of the intents, now."""
+        if standing.version is None or self.serves < standing.version:
+            return False
+        return next(self.lacks_of(job, standing), None) is None
+
+    def lacks_of(self, job: str, standing: JobStanding) -> Iterator[Lack]:
+        """Yield the parts that it refuses and a job needs."""
+        return (lack for lack in self.lacks if lack.concerns(job, standing.links))
 
     def take_over(self, now_s: float, election_id: int) -> float | None:
         """Note a takeover by another controller.
@@ -309,13 +330,14 @@ class Progress:
         encoding_s: float,
         rpc_s: float,
         now: Instant,
+        lacks: tuple[Lack, ...] = (),
     ) -> list[str]:
-        """Note that a switch holds the intent of `version`.
+        """Note that a switch holds the intent of `version`, but for some parts.
 
         Returns the jobs whose change is complete with that.
         """
         self._counts = None
-        self.switches[switch].acknowledge(version)
+        self.switches[switch].acknowledge(version, lacks)
         done = []
         for name in sorted(self._pending):
             standing = self.jobs[name].standing
@@ -327,7 +349,7 @@ class Progress:
             change = standing.change
             change.encoding_s += encoding_s
             change.rpc_s = max(change.rpc_s, rpc_s)
-            if self._is_installed(standing):
+            if self._is_installed(name):
                 standing.times = change.times(now.s)
                 standing.change = None
                 standing.installed_at = now.epoch_s
@@ -336,7 +358,7 @@ class Progress:
         return done
 
     def refused(self, switch: str, problem: str) -> None:
-        """Note that a switch refuses part of its intent."""
+        """Note that a switch refuses its intent, and that what it holds is not known."""
         self._counts = None
         self.switches[switch].refuse(problem)
 
@@ -357,12 +379,14 @@ class Progress:
             if standing.problem:
                 return "unplanned", standing.problem
             return "accepted", None
-        if self._is_installed(standing) and self.moving.isdisjoint(standing.links):
+        if self._is_installed(name) and self.moving.isdisjoint(standing.links):
             return "installed", self._problem_of_links(standing)
         for switch in standing.switches:
-            refusal = self.switches[switch].refusal
-            if refusal is not None:
-                return "planned", refusal
+            line = self.switches[switch]
+            for lack in line.lacks_of(name, standing):
+                return "planned", lack.problem
+            if line.refusal is not None and not line.lacks:
+                return "planned", line.refusal
         return "planned", self._problem_of_links(standing)
 
     def _problem_of_links(self, standing: JobStanding) -> str | None:
@@ -375,11 +399,12 @@ class Progress:
     def waiting_for(self, name: str) -> tuple[str, ...]:
         """Return the switches that keep a planned job from being installed, by name."""
         standing = self.jobs[name].standing
-        version = standing.version
-        if version is None:
+        if standing.version is None:
             return ()
         switches = sorted(standing.switches)
-        return tuple([name for name in switches if not self.switches[name].surely_holds(version)])
+        return tuple(
+            [switch for switch in switches if not self.switches[switch].serves_job(name, standing)]
+        )
 
     def counts(self) -> Mapping[JobState, int]:
         """Return the number of jobs in each state that some job is in."""
@@ -390,7 +415,7 @@ class Progress:
     def _states(self) -> Iterator[JobState]:
         # Mostly all switches hold the newest intents: then there is no need to ask about each job's
         # switches.
-        held = [line.holds if line.is_sure else 0 for line in self.switches.values()]
+        held = [0 if line.lacks else line.serves for line in self.switches.values()]
         oldest = min(held, default=0)
         for name, line in self.jobs.items():
             version = line.standing.version
@@ -402,7 +427,21 @@ class Progress:
 
     def settled(self, name: str) -> bool:
         """Return whether waiting for the job is over: it is installed, or cannot be."""
-        return self.state(name)[0] in ("installed", "unplanned")
+        if self.state(name)[0] in ("installed", "unplanned"):
+            return True
+        standing = self.jobs[name].standing
+        waits = self.waiting_for(name)
+        return bool(waits) and all(self._is_refused(name, standing, switch) for switch in waits)
+
+    def _is_refused(self, name: str, standing: JobStanding, switch: str) -> bool:
+        """Return whether a switch refuses what a job needs, and no plan leads around that."""
+        line = self.switches[switch]
+        cut = self.down.keys() & standing.links
+        if standing.version is None or line.serves < standing.version:
+            is_whole = line.refusal is not None and not line.serves
+            return is_whole and any(switch in link for link in cut)
+        lacks = line.lacks_of(name, standing)
+        return all(not (lack.takes_links and cut.isdisjoint(lack.links or ())) for lack in lacks)
 
     def times(self, name: str) -> tuple[ChangeTimes | None, float | None]:
         """Return the times of the last complete change, and when it was complete.
@@ -412,8 +451,8 @@ class Progress:
         standing = self.jobs[name].standing
         return standing.times, standing.installed_at
 
-    def _is_installed(self, standing: JobStanding) -> bool:
-        version = standing.version
-        if version is None:
+    def _is_installed(self, name: str) -> bool:
+        standing = self.jobs[name].standing
+        if standing.version is None:
             return False
-        return all(self.switches[name].surely_holds(version) for name in standing.switches)
+        return all(self.switches[switch].serves_job(name, standing) for switch in standing.switches)

@@ -41,11 +41,12 @@ from echelon.controller.machine.planning import Planned, Planner, PlanRequest
 from echelon.controller.machine.planning_turns import CARRIED, RETRY_S, PlanPipeline, Searches
 from echelon.controller.machine.reactive import Reactions
 from echelon.controller.machine.records import Snapshot
+from echelon.controller.machine.refusals import lacks_of, ports_without_service
 from echelon.controller.machine.reports import Following
 from echelon.controller.machine.requests import DryRuns, Requests
 from echelon.controller.machine.rollout import Rollout
 from echelon.controller.machine.story import Stories, StoryRecord
-from echelon.controller.machine.wiring import LinkEnds, Wiring
+from echelon.controller.machine.wiring import Wiring
 from echelon.model.fabric.model import Fabric
 from echelon.switches.lowering.trees import tree_plugin
 from echelon.switches.southbound.events import (
@@ -58,6 +59,7 @@ from echelon.switches.southbound.events import (
     SwitchChanged,
     SwitchConnected,
 )
+from echelon.switches.southbound.outcomes import Refused
 from echelon.switches.telemetry.flow_log import FlowLog
 from echelon.switches.telemetry.sizes import Measured, size_factors
 from echelon.switches.telemetry.tracker import JobView
@@ -177,6 +179,8 @@ class Machine:
         self._decision_next = False
         """Plans and decisions take turns where both wait."""
         self._stories = Stories()
+        self._lacking_told: dict[str, str | None] = {}
+        """What was told last of the refusal of each switch."""
         self.jobs.restore(snapshot)
         planner.restore(snapshot["numbers"], snapshot["settings"].get(CARRIED))
         for name in self.jobs.jobs:
@@ -402,8 +406,8 @@ class Machine:
             case Acknowledged(switch, version, encoding_s, rpc_s):
                 self._pipeline.acknowledge(switch)
                 return self._acknowledged(switch, version, encoding_s, rpc_s, now)
-            case IntentRefused(switch, problem):
-                self.progress.refused(switch, problem)
+            case IntentRefused():
+                return self._refused(event, now)
             case DriftRepaired() | PortsUnwatched():
                 pass
             case events.Digests():
@@ -457,7 +461,7 @@ class Machine:
         if self._is_to_reroute:
             self.jobs.avoid_links(self.outages.links)
         else:
-            self.progress.down = self._problems_of_links()
+            self._note_links_down()
         return [fact]
 
     @property
@@ -465,20 +469,9 @@ class Machine:
         """Whether plans have to avoid other links than they do."""
         return self.reroutes and self.outages.links.keys() != self.jobs.down
 
-    def _problems_of_links(self) -> Mapping[LinkEnds, str]:
-        """Return the problem of a job whose path leads over a link that is down, by link."""
-        if self.reroutes:
-            hint = "there is no other path"
-        else:
-            hint = "`echelon link drain` leads around it"
-        problems = {}
-        for (a, b), reason in self.outages.links.items():
-            problems[a, b] = f"link {a} - {b} is down: {reason}; {hint}"
-        for a, b in self.jobs.wiring.avoided:
-            problems[a, b] = (
-                f"link {a} - {b} moves, and there is no other path until the new links stand"
-            )
-        return problems
+    def _note_links_down(self) -> None:
+        avoided = self.jobs.wiring.avoided
+        self.progress.down = self.outages.problems(avoided, reroutes=self.reroutes)
 
     # -- links that move ---------------------------------------------------------------------------
 
@@ -526,7 +519,8 @@ class Machine:
             ]
         lacking = []
         for name in sorted(self._switches.keys() & switches):
-            holds = self._switches[name].surely_holds(version)
+            line = self._switches[name]
+            holds = min(line.serves, line.cleared) >= version
             if not holds and not self.outages.is_down(name):
                 lacking.append(name)
         return lacking
@@ -549,10 +543,11 @@ class Machine:
         line.state = event.state
         if event.state in ("connecting", "away", "backup"):
             self.progress.lost(name)
-        if event.state == "refused" and event.problem is not None:
+            return [*self.outages.see_refused(name, None)]
+        if event.state == "refused" and event.problem is not None and not line.serves:
             # A refusal from before the session was lost happens again, and no `IntentRefused` tells
             # of it.
-            self.progress.refused(name, event.problem)
+            return self._refused_as_a_whole(name, event.problem)
         if event.state == "ready" and event.holds is not None and event.holds == line.holds:
             # A switch that was away holds what it held before, and no `Acknowledged` tells of it.
             return self._acknowledged(name, event.holds, 0.0, 0.0, now)
@@ -565,15 +560,20 @@ class Machine:
         encoding_s: float,
         rpc_s: float,
         now: Instant,
+        refused: tuple[Refused, ...] = (),
     ) -> Effects:
+        """Take note that a switch holds its intent, but for the parts that it refuses."""
         done = self.progress.acknowledged(
             switch,
             version,
             encoding_s=encoding_s,
             rpc_s=rpc_s,
             now=now,
+            lacks=lacks_of(switch, refused, self.outages.fabric),
         )
-        out: Effects = []
+        out: Effects = [*self.outages.see_refused(switch, None)]
+        out += self.outages.see_unserved(switch, ports_without_service(refused))
+        out += self._tell_lacking(switch)
         for name in done:
             times, _ = self.progress.times(name)
             assert times is not None
@@ -581,6 +581,29 @@ class Machine:
             if self.alone_iteration_s(name) is None:
                 out.append(self._time_alone(self.jobs.lines[name]))
         return out
+
+    def _refused(self, event: IntentRefused, now: Instant) -> Effects:
+        """Take note of what a switch does not hold of its intent."""
+        switch = event.switch
+        if not event.parts:
+            return self._refused_as_a_whole(switch, event.problem)
+        out = self._acknowledged(switch, event.version, 0.0, 0.0, now, event.parts)
+        if event.is_clear:
+            self._switches[switch].cleared = event.version
+            self._pipeline.acknowledge(switch)
+        return out
+
+    def _refused_as_a_whole(self, switch: str, problem: str) -> Effects:
+        self.progress.refused(switch, problem)
+        return [*self.outages.see_refused(switch, problem), *self._tell_lacking(switch)]
+
+    def _tell_lacking(self, switch: str) -> Effects:
+        """Tell of the refusal of a switch, if it is another one than before."""
+        problem = self._switches[switch].refusal
+        if problem == self._lacking_told.get(switch):
+            return []
+        self._lacking_told[switch] = problem
+        return [facts.IntentLacking(switch, problem)]
 
     def _hold(self, version: int) -> bool:
         """Return whether every switch that can be reached has acknowledged that version."""
@@ -769,7 +792,7 @@ class Machine:
         self._problem = _left_out(planned)
         # A plan of less than was accepted may lead over links that the next one avoids.
         if self._is_planned:
-            self.progress.down = self._problems_of_links()
+            self._note_links_down()
         self.progress.planned(
             planned.version,
             planned.plan.by_job,

@@ -1,4 +1,4 @@
-"""Switches that do not answer, and ports that are down, with the links that this takes.
+"""Switches and ports that do not answer or serve, with the links that this takes.
 
 What fails for the grace time is down. It is up again when it has not failed for the same time, and
 for twice as long with each outage that comes soon after another: however a switch flaps, plans are
@@ -7,7 +7,7 @@ made again ever more rarely.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from echelon.controller.machine.effects import SetAlarm
@@ -36,7 +36,11 @@ class _Watch:
     """The state of a switch or a port."""
 
     fails: bool = False
-    """Whether it fails now."""
+    """Whether it fails now: it is silent, or refused."""
+    silent: bool = False
+    """Whether it does not answer, or is down."""
+    refused: str | None = None
+    """The reason why the switch does not serve it as the plan wants; None: it does."""
     is_down: bool = False
     alarm: int = 0
     """The alarm with which it is to be down, or up again."""
@@ -56,7 +60,7 @@ class Outages:
         """The ports that are watched, with or without a link."""
         self._grace_s = grace_s
         self._watches: dict[Subject, _Watch] = {
-            (name, None): _Watch(fails=True) for name in fabric.switches
+            (name, None): _Watch(fails=True, silent=True) for name in fabric.switches
         }
         self._alarms = 0
         """The number of the last alarm."""
@@ -71,13 +75,32 @@ class Outages:
 
     def see_switch(self, switch: str, answers: bool) -> list[SetAlarm]:
         """Note whether a switch answers."""
-        return self._see((switch, None), not answers)
+        watch = self._watches[switch, None]
+        watch.silent = not answers
+        return self._see((switch, None), watch)
 
     def see_ports(self, switch: str, down: frozenset[int]) -> list[SetAlarm]:
         """Note which ports of a switch are down."""
         alarms = []
         for port in sorted(self._ports[switch]):
-            alarms += self._see((switch, port), port in down)
+            watch = self._watches.setdefault((switch, port), _Watch())
+            watch.silent = port in down
+            alarms += self._see((switch, port), watch)
+        return alarms
+
+    def see_refused(self, switch: str, reason: str | None) -> list[SetAlarm]:
+        """Note why a switch refuses its whole intent; None: it does not."""
+        watch = self._watches[switch, None]
+        watch.refused = reason
+        return self._see((switch, None), watch)
+
+    def see_unserved(self, switch: str, ports: Mapping[int, str]) -> list[SetAlarm]:
+        """Note which ports a switch does not serve as the plan wants, and why."""
+        alarms = []
+        for port in sorted(self._ports[switch]):
+            watch = self._watches.setdefault((switch, port), _Watch())
+            watch.refused = ports.get(port)
+            alarms += self._see((switch, port), watch)
         return alarms
 
     def ring(self, number: int, now: Instant) -> LinksDown | None:
@@ -102,14 +125,14 @@ class Outages:
         for cause in self._causes():
             if cause[0] == switch:
                 links.update(self._links_of(cause))
-        return LinksDown(switch, port, watch.is_down, len(links))
+        return LinksDown(switch, port, watch.is_down, len(links), self._refusal(watch))
 
     def rewire(self, fabric: Fabric) -> None:
         """Take up a fabric with other links, and find out which of them are down."""
         self.fabric = fabric
         links: dict[LinkEnds, str] = {}
         for cause in self._causes():
-            reason = _reason(cause)
+            reason = self._reason(cause)
             links.update(dict.fromkeys(self._links_of(cause), reason))
         self.links = links
 
@@ -127,8 +150,8 @@ class Outages:
         switches = [(switch, port) for switch, port in down if port is None]
         return [*ports, *switches]
 
-    def _see(self, subject: Subject, fails: bool) -> list[SetAlarm]:
-        watch = self._watches.setdefault(subject, _Watch())
+    def _see(self, subject: Subject, watch: _Watch) -> list[SetAlarm]:
+        fails = watch.silent or watch.refused is not None
         if fails == watch.fails:
             return []
         watch.fails = fails
@@ -154,9 +177,37 @@ class Outages:
             if port is None or port == linked_port:
                 yield ends_of(switch, neighbour)
 
+    def _refusal(self, watch: _Watch) -> str | None:
+        """Return what is refused of a switch or port that answers."""
+        return None if watch.silent else watch.refused
 
-def _reason(subject: Subject) -> str:
-    switch, port = subject
-    if port is None:
-        return f"switch {switch} does not answer"
-    return f"port {port} of switch {switch} is down"
+    def _reason(self, subject: Subject) -> str:
+        switch, port = subject
+        refused = self._refusal(self._watches[subject])
+        if port is None:
+            if refused is None:
+                return f"switch {switch} does not answer"
+            return f"switch {switch} refuses its intent"
+        if refused is None:
+            return f"port {port} of switch {switch} is down"
+        return f"port {port} of switch {switch} is not served: {refused}"
+
+    def problems(self, avoided: Collection[LinkEnds], *, reroutes: bool) -> Mapping[LinkEnds, str]:
+        """Return the problem of a job whose path leads over a link that is down, by link.
+
+        Args:
+            avoided: links that move.
+            reroutes: whether plans avoid links that are down.
+        """
+        if reroutes:
+            hint = "there is no other path"
+        else:
+            hint = "`echelon link drain` leads around it"
+        problems = {}
+        for (a, b), reason in self.links.items():
+            problems[a, b] = f"link {a} - {b} is down: {reason}; {hint}"
+        for a, b in avoided:
+            problems[a, b] = (
+                f"link {a} - {b} moves, and there is no other path until the new links stand"
+            )
+        return problems

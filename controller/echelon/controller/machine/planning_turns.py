@@ -128,10 +128,10 @@ class PlanPipeline:
             return False
         acknowledged = self._acknowledged
         self._acknowledged = {}
-        freed = [self.planner.settle(switch, switches[switch].holds) for switch in acknowledged]
+        freed = [self.planner.settle(switch, switches[switch].cleared) for switch in acknowledged]
         # What has one number at all switches is free when none of them holds it.
         if self.planner.keeps_back(EVERYWHERE):
-            oldest = min(switch.holds for switch in switches.values())
+            oldest = min(switch.cleared for switch in switches.values())
             freed.append(self.planner.settle(EVERYWHERE, oldest))
         return any(freed)
 

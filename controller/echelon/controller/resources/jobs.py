@@ -96,6 +96,11 @@ class JobResource(Resource):
     """The job's mapping as registered."""
     state: JobState
     problem: str | None = None
+    settled: bool = False
+    """Whether nothing more is under way for it.
+
+    It is installed or unplanned, or a switch refuses what it needs and no other path is left.
+    """
     accepted_at: float
     installed_at: float | None = None
     workers: tuple[str, ...]

@@ -20,7 +20,7 @@ class LinkResource(Resource):
     """The state of the link.
 
     drained: by hand, whether or not it is also down. down: a switch does not answer, or a port
-    is down. moving: it goes, as soon as nothing leads over it.
+    is down or refuses its queues. moving: it goes, as soon as nothing leads over it.
     """
     problem: str | None = None
     """The reason why it is down, drained or not."""

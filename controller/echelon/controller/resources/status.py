@@ -54,8 +54,9 @@ class EventResource(Resource):
 
     `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link`,
     `restore link`, `move links`, `take switch`; `links moved`, by a client or the service; or by
-    the service alone `choose plan`, `links down`, `links up`, and `switch taken` or `switch left`
-    (to another controller).
+    the service alone `choose plan`, `links down`, `links up`, `intent refused` (in part) or
+    `intent held` (as a whole again) by a switch, and `switch taken` or `switch left` (to another
+    controller).
     """
     object: str
     """The object that was changed."""

@@ -391,6 +391,8 @@ class Leader(MachineLoop):
                 self.record("links moved", str(fact))
             case facts.LinksDown():
                 self.record("links down" if fact.down else "links up", str(fact))
+            case facts.IntentLacking(_, problem):
+                self.record("intent held" if problem is None else "intent refused", str(fact))
             case facts.TermContested(switch, taken_by, _, pause_s):
                 # A switch may not have noticed yet that a session of our own has ended.
                 if taken_by != election_id(self.term):

@@ -40,6 +40,14 @@ def log_fact(fact: facts.Fact) -> None:
                 port=fact.port,
                 links=fact.links,
             )
+        case facts.IntentLacking(switch, None):
+            log.info("the whole intent is held again", switch=switch)
+        case facts.IntentLacking(switch, problem):
+            log.error(
+                "part of the intent refused",
+                switch=switch,
+                problem=problem,
+            )
         case facts.PlanAdopted():
             _log_plan(fact)
         case facts.PlanRefused():

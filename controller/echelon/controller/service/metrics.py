@@ -358,7 +358,7 @@ def foreign_entries(fact: facts.EntriesCounted) -> Change:
     return {fact.switch: fact.foreign}
 
 
-@gauge("Entries of the intent that a switch refuses", BY_SWITCH)
+@gauge("Entries and settings of the intent that a switch refuses", BY_SWITCH)
 def refused_entries(fact: facts.EntriesCounted) -> Change:
     return {fact.switch: fact.refused}
 

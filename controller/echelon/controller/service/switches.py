@@ -67,7 +67,7 @@ class Switches:
         self._unready_since = dict.fromkeys(config.switches, time.monotonic())
         """The monotonic time since which each switch has not been ready; ready ones are absent."""
         self._refused: dict[str, int] = {}
-        """The number of entries of its intent that each switch refuses."""
+        """The number of entries and settings of its intent that each switch refuses."""
 
         def connect(switch: SwitchConfig) -> SwitchConnection:
             metrics.count(facts.SwitchAdded(switch.name))
@@ -159,14 +159,8 @@ class Switches:
                 duration_s = encoding_s + rpc_s
                 written = facts.IntentWritten(switch, inserts, modifies, deletes, duration_s)
                 self._metrics.count(written)
-            case IntentRefused(switch, problem, version, entries):
-                self._refused[switch] = entries
-                log.error(
-                    "part of the intent refused",
-                    switch=switch,
-                    plan=version,
-                    problem=problem,
-                )
+            case IntentRefused(switch, _, _, parts):
+                self._refused[switch] = len(parts)
             case PortsUnwatched(switch, problem):
                 log.warning(
                     _UNWATCHED,

@@ -73,6 +73,16 @@ class TableEntry(NamedTuple):
     priority: int = 0
     """The entry with the higher priority wins; 0 in tables whose keys need none."""
 
+    @property
+    def ports(self) -> frozenset[int]:
+        """The ports that the entry names, in its match or in its actions."""
+        named: list[tuple[str, Match]] = [*self.match]
+        for action in self.actions:
+            named += action.arguments
+        return frozenset(
+            value for name, value in named if name == "port" and isinstance(value, int)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class QueueSetting:
@@ -149,6 +159,11 @@ class Part:
 
     Their entries are the first ones of the part, in the same order.
     """
+
+    @property
+    def job(self) -> str | None:
+        """The job that the part is for; None: it is not for one job alone."""
+        return self.owner if self.flows else None
 
     @cached_property
     def places(self) -> Mapping[str, int]:

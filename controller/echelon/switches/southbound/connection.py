@@ -27,7 +27,11 @@ from echelon.switches.southbound import lifecycle
 from echelon.switches.southbound.codec import OWNER
 from echelon.switches.southbound.deadlines import deadline
 from echelon.switches.southbound.election import election_id, term_of
-from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.switches.southbound.errors import (
+    NotPrimaryError,
+    ProgramRefusedError,
+    SouthboundError,
+)
 from echelon.switches.southbound.events import (
     Acknowledged,
     DriftRepaired,
@@ -40,13 +44,11 @@ from echelon.switches.southbound.events import (
     SwitchEvent,
 )
 from echelon.switches.southbound.lifecycle import Lifecycle, State, Timing
+from echelon.switches.southbound.outcomes import Applied, Comparison, Refused, RefusedSetting
 from echelon.switches.southbound.queues import QueueCount, QueueDriver
 from echelon.switches.southbound.session import (
-    Applied,
-    Comparison,
     DigestReport,
     IntentSession,
-    RefusedEntry,
     SessionFactory,
     SwitchSession,
 )
@@ -218,10 +220,10 @@ class SwitchConnection:
         self._intents: dict[int, Intent] = {}
         """Intents by version: the newest, and the one being written."""
         self._installed: int | None = None
-        self._refused: tuple[int, str] | None = None
-        """Version and problem as last reported."""
-        self._standing: frozenset[RefusedEntry] = frozenset()
-        """The entries that the switch refuses."""
+        self._refused: object = None
+        """What was refused as last reported; None: nothing."""
+        self._standing: frozenset[Refused] = frozenset()
+        """The parts that the switch refuses."""
         self._followed: set[str] = set()
         """The digests that are followed in this session."""
         self._watches_ports = False
@@ -523,6 +525,8 @@ class SwitchConnection:
             return lifecycle.OpenFailed(str(error), answered=False)
         except NotPrimaryError as error:
             return lifecycle.Outranked(error.primary_id, str(error))
+        except ProgramRefusedError as error:
+            return lifecycle.OpenFailed(str(error), answered=True, refused=True)
         except SouthboundError as error:
             problem = str(error)
         except TlsError as error:
@@ -595,6 +599,7 @@ class SwitchConnection:
         try:
             async with deadline(limit_s, self.name, "writing"), self._turn:
                 applied = await self._guarded(work(intent))
+            await self._check_alive(session, applied)
         except NotPrimaryError as error:
             event = _loss(error)
         except SouthboundError as error:
@@ -608,9 +613,16 @@ class SwitchConnection:
                 self._watches_ports = True
                 self._follow_session(self._watch_ports(session))
         if isinstance(event, lifecycle.WriteFailed):
-            tell = self._refusal(order.version, event.problem, 0)
+            refused = IntentRefused(self.name, event.problem, order.version)
+            tell = self._refusal(refused, (order.version, event.problem))
         self._operation = None
         self._answer(number, event, *tell)
+
+    async def _check_alive(self, session: IntentSession, applied: Applied) -> None:
+        """Raise `SouthboundError` if settings are refused because the session has broken."""
+        news = [part for part in applied.refused if part not in self._standing]
+        if any(isinstance(part, RefusedSetting) for part in news):
+            await self._guarded(session.ping(self._timing.answer_s))
 
     async def _diagnose(self, session: IntentSession, error: SouthboundError) -> lifecycle.Event:
         """Return whether a call failed because the switch refused it, or is away."""
@@ -637,7 +649,7 @@ class SwitchConnection:
         if applied:
             self._last_written_at = now
         # An entry that was refused and is accepted now was never on the switch, so it is not drift.
-        accepted = len(self._standing.difference(applied.refused))
+        accepted = sum(part.settings for part in self._standing.difference(applied.refused))
         self._standing = frozenset(applied.refused)
         tell: list[SwitchEvent] = []
         settings = applied.queues + applied.digests + applied.groups
@@ -648,7 +660,11 @@ class SwitchConnection:
 
         problem = applied.problem
         if problem is not None:
-            tell += self._refusal(order.version, problem, len(applied.refused))
+            refused = IntentRefused(
+                self.name, problem, order.version, applied.refused, applied.is_clear
+            )
+            # Whoever forgot it when the session before was lost hears of it once more.
+            tell += self._refusal(refused, (refused, self._session_number))
             return lifecycle.Written(problem), tell
         if self._installed != order.version or self._refused is not None:
             acknowledged = Acknowledged(
@@ -665,16 +681,12 @@ class SwitchConnection:
         self._refused = None
         return lifecycle.Written(None), tell
 
-    def _refusal(
-        self,
-        version: int,
-        problem: str,
-        entries: int,
-    ) -> list[SwitchEvent]:
-        if self._refused == (version, problem):
+    def _refusal(self, refused: IntentRefused, news: object) -> list[SwitchEvent]:
+        """Return what to tell of a refusal, if it is news."""
+        if self._refused == news:
             return []
-        self._refused = version, problem
-        return [IntentRefused(self.name, problem, version, entries)]
+        self._refused = news
+        return [refused]
 
     # -- listening ---------------------------------------------------------------------------------
 
@@ -692,9 +704,13 @@ class SwitchConnection:
                 subscription = await session.ports_down()
             if subscription is None:
                 return
+            is_first = True
             async with aclosing(subscription) as updates:
                 async for down in updates:
                     self._unwatched = None
+                    if not is_first:
+                        self._feed(lifecycle.PortsMoved())
+                    is_first = False
                     if down != self._ports_down:
                         self._ports_down = down
                         self._tell(PortsChanged(self.name, down))

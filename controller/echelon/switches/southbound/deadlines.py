@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 
-from echelon.switches.southbound.errors import SouthboundError
+from echelon.switches.southbound.errors import UnansweredError
 
 _waived: ContextVar[bool] = ContextVar("waived", default=False)
 
@@ -41,13 +41,13 @@ async def deadline(
 ) -> AsyncIterator[None]:
     """Give the block `timeout_s` seconds.
 
-    Raise `SouthboundError`, which says that `action` had no answer in time.
+    Raise `UnansweredError`, which says that `action` had no answer in time.
     """
     try:
         async with asyncio.timeout(within(timeout_s)):
             yield
     except TimeoutError:
-        raise SouthboundError(
+        raise UnansweredError(
             f"switch {switch}: {action}: no answer within {timeout_s:g} s;"
             " the switch may be stuck (restart it)"
         ) from None

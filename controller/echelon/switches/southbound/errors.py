@@ -14,6 +14,14 @@ class SouthboundError(CodedError):
     code: Code = "switch-failed"
 
 
+class ProgramRefusedError(SouthboundError):
+    """The error for a switch that does not take the P4 program, so that it can hold no intent."""
+
+
+class UnansweredError(SouthboundError):
+    """The error for a call that has no answer in time."""
+
+
 class NotPrimaryError(SouthboundError):
     """The error when another controller is the switch's primary: this one must not write.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from echelon.switches.southbound.lifecycle import State
+from echelon.switches.southbound.outcomes import Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +46,20 @@ class Acknowledged:
 class IntentRefused:
     """The event that a switch does not hold the whole intent of that version.
 
-    It is told once for each version and problem. The intent is tried again, and `Acknowledged`
-    follows if that helps.
+    It is told once for each version and problem, and in each session if the rest is there. The
+    intent is tried again, and `Acknowledged` follows if that helps.
     """
 
     switch: str
     problem: str
     version: int = 0
-    entries: int = 0
-    """Number of entries that the switch does not take; 0: unknown, as the whole attempt failed."""
+    parts: tuple[Refused, ...] = ()
+    """Everything that the switch does not hold as the intent wants it.
+
+    Empty: what it holds is not known, as the whole attempt failed.
+    """
+    is_clear: bool = False
+    """Whether the switch holds nothing of ours that the intent lacks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ brackets the instruction that is given then::
      |  Opened                                          |
      v                                                  |
     open  ---- Lost, Outranked, two WriteFailed ----> closing
-                in a row [Close]              Closed: closed, as above
+                in a row (then 4, 8, ...)     Closed: closed, as above
+                [Close]
 
 `Stop` takes the connection from opening and open to closing [Close], and from there to its last
 phase, stopped; from elsewhere it does so at once.
@@ -54,7 +55,7 @@ from echelon.switches.southbound.election import LARGEST_TERM, term_of
 State = Literal["connecting", "backup", "writing", "ready", "away", "refused"]
 """connecting: no session yet. backup: another controller is primary. writing: being brought to its
 intent, or waiting for one. ready: holds it. away: had a session; being tried again. refused: up,
-but (part of) the intent was refused."""
+but the program or (part of) the intent was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,16 @@ class Timing:
 
     A switch must be back soon after its port opens.
     """
-    failed_retry_s: float = 10.0
+    failed_retry_s: float = 30.0
     """Highest ceiling while the switch answers but no session opens, which costs more."""
     audit_s: float = 30.0
     """Maximum time after which a switch is read again and repaired; also the highest ceiling of the
     delays between attempts to write what fails."""
+    refused_retry_s: float = 2.0
+    """Time after which a switch is read and written again of which it refuses a part.
+
+    It doubles with each time that this does not help, up to `audit_s`.
+    """
     heartbeat_s: float = 1.0
     """Time after the last sign of life at which another one is requested."""
     answer_s: float = 3.0
@@ -145,6 +151,8 @@ class OpenFailed:
     problem: str
     answered: bool
     """Whether anything answered at the address."""
+    refused: bool = False
+    """Whether the switch refused the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +176,11 @@ class WriteFailed:
     """The session goes on, but what the switch holds is not known."""
 
     problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class PortsMoved:
+    """Ports of the switch went up or down, so it may accept what it refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +211,7 @@ Event: TypeAlias = (
     | Outranked
     | Written
     | WriteFailed
+    | PortsMoved
     | Answered
     | Lost
     | Closed
@@ -278,7 +292,7 @@ _AUDIT_SPREAD = 0.8
 _REOPEN_AFTER = 2
 """Number of failed writes in a row after which the session is closed and another one opened.
 
-That also repairs the pipeline.
+That also repairs the pipeline. Afterwards it happens each time that the number has doubled.
 """
 
 
@@ -330,6 +344,8 @@ class Lifecycle:
         self._failures = 0
         """Number of failed writes in a row."""
         self._rewriting = Backoff(timing.first_retry_s, timing.audit_s, rng)
+        self._refused_s = timing.refused_retry_s
+        """Time after which the parts that the switch refuses are to be tried again."""
         self._due_at = 0.0
         """Time at which the attempted version is to be read and written once more."""
         self._pinging = False
@@ -370,9 +386,9 @@ class Lifecycle:
             case Opened():
                 self._expect(event, self._phase == "opening")
                 self._opened(now)
-            case OpenFailed(problem, answered):
+            case OpenFailed():
                 self._expect(event, self._phase == "opening")
-                self._open_failed(problem, answered, now)
+                self._open_failed(event, now)
             case Outranked(primary_id, problem):
                 return self._outranked(primary_id, problem, now)
             case TermRaised(term):
@@ -385,6 +401,10 @@ class Lifecycle:
             case WriteFailed(problem):
                 self._expect(event, self._writing is not None)
                 return self._write_failed(problem, now)
+            case PortsMoved():
+                if self.state == "refused":
+                    self._refused_s = self._timing.refused_retry_s
+                    self._due_at = now
             case Answered():
                 self._expect(event, self._pinging)
                 self._pinging = False
@@ -454,20 +474,18 @@ class Lifecycle:
         self._ping_at = now + self._timing.heartbeat_s
         self._become_writing()
 
-    def _open_failed(
-        self,
-        problem: str,
-        answered: bool,
-        now: float,
-    ) -> None:
+    def _open_failed(self, event: OpenFailed, now: float) -> None:
         self._phase = "closed"
-        if answered:
+        if event.answered:
             backoff = self._failing
         else:
             self._failing.reset()
             backoff = self._unreachable
         self._open_at = now + backoff.next_s()
-        self._become_unconnected(problem)
+        if event.refused:
+            self._become("refused", event.problem)
+        else:
+            self._become_unconnected(event.problem)
 
     def _outranked(
         self,
@@ -547,8 +565,13 @@ class Lifecycle:
         self._writing = None
         self._failures = 0
         self._rewriting.reset()
-        audit_s = self._timing.audit_s * self._rng.uniform(_AUDIT_SPREAD, 1)
-        self._due_at = now + audit_s
+        audit_s = self._timing.audit_s
+        if refused is None:
+            self._refused_s = self._timing.refused_retry_s
+        else:
+            audit_s = min(audit_s, self._refused_s)
+            self._refused_s = 2 * audit_s
+        self._due_at = now + audit_s * self._rng.uniform(_AUDIT_SPREAD, 1)
         self._alive(now)
         if self._attempted == self._wanted:
             self._become("ready" if refused is None else "refused", refused)
@@ -562,7 +585,8 @@ class Lifecycle:
         self._due_at = now + self._rewriting.next_s()
         if self._attempted == self._wanted:
             self._become("refused", problem)
-        if self._failures % _REOPEN_AFTER == 0:
+        # Ever more rarely: what helped neither this session nor the next is not due to the session.
+        if self._failures >= _REOPEN_AFTER and self._failures & (self._failures - 1) == 0:
             return self._close(self._due_at)
         return []
 

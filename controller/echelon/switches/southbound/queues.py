@@ -37,8 +37,8 @@ class QueueDriver(Protocol):
         """Return the settings in force, by (port, queue).
 
         A setting that `write` was given comes back equal to it while the switch still holds what
-        `write` made of it. The queues of a port are missing where the port is not configured, or
-        not as this driver would do it.
+        `write` made of it. The queues of a port are missing where the port is not configured, not as
+        this driver would do it, or cannot be read; `write` says why then.
         """
         ...
 
@@ -47,7 +47,7 @@ class QueueDriver(Protocol):
 
         All other queues stay as they are, and so do the packets that wait in any queue.
 
-        Each port is changed as a whole or not at all.
+        Each port is changed as a whole or not at all. After an error each port is tried by itself.
         """
         ...
 

@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import chain
-from operator import itemgetter
 from typing import NamedTuple
 
 from echelon.switches.lowering.intent import Part, TableEntry
@@ -104,6 +102,8 @@ class InvalidEntry:
     owner: str
     entry: TableEntry
     reason: str
+    job: str | None = None
+    """The job that it is for; None: it is not for one job alone."""
 
 
 @dataclass(eq=False, slots=True)
@@ -111,8 +111,10 @@ class _EncodedPart:
     """A part of the intent, as far as it is encoded."""
 
     part: Part
-    entries: list[EncodedEntry] = field(default_factory=list)
+    sources: list[TableEntry] = field(default_factory=list)
     """Its entries that can be installed, in the order in which they are encoded: by stage."""
+    entries: list[EncodedEntry] = field(default_factory=list)
+    """The encodings of `sources`."""
     former: Mapping[int, tuple[TableEntry, EncodedEntry]] = field(default_factory=dict)
     """The entries of the owner's part before this one, by identity, and their encodings.
 
@@ -153,7 +155,7 @@ class WantedEntries:
                 former_keys[entry.key] = None
                 del self.by_key[entry.key]
 
-        by_owner = {part.part.owner: part for part in former if not part.invalid}
+        by_owner = {part.part.owner: part for part in former}
         new = []
         for identity, wanted_part in wanted.items():
             if identity in self._parts:
@@ -161,7 +163,9 @@ class WantedEntries:
             encoded = _EncodedPart(wanted_part)
             before = by_owner.get(wanted_part.owner)
             if before is not None:
-                encoded.former = self._encodings(before)
+                pairs = zip(before.sources, before.entries, strict=True)
+                # The reference to the entry keeps it alive, and with it its identity.
+                encoded.former = {id(entry): (entry, done) for entry, done in pairs}
             self._parts[identity] = encoded
             new.append(encoded)
         return Turn(former_keys.keys(), self._encode_parts(new))
@@ -176,18 +180,6 @@ class WantedEntries:
             if identity not in wanted or part.invalid:
                 stale.append(identity)
         return [self._parts.pop(identity) for identity in stale]
-
-    def _encodings(self, part: _EncodedPart) -> dict[int, tuple[TableEntry, EncodedEntry]]:
-        """Return the encoding of each entry of a part, by the entry's identity.
-
-        The reference to the entry keeps it alive.
-        """
-        tables = sorted(self._by_stage(part.part), key=itemgetter(0))
-        ordered = chain.from_iterable(entries for _, entries in tables)
-        # A part that was replaced before all of it was encoded has only its first entries, in the
-        # same order.
-        pairs = zip(ordered, part.entries, strict=False)
-        return {id(entry): (entry, encoded) for entry, encoded in pairs}
 
     def _by_stage(self, part: Part) -> Iterator[tuple[int, list[TableEntry]]]:
         """Yield the entries of a part that can be encoded, by table, with the table's stage."""
@@ -228,6 +220,7 @@ class WantedEntries:
         if not are_distinct or not self.by_key.keys().isdisjoint(by_key):
             return self._take_singly(part, entries)
         self.by_key.update(by_key)
+        part.sources += entries
         part.entries += encoded
         return encoded
 
@@ -248,10 +241,11 @@ class WantedEntries:
                 if encoded.key in self.by_key:
                     raise ValueError(self._twice(part, encoded.key))
             except ValueError as error:
-                invalid = InvalidEntry(part.part.owner, entry, str(error))
+                invalid = InvalidEntry(part.part.owner, entry, str(error), part.part.job)
                 part.invalid.append(invalid)
                 continue
             self.by_key[encoded.key] = encoded
+            part.sources.append(entry)
             part.entries.append(encoded)
             valid.append(encoded)
         return valid
@@ -269,16 +263,20 @@ class WantedEntries:
         return invalid
 
     def owners(self, keys: Collection[bytes]) -> dict[bytes, str]:
-        """Return the parts that want the entries of these keys.
+        """Return the owners of the parts that want the entries of these keys."""
+        return {key: part.owner for key, (part, _) in self.sources(keys).items()}
+
+    def sources(self, keys: Collection[bytes]) -> dict[bytes, tuple[Part, TableEntry]]:
+        """Return the entries of these keys as the intent has them, each with its part.
 
         Takes time that grows with the whole intent.
         """
-        owners = {}
+        sources = {}
         for part in self._parts.values():
-            for entry in part.entries:
+            for source, entry in zip(part.sources, part.entries, strict=True):
                 if entry.key in keys:
-                    owners[entry.key] = part.part.owner
-        return owners
+                    sources[entry.key] = (part.part, source)
+        return sources
 
 
 @dataclass(frozen=True, slots=True)

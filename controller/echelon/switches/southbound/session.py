@@ -13,7 +13,15 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import (
     AbstractContextManager,
     aclosing,
@@ -23,6 +31,7 @@ from contextlib import (
 )
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from finsy import GNMIClient, GRPCStatusCode, P4DigestEntry, P4DigestList, P4MulticastGroupEntry
@@ -36,6 +45,7 @@ from echelon.switches.lowering.intent import (
     DigestSetting,
     Intent,
     MulticastGroup,
+    Part,
     QueueSetting,
     TableEntry,
 )
@@ -51,7 +61,19 @@ from echelon.switches.southbound.encoding import (
     write_header,
     write_request,
 )
-from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.switches.southbound.errors import (
+    NotPrimaryError,
+    ProgramRefusedError,
+    SouthboundError,
+)
+from echelon.switches.southbound.outcomes import (
+    NOWHERE,
+    Applied,
+    Comparison,
+    RefusedEntry,
+    RefusedSettings,
+)
+from echelon.switches.southbound.queue_writer import QueueWriter, changed_queues
 from echelon.switches.southbound.queues import PortWatcher, QueueCount, QueueCounter, QueueDriver
 from echelon.switches.southbound.reconcile import (
     Chunk,
@@ -79,109 +101,6 @@ if TYPE_CHECKING:
     from echelon.model.p4program import P4Program
 
 _log = logging.getLogger(__name__)
-
-
-# -- outcomes --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedEntry:
-    """An entry that a switch does not accept, or does not give up."""
-
-    switch: str
-    table: str
-    match: str
-    reason: str
-    code: str
-    """gRPC's name of the status."""
-
-    def __str__(self) -> str:
-        return (
-            f"switch {self.switch}: table {self.table}, {self.match}: {self.reason} [{self.code}]"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The changes that were written to a switch.
-
-    It is true if anything was; its length counts the entries.
-    """
-
-    inserts: int
-    modifies: int
-    deletes: int
-    """The numbers of entries that the switch inserted, modified and deleted."""
-    refused: tuple[RefusedEntry, ...]
-    """Everything that is not on the switch as the intent wants it, since whichever change."""
-    foreign: int
-    """Number of others' entries on the switch when it was last read."""
-    queues: int
-    digests: int
-    groups: int
-    """The numbers of settings that were written."""
-    encoding_s: float
-    """Time for encoding entries and comparing them.
-
-    Part of it may have passed while the switch was at work.
-    """
-    read_s: float
-    """Time for reading what the switch held."""
-    rpc_s: float
-    """Time for writing, until the last update was acknowledged."""
-
-    def __len__(self) -> int:
-        return self.inserts + self.modifies + self.deletes
-
-    def __bool__(self) -> bool:
-        return bool(len(self) or self.queues or self.digests or self.groups)
-
-    @property
-    def problem(self) -> str | None:
-        """The refusals in one line; None: there are none."""
-        if not self.refused:
-            return None
-        if len(self.refused) == 1:
-            return str(self.refused[0])
-        return f"{self.refused[0]} (and {len(self.refused) - 1} more)"
-
-    def require(self) -> None:
-        """Raise `SouthboundError` if anything was refused."""
-        if self.problem is not None:
-            raise SouthboundError(self.problem)
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The differences between a switch and its intent.
-
-    It is true if anything does; its length counts the entries.
-    """
-
-    inserts: tuple[EntryText, ...]
-    """Entries that are missing."""
-    modifies: tuple[EntryText, ...]
-    """Entries that should do something else, as they should be."""
-    deletes: tuple[EntryText, ...]
-    """Entries of ours that should not be there."""
-    blocked: tuple[EntryText, ...]
-    """Entries that are missing, with someone else's entry in their place."""
-    foreign: int
-    """Number of others' entries, which are left alone."""
-    queues: tuple[QueueSetting, ...]
-    digests: tuple[DigestSetting, ...]
-    groups: tuple[MulticastGroup, ...]
-    """Settings that are not in force, each as it should be.
-
-    A group that should not be there has no copies.
-    """
-
-    def __len__(self) -> int:
-        changes = len(self.inserts) + len(self.modifies) + len(self.deletes)
-        return changes + len(self.blocked)
-
-    def __bool__(self) -> bool:
-        return bool(len(self) or self.queues or self.digests or self.groups)
 
 
 # -- what sessions share ---------------------------------------------------------------------------
@@ -281,6 +200,7 @@ class IntentSession(ABC):
         self._foreign: set[bytes] = set()
         self._standing: dict[bytes, RefusedEntry] = {}
         """The entries that the switch refused to write or to delete, by key."""
+        self._refused_settings = RefusedSettings(name)
         self._queues: dict[tuple[int, int], QueueSetting] = {}
         self._digests: dict[str, DigestSetting] = {}
         self._groups: dict[int, MulticastGroup] = {}
@@ -401,23 +321,34 @@ class IntentSession(ABC):
             await _encoded(self._wanted.turn_to(intent.parts))
             seconds = _Seconds(encoding=time.perf_counter() - started)
             tables = await self._read_all(self._wanted.by_key)
-            self._queues, self._digests, self._groups = await self._read_settings(intent)
+            self._refused_settings = RefusedSettings(self.name)
+            settings = await self._read_settings(intent, self._refused_settings)
+            self._queues, self._digests, self._groups = settings
             seconds.read = time.perf_counter() - started - seconds.encoding
 
             self._foreign = tables.foreign
             change = difference(tables.ours, self._wanted.by_key, tables.foreign)
             self._standing = {}
-            for entry in change.blocked:
-                refusal = Refusal(UpdateKind.INSERT, entry, FOREIGN)
-                self._standing[entry.key] = self._refused(refusal)
+            blocked = [Refusal(UpdateKind.INSERT, entry, FOREIGN) for entry in change.blocked]
+            self._note_refused(blocked)
             writing = Writing(change.chunks(), tables.ours, deletes=bool(change.deletes))
             return await self._apply(intent, writing, tables.ours, seconds)
 
-    async def _read_settings(self, intent: Intent) -> _Settings:
+    async def _read_settings(self, intent: Intent, refused: RefusedSettings) -> _Settings:
         """Read the queues, digests and groups that an intent has something to say about."""
-        queues = await self._read_queues() if intent.queues else {}
-        digests = await self._read_digests(intent.digests)
-        groups = {} if intent.groups is None else await self._read_groups()
+        queues: dict[tuple[int, int], QueueSetting] = {}
+        digests: dict[str, DigestSetting] = {}
+        groups: dict[int, MulticastGroup] = {}
+        if intent.queues:
+            with refused.noting(_QUEUES, queues=intent.queues):
+                queues = await self._read_queues()
+        with refused.noting(_DIGESTS):
+            digests = await self._read_digests(intent.digests)
+        if intent.groups is not None:
+            with refused.noting(_GROUPS, _ports_of(intent.groups)):
+                groups = await self._read_groups()
+        # A session that is over has refused nothing.
+        self._check_up()
         return queues, digests, groups
 
     async def update(self, intent: Intent) -> Applied:
@@ -451,7 +382,8 @@ class IntentSession(ABC):
         wanted = self._new_wanted()
         await _encoded(wanted.turn_to(intent.parts))
         tables = await self._read_all(wanted.by_key)
-        queues, digests, groups = await self._read_settings(intent)
+        refused = RefusedSettings(self.name, raises=True)
+        queues, digests, groups = await self._read_settings(intent, refused)
 
         change = difference(tables.ours, wanted.by_key, tables.foreign)
         missing = (*change.inserts, *change.modifies, *change.blocked)
@@ -471,7 +403,7 @@ class IntentSession(ABC):
             texts(change.deletes),
             texts(change.blocked),
             len(tables.foreign),
-            tuple(_changed_queues(queues, intent.queues)),
+            tuple(changed_queues(queues, intent.queues)),
             tuple(_changed_digests(digests, intent.digests)),
             _changed_groups(groups, intent),
         )
@@ -500,38 +432,46 @@ class IntentSession(ABC):
         # Queues before entries: a packet must not enter a queue that is not yet what its class
         # expects.
         queues = await self._write_queues(intent.queues)
-        digests = await self._write_digests(intent.digests)
+        digests = 0
+        refused = self._refused_settings
+        if _DIGESTS not in refused:
+            with refused.noting(f"digests {', '.join(digest.name for digest in intent.digests)}"):
+                digests = await self._write_digests(intent.digests)
         # A group exists before an entry names it, and goes when none does any more.
-        groups = _changed_groups(self._groups, intent)
+        groups = _changed_groups(self._groups, intent) if _GROUPS not in refused else ()
+        group_count = 0
         for group in groups:
             if group.copies:
-                exists = group.number in self._groups
-                kind = UpdateKind.MODIFY if exists else UpdateKind.INSERT
-                await self._write_group(kind, group)
-                self._groups[group.number] = group
+                group_count += await self._turn_group(group)
         with self._errors("writing tables"):
             await carry_out(writing, self._write, self._look_up)
         for group in groups:
             if not group.copies:
-                await self._write_group(UpdateKind.DELETE, group)
-                del self._groups[group.number]
+                group_count += await self._turn_group(group)
+        self._check_up()
         seconds.rpc += time.perf_counter() - started
 
         for key in list(self._standing):
             if self._is_right(key, held):
                 del self._standing[key]
-        for refusal in writing.refused:
-            self._standing[refusal.entry.key] = self._refused(refusal)
+        self._note_refused(writing.refused)
         self._held = held
+        wanted_groups = {group.number for group in intent.groups or ()}
+        has_left_groups = self._groups.keys() <= wanted_groups and _GROUPS not in refused
         return Applied(
             writing.done[UpdateKind.INSERT],
             writing.done[UpdateKind.MODIFY],
             writing.done[UpdateKind.DELETE],
-            (*map(self._invalid, self._wanted.invalid), *self._standing.values()),
+            (
+                *refused.all,
+                *map(self._invalid, self._wanted.invalid),
+                *self._standing.values(),
+            ),
+            has_left_groups and self._standing.keys().isdisjoint(held),
             len(self._foreign),
             queues,
             digests,
-            len(groups),
+            group_count,
             seconds.encoding,
             seconds.read,
             seconds.rpc,
@@ -544,19 +484,57 @@ class IntentSession(ABC):
             return wanted is held_entry
         return wanted.value == held_entry.value
 
-    def _refused(self, refusal: Refusal) -> RefusedEntry:
+    async def _turn_group(self, group: MulticastGroup) -> bool:
+        """Bring a multicast group to its copies, and return whether the switch accepts that."""
+        number = group.number
+        kind = UpdateKind.MODIFY if number in self._groups else UpdateKind.INSERT
+        if not group.copies:
+            kind = UpdateKind.DELETE
+        with self._refused_settings.noting(f"multicast group {number}", _ports_of([group])):
+            await self._write_group(kind, group)
+            if group.copies:
+                self._groups[number] = group
+            else:
+                del self._groups[number]
+            return True
+        return False
+
+    def _note_refused(self, refusals: Collection[Refusal]) -> None:
+        if not refusals:
+            return
+        sources = self._wanted.sources({refusal.entry.key for refusal in refusals})
+        for refusal in refusals:
+            key = refusal.entry.key
+            self._standing[key] = self._refused(refusal, sources.get(key))
+
+    def _refused(self, refusal: Refusal, source: tuple[Part, TableEntry] | None) -> RefusedEntry:
         text = self._codec.describe(refusal.entry)
         status = refusal.status
         no_reason = f"the switch refuses to {refusal.kind.name.lower()} it, without a reason"
         code = GRPCStatusCode(status.code).name
         reason = status.message or no_reason
-        return RefusedEntry(self.name, text.table, text.key, reason, code)
+        job = None
+        # An entry that the intent lacks serves nobody.
+        ports: frozenset[int] | None = NOWHERE
+        if source is not None:
+            part, entry = source
+            job = part.job
+            ports = entry.ports or None
+        return RefusedEntry(self.name, text.table, text.key, reason, code, job, ports)
 
     def _invalid(self, invalid: InvalidEntry) -> RefusedEntry:
         fields = [f"{name}={value_text(value)}" for name, value in invalid.entry.match]
         table = invalid.entry.table
         reason = invalid.reason.removeprefix(f"table {table}: ")
-        return RefusedEntry(self.name, table, ", ".join(fields), reason, "INVALID_ARGUMENT")
+        return RefusedEntry(
+            self.name,
+            table,
+            ", ".join(fields),
+            reason,
+            "INVALID_ARGUMENT",
+            invalid.job,
+            invalid.entry.ports or None,
+        )
 
     async def _read_queues(self) -> dict[tuple[int, int], QueueSetting]:
         driver = self._queue_driver
@@ -600,14 +578,17 @@ class IntentSession(ABC):
             self._queues_open = True
 
     async def _write_queues(self, settings: Sequence[QueueSetting]) -> int:
-        changed = _changed_queues(self._queues, settings)
-        if changed and self._queue_driver is not None:
-            with self._errors("setting queues"):
-                await self._queue_driver.write(changed)
-            for setting in changed:
-                self._queues[setting.port, setting.queue] = setting
-        return len(changed)
+        driver = self._queue_driver
+        refused = self._refused_settings
+        if driver is None or _QUEUES in refused:
+            return 0
+        return await QueueWriter(driver, self._queues, refused, self._errors).write(settings)
 
+
+_QUEUES = "queues"
+_DIGESTS = "digests"
+_GROUPS = "multicast groups"
+"""The names of settings that cannot be read, and so are not written."""
 
 _Settings = tuple[
     dict[tuple[int, int], QueueSetting], dict[str, DigestSetting], dict[int, MulticastGroup]
@@ -615,16 +596,10 @@ _Settings = tuple[
 """The settings of a switch: queues by (port, queue), digests by name, and groups by number."""
 
 
-def _changed_queues(
-    held: Mapping[tuple[int, int], QueueSetting], wanted: Iterable[QueueSetting]
-) -> list[QueueSetting]:
-    changed = []
-    for setting in wanted:
-        held_setting = held.get((setting.port, setting.queue))
-        # Mostly it is the same object, which is told sooner.
-        if held_setting is not setting and held_setting != setting:
-            changed.append(setting)
-    return changed
+def _ports_of(groups: Iterable[MulticastGroup]) -> frozenset[int]:
+    """Return the ports to which multicast groups copy packets."""
+    copies = chain.from_iterable(group.copies for group in groups)
+    return frozenset(port for port, _ in copies)
 
 
 def _changed_digests(
@@ -922,7 +897,7 @@ class SwitchSession(IntentSession):
                     "SetForwardingPipelineConfig", request.SerializeToString(), _ANSWER_S
                 )
         except (CallError, OSError, *_UNREADABLE) as error:
-            raise SouthboundError(
+            raise ProgramRefusedError(
                 f"switch {self.name} at {self._address} does not take the P4 program: {error};"
                 " check that it is built for this kind of switch"
             ) from None

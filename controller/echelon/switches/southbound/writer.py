@@ -48,6 +48,7 @@ _OF_THE_CONTENT = {
     GRPCStatusCode.ALREADY_EXISTS,
     GRPCStatusCode.ABORTED,
     GRPCStatusCode.DATA_LOSS,
+    GRPCStatusCode.UNIMPLEMENTED,
 }
 """Statuses of a whole Write that may be due to its size, or to one of its updates."""
 

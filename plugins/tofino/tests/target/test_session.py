@@ -26,7 +26,7 @@ from echelon.switches.southbound.connection import Endpoint, SwitchConnection
 from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.switches.southbound.events import Acknowledged
 from echelon.switches.southbound.lifecycle import Timing
-from echelon.switches.southbound.session import Applied
+from echelon.switches.southbound.outcomes import Applied
 from echelon_tofino.target.codec import HIGHEST_PRIORITY
 from echelon_tofino.target.queues import BfrtQueues
 from echelon_tofino.target.session import BfrtSession

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +19,7 @@ from echelon_torch.agent import capabilities, cgroups, processes
 from echelon_torch.agent.cgroups import JobGroup
 from echelon_torch.agent.connection import AgentError
 from echelon_torch.agent.connections import JobConnections, Owner
+from echelon_torch.agent.interfaces import Interfaces
 from echelon_torch.agent.iterations import IterationMeter, MeasuredIteration
 from echelon_torch.agent.marking import Marker, SocketOptions
 from echelon_torch.agent.program import KernelProgram
@@ -58,7 +59,7 @@ class Agent:
     """
 
     watched: Watched
-    reporter: Reporter
+    reporter: Reporter | Interfaces
     say: Callable[[str], None]
     connections: JobConnections | None = None
     """None: it does not watch yet."""
@@ -73,10 +74,10 @@ class Agent:
     networks: set[int] = field(default_factory=set)
     """Other network namespaces in which processes of the job have been found."""
 
-    def run(self, command: Sequence[str]) -> int:
+    def run(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
         """Run a command, watch its connections until it ends, and return its exit status.
 
-        Raise `AgentError`.
+        It has the agent's environment unless another is given. Raise `AgentError`.
         """
         if shutil.which(command[0]) is None:
             raise AgentError(f"{command[0]}: there is no such command (check its name and PATH)")
@@ -85,10 +86,10 @@ class Agent:
             signals = stack.enter_context(_signals())
             group, program = self._prepare(stack)
             if group is None:
-                child = _start(command, None)
+                child = _start(command, None, environment)
                 job = _Job.of_process(child.pid)
             else:
-                child = _start(command, group.path)
+                child = _start(command, group.path, environment)
                 job = _Job.of_group(group.path)
             self._watch(stack, signals, job, program, child, group)
             return child.wait()
@@ -305,7 +306,11 @@ class _Job:
         return cls(owner, partial(processes.descendants, process))
 
 
-def _start(command: Sequence[str], cgroup: Path | None) -> subprocess.Popen[bytes]:
+def _start(
+    command: Sequence[str],
+    cgroup: Path | None,
+    environment: Mapping[str, str] | None,
+) -> subprocess.Popen[bytes]:
     def enter() -> None:
         if cgroup is not None:
             # 0 stands for the process that writes.
@@ -313,7 +318,7 @@ def _start(command: Sequence[str], cgroup: Path | None) -> subprocess.Popen[byte
                 stream.write("0")
 
     try:
-        return subprocess.Popen(command, preexec_fn=enter)
+        return subprocess.Popen(command, preexec_fn=enter, env=environment)
     except (OSError, subprocess.SubprocessError) as error:
         raise AgentError(
             f"{command[0]}: {getattr(error, 'strerror', None) or error} (check the command)"

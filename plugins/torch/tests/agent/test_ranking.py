@@ -100,7 +100,7 @@ def tcp_frame(
 def rules_of(rankings: list[Any], sizes: list[int], peers: int) -> tuple[HostRule, ...]:
     """Return rules for flows that follow each other on connections to several peers in turn."""
     fabric, target = build_fabric(one_tor(2)), TARGETS["dscp"]
-    flows = [FlowPlan("job", f"f{n}", of, ("s0", "tor", "s1")) for n, of in enumerate(rankings)]
+    flows = [FlowPlan("job", f"f{n}", of, ("h1", "tor", "h2")) for n, of in enumerate(rankings)]
     identities: dict[str, SegmentIdentity | ShimIdentity] = {}
     for peer in range(peers):
         mine = [n for n in range(len(flows)) if n % peers == peer]

@@ -143,6 +143,15 @@ def test_a_mistake_in_a_table_is_told_in_one_line(
         load_sizes(file)
 
 
+def test_percentages_are_shares(tmp_path: Path) -> None:
+    file = tmp_path / "percent.txt"
+    file.write_text("0 0\n1000 22.5\n2000 100\n")
+    sizes = load_sizes(file)
+    assert sizes.points == ((0, 0), (1000, Fraction(9, 40)), (2000, 1))
+    # By hand: 0.225 of 1000 bytes, 0.775 of 2000.
+    assert sizes.mean_bytes == 1775
+
+
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     unknown = coded("unknown-name", "'web_search'", file="websearch", path="")
     with pytest.raises(DocumentError, check=unknown):

@@ -124,8 +124,8 @@ def test_an_agent_reports_of_its_jobs_and_does_nothing_else(http: httpx.Client, 
         headers=bearer(api.operator),
         json={**JOB, "recognition": {"by": "agent", "idle_gap": "50 ms"}},
     )
-    of_agents = re.compile("/jobs/s1/(connections|connections/s1|iterations/s1)")
-    assert len([1 for _, path in operations(api) if of_agents.fullmatch(path)]) == 3
+    of_agents = re.compile("/jobs/s1/(connections|connections/s1|iterations/s1|classes)")
+    assert len([1 for _, path in operations(api) if of_agents.fullmatch(path)]) == 4
     for method, path in operations(api):
         if path not in OPEN:
             response = http.request(method, path, headers=bearer(api.agent), json={})
@@ -135,7 +135,8 @@ def test_an_agent_reports_of_its_jobs_and_does_nothing_else(http: httpx.Client, 
                 assert re.search(": d\\b", reason), "the jobs that it is for"
             else:
                 assert "operator" in reason, "the role that may"
-    assert http.get("/jobs/d/connections", headers=bearer(api.agent)).status_code == 200
+    for reading in ("connections", "classes"):
+        assert http.get(f"/jobs/d/{reading}", headers=bearer(api.agent)).status_code == 200
     assert (
         http.put(
             "/jobs/d/connections/h1", headers=bearer(api.agent), json={"connections": []}

@@ -83,7 +83,7 @@ REFUSED = frozenset({401, 403, 429})
 Warnings that repeat are limited, so clients without a token cannot fill the log.
 """
 CLIENT_LEFT = 499
-_AGENT_PATH = re.compile(r"/jobs/(?P<job>[^/]+)/(connections(/[^/]+)?|iterations/[^/]+)")
+_AGENT_PATH = re.compile(r"/jobs/(?P<job>[^/]+)/(connections(/[^/]+)?|iterations/[^/]+|classes)")
 """The paths that agents use."""
 _NAMED = 5
 """The most jobs that an error names."""

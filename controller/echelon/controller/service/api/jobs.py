@@ -91,6 +91,7 @@ def job_resource(job: RegisteredJob, machine: Machine) -> JobResource:
         spec=dict(job.document),
         state=state,
         problem=problem,
+        settled=machine.progress.settled(job.name),
         accepted_at=job.accepted_at,
         installed_at=installed_at,
         workers=tuple(job.spec.hosts),
@@ -318,7 +319,7 @@ async def installed(
     name: str,
     timeout_s: float,
 ) -> tuple[JobResource, Iterator[FlowNumbers]]:
-    """Return a job as soon as it is installed or unplanned, at the latest after `timeout_s`."""
+    """Return a job as soon as it is settled, at the latest after `timeout_s`."""
     leader = service.leader
 
     def show(job: RegisteredJob) -> tuple[JobResource, Iterator[FlowNumbers]]:

@@ -76,7 +76,9 @@ class Bmv2Queues:
     async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
         calls = [partial(self._read_port, port) for port in self._ports.values()]
         held = {}
-        for settings in await self._call_all(calls):
+        # A port that cannot be read cannot be set either: `write` says why.
+        read, _ = await self._call_all(calls)
+        for settings in read:
             for setting in settings:
                 held[setting.port, setting.queue] = setting
         return held
@@ -94,13 +96,16 @@ class Bmv2Queues:
                 )
             call = partial(self._write_port, self._ports[number], changed)
             calls.append(call)
-        await self._call_all(calls)
+        _, refused = await self._call_all(calls)
+        if len(refused) > 1:
+            raise SouthboundError(f"{refused[0]} (and {len(refused) - 1} more ports)")
+        if refused:
+            raise SouthboundError(str(refused[0]))
 
-    async def _call_all(self, calls: Iterable[Callable[[], T]]) -> list[T]:
-        """Make calls that block, each of one port.
-
-        All ports are tried before the first error is raised.
-        """
+    async def _call_all(
+        self, calls: Iterable[Callable[[], T]]
+    ) -> tuple[list[T], list[SouthboundError]]:
+        """Make calls that block, each of one port, and return what came of them."""
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def in_thread(call: Callable[[], T]) -> T:
@@ -117,11 +122,7 @@ class Bmv2Queues:
                 raise result
             else:
                 results.append(result)
-        if len(refused) > 1:
-            raise SouthboundError(f"{refused[0]} (and {len(refused) - 1} more ports)")
-        if refused:
-            raise SouthboundError(str(refused[0]))
-        return results
+        return results, refused
 
     def _read_port(self, shaped: ShapedPort) -> tuple[QueueSetting, ...]:
         with self._opened(shaped) as interface:

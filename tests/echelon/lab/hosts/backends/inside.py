@@ -124,7 +124,7 @@ def frames(backend: str) -> object:
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
             tap.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
             tap.bind((built.interfaces("tor")[1], 3))
-            received = _transfer(built, "s0", "s1", fabric.hosts["s1"].ipv4, 1_000_000)
+            received = _transfer(built, "h1", "h2", fabric.hosts["h2"].ipv4, 1_000_000)
             tap.setblocking(False)
             seen = []
             while True:

@@ -1,0 +1,58 @@
+"""The switches that requirements are asked of: softswitch and BMv2, each as a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.differential.process import SwitchProcess, free_ports
+from tests.differential.target import TargetError
+from tests.softswitch_process import running
+
+CPU_PORT = 510
+NAMES = ("softswitch", "bmv2")
+_ATTEMPTS = 5
+
+
+@contextmanager
+def started(name: str) -> Iterator[str]:
+    """Yield the address of a switch without a program; it ends with the block."""
+    if name == "softswitch":
+        with _softswitch() as address:
+            yield address
+        return
+    with _bmv2() as address:
+        yield address
+
+
+@contextmanager
+def _softswitch() -> Iterator[str]:
+    # Packets may run in Python: they are few, and nothing has to be compiled.
+    options = ("--no-p4", "--engine", "python", "--cpu-port", str(CPU_PORT))
+    with running(*options) as process:
+        yield process.address
+
+
+@contextmanager
+def _bmv2() -> Iterator[str]:
+    process, address = _bmv2_process()
+    try:
+        yield address
+    finally:
+        process.stop()
+
+
+def _bmv2_process() -> tuple[SwitchProcess, str]:
+    """Start BMv2. A free port may be somebody else's by the time that it binds it: try again."""
+    for attempt in range(_ATTEMPTS):
+        control, thrift = free_ports(2)
+        address = f"127.0.0.1:{control}"
+        command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
+        command += ["--thrift-port", str(thrift), "--log-console", "-L", "off", "--"]
+        command += ["--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
+        try:
+            return SwitchProcess(command, [thrift, control]), address
+        except TargetError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("not reached")
