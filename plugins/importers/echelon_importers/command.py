@@ -213,8 +213,8 @@ def _of_jobs(
     merge: bool,
 ) -> dict[str, object]:
     """Return the options that were given although only workloads have them."""
-    given = {"hosts": hosts is not None, "ranks_per_host": ranks_per_host > 1, "merge": merge}
-    return {option: True for option, is_given in given.items() if is_given}
+    chosen = {"hosts": hosts is not None, "ranks_per_host": ranks_per_host > 1, "merge": merge}
+    return {option: True for option, is_chosen in chosen.items() if is_chosen}
 
 
 def _import(

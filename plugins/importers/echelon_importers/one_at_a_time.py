@@ -160,14 +160,14 @@ class _Waits:
             unit = turn.unit
             before = self._last.get(unit)
             if before is not None:
-                node = self._behind(before, node, unit)
+                node = self._waiting(before, node, unit)
             self._last[unit] = node
             self._count[unit] += 1
             places[unit] = self._count[unit]
         self._places[node.name] = places
         return node
 
-    def _behind(
+    def _waiting(
         self,
         before: Step,
         node: Step,

@@ -75,7 +75,7 @@ def _items(kind: int, part: Field) -> list[Scalar]:
         item = _scalar(kind, part)
         return [] if item is None else [item]
     if kind not in _FIXED:
-        return [_whole(kind, number) for number in numbers(value)]
+        return [_integer(kind, number) for number in numbers(value)]
     layout = struct.Struct(_FIXED[kind])
     if len(value) % layout.size:
         raise DamagedMessageError("a list is cut off")
@@ -86,7 +86,7 @@ def _scalar(kind: int, field: Field) -> Scalar | None:
     value = field.value
     if isinstance(value, int):
         has_number = kind not in _FIXED and kind not in _TEXTS
-        return _whole(kind, value) if has_number else None
+        return _integer(kind, value) if has_number else None
     if kind in _TEXTS and field.wire == BYTES:
         return value.decode("utf-8", "replace")
     layout = _FIXED.get(kind)
@@ -99,7 +99,7 @@ def _scalar(kind: int, field: Field) -> Scalar | None:
     return number
 
 
-def _whole(kind: int, value: int) -> int:
+def _integer(kind: int, value: int) -> int:
     if kind in _ZIGZAG:
         return (value >> 1) ^ -(value & 1)
     if kind == _BOOL:

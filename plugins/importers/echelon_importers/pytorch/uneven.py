@@ -42,7 +42,7 @@ def even(
             tally.derived["all-to-alls with what each rank sends to each"] += 1
         else:
             changed[key] = _mean(parts, tally)
-    return [_with(trace, changed) for trace in traces]
+    return [_replaced(trace, changed) for trace in traces]
 
 
 def _is_matrix(parts: Sequence[Joined]) -> bool:
@@ -76,7 +76,7 @@ def _collectives(trace: Sequence[TraceNode]) -> Iterator[tuple[_Key, Joined]]:
             count[ranks] += 1
 
 
-def _with(
+def _replaced(
     trace: Sequence[TraceNode],
     changed: Mapping[_Key, Joined],
 ) -> list[TraceNode]:

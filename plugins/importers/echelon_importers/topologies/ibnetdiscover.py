@@ -20,6 +20,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from echelon.model.documents import NAME
 from echelon.model.fabric.load import rate_words
 from echelon_importers.importer import Source
 from echelon_importers.topologies.network import Network, Wire
@@ -58,13 +59,15 @@ _Port = tuple[str, int]
 
 def read_discovered(source: Source) -> Network:
     """Return the network that `ibnetdiscover` printed. Raises `DocumentError`."""
-    discovery = _Discovery(source)
+    discovery = Discovery(source)
     discovery.read()
     return discovery.network()
 
 
 @dataclass(slots=True)
-class _Discovery:
+class Discovery:
+    """What `ibnetdiscover` found."""
+
     source: Source
     descriptions: dict[str, str] = field(default_factory=dict)
     """By the identifier of a node, in the order of the file."""
@@ -203,6 +206,9 @@ def switch_name(description: str) -> str | None:
 
     A switch of a chassis has what is behind the model, too: `core:CS7520/L01/U1` is core-L01-U1.
     """
+    if re.fullmatch(NAME, description):
+        # As a map of node names gives it.
+        return description
     match = _SWITCH.fullmatch(description)
     if match is None:
         return None

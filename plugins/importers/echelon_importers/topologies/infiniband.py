@@ -7,6 +7,7 @@ import re
 from echelon.model.foreign import ForeignKind
 from echelon_importers.importer import Source
 from echelon_importers.topologies.ibdm_file import read_ibdm
+from echelon_importers.topologies.ibnet_report import REPORT_LINE, read_report
 from echelon_importers.topologies.ibnetdiscover import read_discovered
 from echelon_importers.topologies.network import Network
 from echelon_importers.topologies.topology import Topology, TopologyOptions
@@ -16,7 +17,7 @@ _CABLE_LINE = rb"(?m)^[ \t]+\S+[ \t]+(?:-\d+[xX]-[\d.]+G)?->[ \t]+\S+[ \t]+\S+[ 
 
 
 def _recognises(head: bytes) -> bool:
-    return any(re.search(line, head) for line in (_NODE_LINE, _CABLE_LINE))
+    return any(re.search(line, head) for line in (_NODE_LINE, REPORT_LINE, _CABLE_LINE))
 
 
 KIND = ForeignKind(
@@ -34,4 +35,6 @@ class InfinibandTopology(Topology[TopologyOptions]):
         """Return the network in a file. Raises `DocumentError`."""
         if re.search(_NODE_LINE, source.unpacked()):
             return read_discovered(source)
+        if re.search(REPORT_LINE, source.unpacked()):
+            return read_report(source)
         return read_ibdm(source)
