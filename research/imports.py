@@ -49,7 +49,7 @@ ATTEMPTS: dict[str, list[Attempt]] = {
         *on_hosts(16, 32, 8, merge=True),
         *on_hosts(16, 32, 8, options={"layers": "1:100"}),
         # The stages of a pipeline need hosts for each; one of them does not.
-        *on_hosts(384, options={"layers": "1:100"}),
+        *on_hosts(384, options={"layers": "1:10"}),
         *on_hosts(32, options={"pp": 1, "layers": "1:100"}),
         *on_hosts(8, options={"model": 4}),
     ],
@@ -68,7 +68,7 @@ class Group:
     kind: str
     format_name: str
     sources: tuple[Source, ...]
-    beside: tuple[Source, ...] = ()
+    group_files: tuple[Source, ...] = ()
     """Files of process groups that stand beside it."""
 
 
@@ -161,7 +161,7 @@ def reason(group: Group) -> str:
 
 def _sets(group: Group) -> Iterator[tuple[Source, ...]]:
     """Yield the files of a workload, with each file of groups and without."""
-    for groups_file in group.beside:
+    for groups_file in group.group_files:
         yield (*group.sources, groups_file)
     yield group.sources
 

@@ -64,6 +64,7 @@ def convert(
         raise _too_large(source, f"makes a job of more than {MOST_NODES} nodes") from None
     if not measured:
         _check_computing(source, importer.options.computing, workload)
+    _note_silence(workload)
     if merge:
         workload = merged(workload)
     if workload.ranks % ranks_per_host:
@@ -96,6 +97,12 @@ def convert(
     return Conversion(text, workload)
 
 
+def _note_silence(workload: Workload) -> None:
+    """Say that a job sends nothing, as one of a trace of a single GPU."""
+    if all(isinstance(node, ComputeUnit) for node in workload.nodes):
+        workload.tally.notes.append("Nothing is sent: this job needs no network.")
+
+
 def _check_computing(
     source: str,
     given_s: Fraction | None,
@@ -109,8 +116,8 @@ def _check_computing(
             return
         reason = (
             "has no times of computing, and no job computes nothing (give --computing '300 ms',"
-            " what a rank computes in all, if the format is aicb, simai or astra-sim; or"
-            " --computing '0 s': communication alone is meant)"
+            " what a rank computes in all, if the format is aicb, simai or astra-sim; the profile of"
+            " each rank, too, if it is pytorch; or --computing '0 s': communication alone is meant)"
         )
         raise DocumentError(source, "", reason, code="missing-key")
     is_spread = workload.tally.derived[SPREAD] > 0

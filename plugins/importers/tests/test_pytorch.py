@@ -186,3 +186,27 @@ def test_a_refusal_names_the_entry(source: Source, place: str) -> None:
     with pytest.raises(DocumentError) as refusal:
         read(source, ranks=2)
     assert (refusal.value.file, refusal.value.path) == (source.name, place)
+
+
+@pytest.mark.parametrize("options", [{}, {"ranks": 2}])
+def test_a_job_of_one_rank_needs_no_network(options: dict[str, object]) -> None:
+    source = kineto(kernel(0, 5), world=1)
+    expected = coded("wrong-length", "kineto_0.json", "one rank", "profile one of several")
+    with pytest.raises(DocumentError, check=expected):
+        read(source, **options)
+
+
+def test_hosts_are_not_more_than_the_trace_has_ranks() -> None:
+    expected = coded("wrong-length", "has 2 ranks (its world_size)", "the hosts have 4")
+    with pytest.raises(DocumentError, check=expected):
+        read(kineto(all_reduce(0, 5)), ranks=4)
+
+
+def test_an_execution_trace_says_how_many_ranks_there_are() -> None:
+    everyone = recorded("allreduce", 100, group=["0", "default_pg"])
+    everyone["inputs"] = [*everyone["inputs"][:-1], 0, 1, 4]
+    assert read(execution(everyone)).ranks == 4
+    with pytest.raises(DocumentError, check=coded("missing-key", "--hosts")):
+        read(execution(recorded("allreduce", 100, group=["7", "dp"])))
+    with pytest.raises(DocumentError, check=coded("wrong-length", "has 4 ranks")):
+        read(execution(everyone), ranks=8)

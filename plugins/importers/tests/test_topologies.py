@@ -288,6 +288,27 @@ def test_two_leaves_and_a_spine_of_slurm(file: str, nodes: tuple[str, str], spin
     assert rate(half, leaves[0], spine) == 200
 
 
+def test_too_much_at_a_host_is_said_of_the_host() -> None:
+    text = (
+        b"topology: [ FullyConnected ]\nnpus_count: [ 16 ]\nbandwidth: [ 300.0 ]\nlatency: [ 5 ]\n"
+    )
+    # 15 links of 300 GB/s.
+    with pytest.raises(DocumentError, match=r"36000 Gbit/s in all at 'h1', but .* 10000 Gbit/s"):
+        imported("astra-network", text)
+
+
+def test_what_scontrol_prints_of_slurm() -> None:
+    text = (
+        b"SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=leaf[1-2]\n"
+        b"SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n"
+        b"SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[3-4]\n"
+    )
+    network = fabric("slurm", text, rate="100 Gbit/s")
+    assert shape(network) == (4, 3, 6)
+    blocks = b"BlockName=a BlockIndex=0 Nodes=n[1-2] BlockSize=2\nBlockName=b Nodes=n[3-4]\n"
+    assert shape(fabric("slurm", blocks, rate="1 Gbit/s")) == (4, 3, 6)
+
+
 def test_slurm_knows_no_rates() -> None:
     with pytest.raises(
         DocumentError, check=coded("missing-key", "--rate '100 Gbit/s'", "10 of 10")
@@ -387,6 +408,35 @@ def test_what_slurm_would_not_read_is_refused(text: str, facts: tuple[object, ..
 
 
 # -- InfiniBand ------------------------------------------------------------------------------------
+
+
+REPORT = b"""\
+CA     7  1 0x0000000000000011 4x EDR - SW     5  1 0x0000000000000001 ( 'n1 HCA-1' - 'leaf1' )
+SW     5  1 0x0000000000000001 4x EDR - CA     7  1 0x0000000000000011 ( 'leaf1' - 'n1 HCA-1' )
+SW     5  2 0x0000000000000001 4x EDR - CA     8  1 0x0000000000000012 ( 'leaf1' - 'n2 mlx5_0' )
+SW     5  3 0x0000000000000001 4x HDR - SW     6  9 0x0000000000000002 ( 'leaf1' - 'spine' )
+SW     5  4 0x0000000000000001 4x ???                                    'leaf1'
+
+"""
+"""Our own, as `ibnetdiscover -p` prints it. One end of some cables is not there."""
+
+
+def test_the_ports_that_ibnetdiscover_reports() -> None:
+    network = fabric("infiniband", REPORT)
+    assert shape(network) == (2, 2, 3)
+    assert [*network.hosts] == ["n1", "n2"]
+    assert [*network.switches] == ["leaf1", "spine"]
+    text = imported("infiniband", REPORT).text
+    assert "{between: [leaf1, spine], rate: 200 Gbit/s}" in text
+    assert text.count("rate: 100 Gbit/s") == 2
+    told = imported("infiniband", REPORT).tally
+    assert told.ignored["ports without a cable"] == 1
+
+
+@pytest.mark.parametrize("line", [b"SW 5 1 0x1 4x EDR - CA", b"SW 5 1 0x1 4x EDR", b"SW 5"])
+def test_a_broken_report_names_its_line(line: bytes) -> None:
+    with pytest.raises(DocumentError, match=r"line 7: .*ibnetdiscover -p"):
+        imported("infiniband", REPORT + line)
 
 
 def test_what_ibnetdiscover_found() -> None:

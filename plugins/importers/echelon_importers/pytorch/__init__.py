@@ -83,8 +83,11 @@ class PyTorch(Importer[PyTorchOptions]):
 
     def _same(self, rank: RankFiles, tally: ReadCounts) -> int:
         """Return the number of ranks that run the only trace."""
-        if rank.world and self.options.ranks is None:
-            count = rank.world
+        if rank.world == 1:
+            reason = "is of a job of one rank, which needs no network (profile one of several)"
+            raise rank.source.refusal(reason, code="wrong-length")
+        if rank.world:
+            count = self.agreed_ranks(rank.source, rank.world, "its world_size")
         else:
             count = self.given_ranks(rank.source)
         tally.derived["ranks that run the same trace"] = count

@@ -51,6 +51,8 @@ class ExecutionTrace:
     source: Source
     nodes: Sequence[HostNode]
     groups: Mapping[str, Ranks]
+    world: int | None = None
+    """How many ranks the job has, as operations of the group of all ranks say since PyTorch 2.4."""
 
 
 def read_execution(
@@ -63,6 +65,7 @@ def read_execution(
     groups: dict[str, Ranks] = {}
     unrecorded: list[str] = []
     records = 0
+    world: int | None = None
     for index, node in enumerate(document["nodes"]):
         place = Place(source, index)
         name, inputs = _parts(place, node)
@@ -75,6 +78,8 @@ def read_execution(
                 tally.ignored["waits of the host"] += 1
             else:
                 nodes.append(HostNode(place, recorded))
+                if _is_of_all(inputs):
+                    world = recorded.group_size
         elif node.get("cat") in GPU and not name.startswith("nccl"):
             duration_s = microseconds(place, node, "dur") * _US_S
             nodes.append(HostNode(place, duration_s))
@@ -88,7 +93,7 @@ def read_execution(
             " the job under echelon capture)"
         )
         raise source.refusal(reason, code="missing-key")
-    return ExecutionTrace(source, nodes, groups)
+    return ExecutionTrace(source, nodes, groups, world)
 
 
 def _parts(place: Place, node: object) -> tuple[str, Sequence[Any]]:
@@ -144,6 +149,13 @@ def _recorded(place: Place, values: Sequence[Any]) -> Recorded | None:
         splits=_splits(values[index + 1]),
         sequence=_sequence(values, index),
     )
+
+
+def _is_of_all(values: Sequence[Any]) -> bool:
+    index = _name_index(values)
+    assert index is not None
+    group = values[index - 2]
+    return isinstance(group, list) and group[1:] == ["default_pg"]
 
 
 def _group(values: Sequence[Any]) -> tuple[int | None, Ranks | None]:

@@ -34,7 +34,9 @@ class RankFiles:
     @property
     def world(self) -> int | None:
         """Return how many ranks the job has; None if no file says it."""
-        return self.profile.world if self.profile else None
+        if self.profile is not None and self.profile.world is not None:
+            return self.profile.world
+        return self.execution.world if self.execution else None
 
     @property
     def groups(self) -> Mapping[str, Ranks]:

@@ -82,8 +82,12 @@ def _check_rates(network: Network, source: Source) -> None:
     for wire in network.wires:
         rate_bps = wire.rate_bps or 0
         if rate_bps > MOST_BPS:
+            fault = f"links '{wire.a}' and '{wire.b}' with {rate_words(rate_bps)}"
+            if wire.b == f"{wire.a}-sw":
+                # The link is ours (`forwarding`), so the file does not have its name.
+                fault = f"has links of {rate_words(rate_bps)} in all at '{wire.a}'"
             reason = (
-                f"links '{wire.a}' and '{wire.b}' with {rate_words(rate_bps)}, but a fabric's links"
+                f"{fault}, but a fabric's links"
                 f" have at most {rate_words(MOST_BPS)} (import a part, or give a lower --rate or a"
                 " higher --set oversubscription, if the kind has them)"
             )

@@ -6,6 +6,8 @@ SwitchName=s1 Nodes=tux[4-7]
 SwitchName=s2 Switches=s[0-1]
 ```
 
+What `scontrol show topology` prints is read, too.
+
 Sources: the man pages topology.conf(5) and topology.yaml(5) of Slurm 26.11, and its topology guide.
 """
 
@@ -64,6 +66,8 @@ _KEYS = {
     "blocksizes": "BlockSizes",
     "ringname": "RingName",
 }
+_PRINTED = {"level", "blockindex", "blocksize"}
+"""What `scontrol show topology` adds: it follows from the other keys."""
 
 
 def _ratio(value: object) -> Fraction:
@@ -185,10 +189,16 @@ def _keys(
     keys: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
+        if equals and key.lower() in _PRINTED:
+            continue
         if not equals or key.lower() not in _KEYS:
             hint = suggestion(key.lower(), _KEYS)
             raise source.fault(line, f"'{word}' is not a key of topology.conf", hint)
         keys[key.lower()] = value
+    is_printed = any(word.lower().startswith("level=") for word in words)
+    if is_printed and keys.get("switches"):
+        # It names the nodes below a switch's switches, too.
+        keys.pop("nodes", None)
     return keys
 
 
