@@ -133,25 +133,37 @@ static void find(Engine *e, Flow *flow) {
 
 static int started_before(const Flow *a, const Flow *b) { return a->sequence < b->sequence; }
 
-static void sort_by_start(Flow **flow, int count) {
-    for (int i = count / 2 - 1, end = count; end > 1;) { /* heapsort: no flow has the sequence of another */
-        Flow *moving;
-        int at;
-        if (i >= 0) {
-            at = i--;
-            moving = flow[at];
-        } else {
-            moving = flow[--end];
-            flow[end] = flow[0];
-            at = 0;
+/* Sort flows by their start. Most are few, or in order but for some. */
+static void sort_by_start(Engine *e, Flow **flow, int count) {
+    enum { SHORT = 8 };
+    for (int begin = 0; begin < count; begin += SHORT) {
+        int end = begin + SHORT < count ? begin + SHORT : count;
+        for (int i = begin + 1; i < end; i++) {
+            Flow *moving = flow[i];
+            int at = i;
+            for (; at > begin && started_before(moving, flow[at - 1]); at--) flow[at] = flow[at - 1];
+            flow[at] = moving;
         }
-        for (int child; (child = 2 * at + 1) < end; at = child) {
-            if (child + 1 < end && started_before(flow[child], flow[child + 1])) child++;
-            if (!started_before(moving, flow[child])) break;
-            flow[at] = flow[child];
-        }
-        flow[at] = moving;
     }
+    if (count <= SHORT) return;
+    ROOM(e->sending, count, e->sending_room);
+    if (e->failed) return;
+    Flow **source = flow, **target = e->sending;
+    for (int length = SHORT; length < count; length *= 2) {
+        for (int begin = 0; begin < count; begin += 2 * length) {
+            int middle = begin + length < count ? begin + length : count;
+            int end = middle + length < count ? middle + length : count;
+            int left = begin, right = middle;
+            for (int at = begin; at < end; at++) {
+                int is_right = left == middle || (right < end && started_before(source[right], source[left]));
+                target[at] = is_right ? source[right++] : source[left++];
+            }
+        }
+        Flow **sorted = target;
+        target = source;
+        source = sorted;
+    }
+    for (int i = 0; i < count && source != flow; i++) flow[i] = source[i];
 }
 
 /* Find the flows of the neighbourhood of a flow, in order of their start, and the ports with queues. */
@@ -177,7 +189,7 @@ static void search(Engine *e, Flow *first) {
             for (int k = 0; k < group->active; k++) find(e, group->flow[k]);
         }
     }
-    sort_by_start(e->found, e->found_count);
+    sort_by_start(e, e->found, e->found_count);
 }
 
 static void advance(Engine *e, Flow *flow) {
@@ -212,25 +224,24 @@ static void share_among_streams(Engine *e, Nearby *nearby) {
         share(e, nearby->flow, nearby->flows);
         return;
     }
-    Flow **sending = malloc((size_type)nearby->flows * sizeof *sending + 1);
-    int count = 0;
-    if (!sending) {
-        e->failed = NO_MEMORY;
-        return;
-    }
+    e->sending_count = 0;
     for (int i = 0; i < nearby->flows; i++) {
         Flow *flow = nearby->flow[i], **head = flow->stream < 0 ? 0 : &e->head[flow->stream];
         if (head && (!*head || goes_before(e, flow, *head))) *head = flow;
     }
     for (int i = 0; i < nearby->flows; i++) {
         Flow *flow = nearby->flow[i];
-        if (flow->stream < 0 || e->head[flow->stream] == flow) sending[count++] = flow;
-        else flow->planned = flow->held_up = 0;
+        if (flow->stream >= 0 && e->head[flow->stream] != flow) {
+            flow->planned = flow->held_up = 0;
+            continue;
+        }
+        ROOM(e->sending, e->sending_count, e->sending_room);
+        if (e->failed) return;
+        e->sending[e->sending_count++] = flow;
     }
-    for (int i = 0; i < count; i++)
-        if (sending[i]->stream >= 0) e->head[sending[i]->stream] = 0;
-    share(e, sending, count);
-    free(sending);
+    for (int i = 0; i < e->sending_count; i++)
+        if (e->sending[i]->stream >= 0) e->head[e->sending[i]->stream] = 0;
+    share(e, e->sending, e->sending_count);
 }
 
 /* Find the rates that the flows of a neighbourhood are to have. */
@@ -239,7 +250,7 @@ static void plan_rates(Engine *e, Nearby *nearby, int moved) {
     e->differs = moved;
     for (int i = 0; i < nearby->ports; i++) {
         Port *port = nearby->port[i];
-        if (port->outdated || port->until_s <= e->now_s) rank(e, port);
+        if (must_rank(e, port)) rank(e, port);
         nearby->until_s = least_of(nearby->until_s, port->until_s);
     }
     for (int i = 0; i < nearby->flows; i++) {
@@ -286,7 +297,7 @@ static void give_rates(Engine *e, Nearby *nearby) {
             double together = 0;
             for (int f = 0; f < group->active; f++)
                 for (int h = 0; h < group->flow[f]->hops; h++)
-                    if (e->port[group->flow[f]->hop[h].port].node == port->node) together += group->flow[f]->rate;
+                    if (e->g.node[group->flow[f]->hop[h].port] == port->node) together += group->flow[f]->rate;
             if (together) until_s = least_of(until_s, e->now_s + port->counting[k].bytes / together);
         }
     }
@@ -639,7 +650,7 @@ static void catch_up(Engine *e) {
         }
         e->empty_count = 0;
         if (!e->flows_due_count && !e->others_count) return;
-        sort_by_start(e->flows_due, e->flows_due_count);
+        sort_by_start(e, e->flows_due, e->flows_due_count);
         for (int i = 0; i < e->flows_due_count && !e->failed; i++) finish_flow(e, e->flows_due[i]);
         e->flows_due_count = 0;
         take_due(e);
@@ -822,7 +833,7 @@ void fluid_free(Engine *e) {
     for (int i = 0; i < e->g.jobs && e->job; i++) free(e->job[i].waiting), free(e->job[i].ends), free(e->job[i].spans);
     free(e->port), free(e->group), free(e->job), free(e->missing), free(e->busy), free(e->delayed), free(e->event);
     free(e->present), free(e->touched), free(e->empty), free(e->found), free(e->flows_due), free(e->found_port);
-    free(e->head), free(e->due), free(e->altered), free(e->waiting), free(e->begun);
+    free(e->head), free(e->standing), free(e->sending), free(e->due), free(e->altered), free(e->waiting), free(e->begun);
     free(e->others), free(e->ready), free(e->scratch), free(e->offer), free(e->background_spans);
     free(e);
 }

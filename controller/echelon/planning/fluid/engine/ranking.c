@@ -14,7 +14,7 @@ static const double *numbers_of(const Flow *flow) { return flow->plan->of.number
 static int leaves_first(const Engine *e, const Flow *flow, int hop) {
     int node = e->port[flow->hop[hop].port].node;
     for (int h = 0; h < hop; h++)
-        if (e->port[flow->hop[h].port].node == node) return 0;
+        if (e->g.node[flow->hop[h].port] == node) return 0;
     return 1;
 }
 
@@ -90,7 +90,7 @@ static void ranking_finished(Engine *e, Flow *flow) {
         while (group->flow[i] != flow) i++;
         for (group->active--; i < group->active; i++) group->flow[i] = group->flow[i + 1];
         for (int h = 0; h < flow->hops; h++)
-            if (leaves_first(e, flow, h)) *bytes_at(e, group, e->port[flow->hop[h].port].node) += flow->size;
+            if (leaves_first(e, flow, h)) *bytes_at(e, group, e->g.node[flow->hop[h].port]) += flow->size;
     }
 }
 
@@ -104,7 +104,7 @@ static void rank_by_bytes(Engine *e, Port *port, Flow *flow, Hop *hop) {
         for (int i = 0; i < group->active; i++) {
             Flow *counted = group->flow[i];
             for (int h = 0; h < counted->hops; h++)
-                if (e->port[counted->hop[h].port].node == port->node) {
+                if (e->g.node[counted->hop[h].port] == port->node) {
                     attained += counted->size - counted->left;
                     break;
                 }
@@ -163,37 +163,44 @@ static double urgency_of(Engine *e, Flow *flow, double *growth) {
     return reached;
 }
 
-/* Return for how long the levels of the flows that are ranked relative to the most urgent hold (`deadline.py`,
- * relative_levels). `sets`: set their queues; rates do not count then. */
-static double levels(Engine *e, Port *port, int sets) {
-    double top = -NEVER, top_growth = 0, hold = NEVER;
-    int some = 0;
-    for (int i = 0; i < port->flows; i++) {
+/* Find the ranks of the flows of a port that are ranked relative to the most urgent. Return how many those are. */
+static int stand(Engine *e, Port *port, int counts_rates) {
+    int count = 0;
+    ROOM(e->standing, port->flows, e->standings_room);
+    for (int i = 0; i < port->flows && !e->failed; i++) {
         Flow *flow = port->flow[i];
         if (flow->ranking->kind != RELATIVE) continue;
-        double growth, value = rank_of(e, flow, sets ? 0 : flow->rate, &growth);
-        if (!some++ || value > top || (value == top && growth > top_growth)) top = value, top_growth = growth;
+        Standing *standing = &e->standing[count++];
+        standing->flow = flow;
+        standing->value = rank_of(e, flow, counts_rates ? flow->rate : 0, &standing->growth);
     }
+    return count;
+}
+
+/* Return for how long the levels of the flows that are ranked relative to the most urgent hold (`deadline.py`,
+ * relative_levels). `sets`: set their queues; rates do not count then. Otherwise, note whether those are as now set: equal
+ * flows part as soon as rates count. */
+static double levels(Engine *e, Port *port, int sets) {
+    double top = -NEVER, top_growth = 0, hold = NEVER;
+    int count = stand(e, port, !sets), number = port - e->port;
+    port->is_settled = 1;
+    const Standing *end = e->standing + count;
+    for (const Standing *s = e->standing; s < end; s++)
+        if (s->value > top || (s->value == top && s->growth > top_growth) || s == e->standing)
+            top = s->value, top_growth = s->growth;
     for (;;) {
         double near_value = 0, near_growth = top_growth;
-        for (int i = 0; i < port->flows; i++) {
-            Flow *flow = port->flow[i];
-            if (flow->ranking->kind != RELATIVE) continue;
-            double growth, value = rank_of(e, flow, sets ? 0 : flow->rate, &growth);
-            if (growth > near_growth && (top - value) * GRAINS <= 1) near_value = value, near_growth = growth;
-        }
+        for (const Standing *s = e->standing; s < end; s++)
+            if (s->growth > near_growth && (top - s->value) * GRAINS <= 1) near_value = s->value, near_growth = s->growth;
         if (near_growth == top_growth) break;
         top = near_value, top_growth = near_growth;
     }
-    for (int i = 0; i < port->flows; i++) {
-        Flow *flow = port->flow[i];
-        const Ranking *r = flow->ranking;
-        if (r->kind != RELATIVE) continue;
-        double growth, value = rank_of(e, flow, sets ? 0 : flow->rate, &growth);
-        double behind = top - value, widening = top_growth - growth;
-        const double *steps = numbers_of(flow);
+    for (const Standing *s = e->standing; s < end; s++) {
+        const Ranking *r = s->flow->ranking;
+        double behind = top - s->value, widening = top_growth - s->growth;
+        const double *steps = numbers_of(s->flow);
         int reached = 0;
-        if (widening < 0) hold = least_of(hold, behind / (growth - top_growth));
+        if (widening < 0) hold = least_of(hold, behind / (s->growth - top_growth));
         if (widening > 0) {
             while (reached < r->count && (steps[reached] - behind) * GRAINS <= 1) reached++;
             if (reached < r->count) hold = least_of(hold, (steps[reached] - behind) / widening);
@@ -201,17 +208,19 @@ static double levels(Engine *e, Port *port, int sets) {
             while (reached < r->count && (behind - steps[reached]) * GRAINS > 1) reached++;
             if (reached && widening) hold = least_of(hold, (steps[reached - 1] - behind) / widening);
         }
-        if (sets)
-            for (int h = 0; h < flow->hops; h++)
-                if (&e->port[flow->hop[h].port] == port)
-                    enter(e, &flow->hop[h], r->highest - reached > r->lowest ? r->highest - reached : r->lowest);
+        int queue = r->highest - reached > r->lowest ? r->highest - reached : r->lowest;
+        for (Hop *hop = s->flow->hop, *last = hop + s->flow->hops; hop < last; hop++) {
+            if (hop->port != number) continue;
+            if (sets) enter(e, hop, queue);
+            else port->is_settled &= hop->queue == queue;
+        }
     }
     return hold;
 }
 
 /* Set the queues of all flows at a port, and until when they hold but for bytes and rates. */
 static void rank(Engine *e, Port *port) {
-    int relative = 0, rated = 0, highest = 0;
+    int relative = 0, rated = 0, highest = 0, number = port - e->port;
     Hop *only = 0;
     port->until_s = NEVER;
     port->countings = 0;
@@ -220,7 +229,7 @@ static void rank(Engine *e, Port *port) {
         Flow *flow = port->flow[i];
         const Ranking *r = flow->ranking;
         Hop *hop = flow->hop;
-        while (&e->port[hop->port] != port) hop++;
+        while (hop->port != number) hop++;
         if (r->kind == FIXED) {
             enter(e, hop, r->lowest);
         } else if (r->kind == THRESHOLDS) {
@@ -247,14 +256,23 @@ static void rank(Engine *e, Port *port) {
         double hold = levels(e, port, 1);
         if (!rated && hold < NEVER) port->until_s = least_of(port->until_s, e->now_s + hold);
     }
-    port->outdated = port->countings || port->rated;
+    port->outdated = port->countings != 0;
+    port->rated_until_s = e->now_s;
 }
 
-/* Return when levels that depend on rates change, now that rates are set. */
+/* Return when levels that depend on rates change, now that rates are set. Until shortly before, settled ones need not be
+ * set again: what is closer than a grain may count as equal. */
 static double rated_until_s(Engine *e, Port *port) {
     double hold = levels(e, port, 0), grain = NEVER;
+    port->rated_until_s = port->is_settled ? NEVER : e->now_s;
     if (hold >= NEVER) return NEVER;
     for (int i = 0; i < port->flows; i++)
         if (port->flow[i]->ranking->kind == RELATIVE) grain = least_of(grain, port->flow[i]->ranking->grain_s);
+    port->rated_until_s = least_of(port->rated_until_s, e->now_s + hold - grain);
     return e->now_s + most_of(hold, grain);
+}
+
+/* Return whether flows of a port may have other ranks than when they were ranked. */
+static int must_rank(const Engine *e, const Port *port) {
+    return port->outdated || port->until_s <= e->now_s || (port->rated && port->rated_until_s <= e->now_s);
 }

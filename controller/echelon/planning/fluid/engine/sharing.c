@@ -1,28 +1,71 @@
 /* The division of links between the flows of a neighbourhood by the queues of their ports, at one moment.
  *
- * echelon/planning/fluid/sharing.py says what is computed, and is the same in Python.
+ * echelon/planning/fluid/sharing.py says what is computed, and is the same in Python. What a pass asks of a flow, a queue
+ * or a port stands together, for the sake of caches.
  */
 
 enum { NOBODY, WINDOWS, CONSTANTS }; /* to whom a queue makes an offer */
 
+typedef struct { /* a flow that fills links */
+    double rate, fastest, most;
+    double narrowest;                 /* the narrowest of its ports */
+    int window, count;
+    int first, end;                   /* its narrow queues are queue_of[first] to queue_of[end - 1] */
+    int waiting, refused;             /* whether it waits; the number of its queues that make it no offer yet */
+} Filler;
+
+typedef struct { /* a queue that is filled */
+    double limit, minimum;
+    double has;                       /* the rate of all its flows */
+    double room, offer;
+    double rounded;                   /* an offer that is made, or NEVER */
+    int port, level, weight;
+    int queued, windows, constants;   /* the flows that wait, their windows, and how many are of constant rate */
+    int ready;                        /* the flows to which all queues on their path make an offer */
+    int serves, serving;
+    int version, offered_in;          /* the number of its offer; the renewal in which that was made */
+    int first, end;                   /* the flows that waited when the pass began, as members */
+} FilledQueue;
+
+typedef struct { /* a port that is filled */
+    double capacity, taken;           /* `taken`: the rate of other traffic */
+    double used, demand;
+    Port *port;
+    int queue[QUEUES], queues;        /* its queues in which there are flows */
+    int narrow, crowd;
+    int waiting, busy;                /* the flows that wait; the queues that serve them */
+    int stale, renewal;               /* whether its offers are outdated; how often they were made anew */
+    int is_changed, is_renewed;
+} FilledPort;
+
 typedef struct {
     int flows, queues, ports, places;
     Flow **flow;
-    int *starts, *queue_of;           /* the queues of flow f are queue_of[starts[f]] to queue_of[starts[f + 1] - 1] */
-    double *rate, *fastest;
-    int *port_of, *level, *weight;    /* by queue */
-    double *limit, *minimum;
-    Port **port;
-    double *capacity, *taken;         /* by port; `taken` is the rate of other traffic */
-    int *narrow;
+    Filler *filler;
+    int *starts, *all_queues;         /* all queues of flow f are all_queues[starts[f]] to all_queues[starts[f + 1] - 1] */
+    int *all_ports;                   /* and their ports */
+    int *queue_of;                    /* those of narrow ports */
+    FilledQueue *queue;
+    FilledPort *port;
 } Meeting;
 
 typedef struct { /* the flows that share and may still gain, and what they fill */
-    int flows, ports, *flow;
-    const int *starts, *queue_of, *port_of, *level;
-    const double *limit, *capacity, *taken;
-    double *has, *used;               /* the rate of all flows by queue, and with other traffic by port */
+    int flows, *flow, queues, ports;
+    FilledQueue *queue;
+    FilledPort *port;
 } Filling;
+
+typedef struct { /* a flow that waits in a queue, and which of its narrow queues that is */
+    int flow, place;
+} Member;
+
+typedef struct {
+    Member *member;
+    int *changed, changes;            /* ports where it has changed which queues are served */
+    int *renewed, renewals;           /* ports whose offers must be made anew */
+    int *chosen, picked;              /* flows that get their rate now */
+    double size;                      /* and the offer that they take */
+} Pass;
 
 static void *scratch(Engine *e, size_type count, size_type size) {
     size_type bytes = (count * size + 15) & ~(size_type)15;
@@ -32,12 +75,10 @@ static void *scratch(Engine *e, size_type count, size_type size) {
     }
     char *found = e->scratch + e->scratch_used;
     e->scratch_used += bytes;
-    for (size_type i = 0; i < bytes; i++) found[i] = 0;
     return found;
 }
 
-#define INTEGERS(count) scratch(e, (size_type)(count), sizeof(int))
-#define REALS(count) scratch(e, (size_type)(count), sizeof(double))
+#define SCRATCH(count, type) scratch(e, (size_type)(count), sizeof(type))
 
 /* Of equal offers, the one of the oldest flow goes first, and of its queues the first on its path. */
 static int before(const Offer *a, const Offer *b) {
@@ -50,69 +91,106 @@ static double rounded_offer(double size) {
     return high - (high - size);
 }
 
-static void push_offer(Engine *e, int kind, double size, int flow, int place, int queue, int version) {
-    ROOM(e->offer, e->offers, e->offers_room);
-    if (e->failed) return;
+/* Put an offer where the first stood, and let it sink. */
+static void sink_offer(Engine *e, Offer moving) {
+    Offer *heap = e->offer;
+    int at = 0, child, offers = e->offers;
+    while ((child = 2 * at + 1) < offers) {
+        if (child + 1 < offers && before(&heap[child + 1], &heap[child])) child++;
+        if (!before(&heap[child], &moving)) break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = moving;
+    e->is_offer_taken = 0;
+}
+
+static void push_offer(Engine *e, int kind, double rounded, int flow, int place, int queue, int version) {
     /* The bits of numbers that are not negative have the order of the numbers. */
     union {
         double number;
         unsigned long long bits;
-    } of = {rounded_offer(size)};
+    } of = {rounded};
     if (kind == WINDOWS) of.bits |= 1ULL << 63;
     Offer fresh = {of.bits, (unsigned long long)flow << 32 | (unsigned)(place + 1), queue, version};
+    if (e->is_offer_taken) {
+        sink_offer(e, fresh);
+        return;
+    }
+    ROOM(e->offer, e->offers, e->offers_room);
+    if (e->failed) return;
+    Offer *heap = e->offer;
     int at = e->offers++;
-    for (; at && before(&fresh, &e->offer[(at - 1) / 2]); at = (at - 1) / 2) e->offer[at] = e->offer[(at - 1) / 2];
-    e->offer[at] = fresh;
+    for (; at && before(&fresh, &heap[(at - 1) / 2]); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
+    heap[at] = fresh;
 }
 
-static Offer pop_offer(Engine *e) {
-    Offer first = e->offer[0], moving = e->offer[--e->offers];
-    int at = 0, child;
-    while ((child = 2 * at + 1) < e->offers) {
-        if (child + 1 < e->offers && before(&e->offer[child + 1], &e->offer[child])) child++;
-        if (!before(&e->offer[child], &moving)) break;
-        e->offer[at] = e->offer[child];
-        at = child;
+/* Take the first offer. Its place is filled by the next that is pushed, which mostly is its successor. Return 0 if there is
+ * none. */
+static int first_offer(Engine *e, Offer *first) {
+    if (e->is_offer_taken) {
+        e->offers--;
+        sink_offer(e, e->offer[e->offers]);
     }
-    e->offer[at] = moving;
-    return first;
+    if (!e->offers) return 0;
+    *first = e->offer[0];
+    e->is_offer_taken = 1;
+    return 1;
 }
 
 static void meet(Engine *e, Meeting *m, Flow **flow, int flows) {
     m->flow = flow, m->flows = flows, m->places = m->queues = m->ports = 0;
     for (int f = 0; f < flows; f++) m->places += flow[f]->hops;
-    m->starts = INTEGERS(flows + 1), m->queue_of = INTEGERS(m->places);
-    m->rate = REALS(flows), m->fastest = REALS(flows);
-    m->port_of = INTEGERS(m->places), m->level = INTEGERS(m->places), m->weight = INTEGERS(m->places);
-    m->limit = REALS(m->places), m->minimum = REALS(m->places);
-    m->port = scratch(e, (size_type)m->places, sizeof(Port *));
-    m->capacity = REALS(m->places), m->taken = REALS(m->places), m->narrow = INTEGERS(m->places);
+    m->filler = SCRATCH(flows, Filler);
+    m->starts = SCRATCH(flows + 1, int);
+    m->all_queues = SCRATCH(m->places, int), m->all_ports = SCRATCH(m->places, int);
+    m->queue_of = SCRATCH(m->places, int);
+    m->queue = SCRATCH(m->places, FilledQueue);
+    m->port = SCRATCH(m->places, FilledPort);
+    if (e->failed) return;
     int place = 0;
+    m->starts[0] = 0;
     for (int f = 0; f < flows; f++) {
-        for (int h = 0; h < flow[f]->hops; h++) {
-            Port *port = &e->port[flow[f]->hop[h].port];
-            int own = port->has_queues ? flow[f]->hop[h].queue : 0;
+        const Hop *hop = flow[f]->hop, *end = hop + flow[f]->hops;
+        double fastest = flow[f]->most;
+        int count = flow[f]->count;
+        for (; hop < end; hop++) {
+            Port *port = &e->port[hop->port];
+            int own = port->has_queues ? hop->queue : 0;
             if (port->number < 0) {
                 port->number = m->ports;
-                m->capacity[m->ports] = port->capacity;
-                m->port[m->ports++] = port;
+                FilledPort *filled = &m->port[m->ports++];
+                filled->port = port;
+                filled->capacity = port->capacity, filled->taken = port->taken;
+                filled->demand = filled->queues = filled->crowd = 0;
             }
+            FilledPort *filled = &m->port[port->number];
             if (port->queue_number[own] < 0) {
-                int q = port->queue_number[own] = m->queues++;
-                m->port_of[q] = port->number;
-                m->level[q] = port->level[own], m->weight[q] = port->weight[own];
-                m->limit[q] = port->most[own], m->minimum[q] = port->least[own];
+                port->queue_number[own] = m->queues;
+                filled->queue[filled->queues++] = m->queues;
+                FilledQueue *queue = &m->queue[m->queues++];
+                queue->port = port->number;
+                queue->level = port->level[own], queue->weight = port->weight[own];
+                queue->limit = port->most[own], queue->minimum = port->least[own];
             }
-            m->queue_of[place++] = port->queue_number[own];
+            double room = filled->capacity - filled->taken;
+            if (fastest < 0 || room < fastest) fastest = room;
+            filled->crowd += count;
+            m->all_ports[place] = port->number;
+            m->all_queues[place++] = port->queue_number[own];
         }
         m->starts[f + 1] = place;
+        Filler *filler = &m->filler[f];
+        filler->fastest = fastest;
+        filler->most = flow[f]->most, filler->window = flow[f]->window, filler->count = count;
     }
 }
 
 static void part(Meeting *m) {
     for (int p = 0; p < m->ports; p++) {
-        m->port[p]->number = -1;
-        for (int q = 0; q < QUEUES; q++) m->port[p]->queue_number[q] = -1;
+        Port *port = m->port[p].port;
+        port->number = -1;
+        for (int q = 0; q < QUEUES; q++) port->queue_number[q] = -1;
     }
 }
 
@@ -163,301 +241,419 @@ static void set_rooms(const int *queue, int queues, double left, const double *h
     }
 }
 
-/* Give each flow that can have more its rate, the tightest first. Return whether another pass may give more. */
-static int pass(Engine *e, Meeting *m, Filling *fill) {
-    const int *starts = fill->starts, *queue_of = fill->queue_of, *port_of = fill->port_of;
-    const double *limit = fill->limit, *capacity = fill->capacity;
-    size_type mark = e->scratch_used;
-    int queues = m->queues, ports = fill->ports, left = 0, once = 1, first = 1, gained = 0, oldest = 0;
-    double *rate = m->rate, *fastest = m->fastest, *has = fill->has, *used = fill->used;
-    double *room = REALS(queues), *offer = REALS(queues);
-    int *waiting = INTEGERS(m->flows), *refused = INTEGERS(m->flows);
-    for (int i = 0; i < fill->flows; i++) { /* rates only grow: a flow that cannot gain never will */
-        int f = fill->flow[i], able = rate[f] < fastest[f] * (1 - TOLERANCE);
-        for (int at = starts[f]; able && at < starts[f + 1]; at++) {
-            int q = queue_of[at], p = port_of[q];
-            able = used[p] < capacity[p] * (1 - TOLERANCE) && limit[q] - has[q] > TOLERANCE * capacity[p];
+static void change(Pass *pass, FilledPort *port, int number) {
+    if (port->is_changed) return;
+    port->is_changed = 1;
+    pass->changed[pass->changes++] = number;
+}
+
+static void renew_offers(Pass *pass, FilledPort *port, int number) {
+    if (port->is_renewed) return;
+    port->is_renewed = 1;
+    pass->renewed[pass->renewals++] = number;
+}
+
+/* Keep the flows that can gain in the filling. Rates only grow: one that cannot never will. */
+static void keep_able(Meeting *m, Filling *fill) {
+    int left = 0;
+    for (int i = 0; i < fill->flows; i++) {
+        int f = fill->flow[i];
+        Filler *flow = &m->filler[f];
+        int able = flow->rate < flow->fastest * (1 - TOLERANCE);
+        for (int at = flow->first; able && at < flow->end; at++) {
+            const FilledQueue *queue = &fill->queue[m->queue_of[at]];
+            const FilledPort *port = &fill->port[queue->port];
+            able = port->used < port->capacity * (1 - TOLERANCE) && queue->limit - queue->has > TOLERANCE * port->capacity;
         }
-        waiting[f] = able;
         if (able) fill->flow[left++] = f;
     }
     fill->flows = left;
-    if (!left || e->failed) {
-        e->scratch_used = mark;
-        return 0;
+}
+
+/* Let all flows of the filling wait in their queues. */
+static void enqueue(Meeting *m, Filling *fill, Pass *pass) {
+    for (int q = 0; q < fill->queues; q++) {
+        FilledQueue *queue = &fill->queue[q];
+        queue->rounded = NEVER;
+        queue->queued = queue->windows = queue->constants = queue->ready = 0;
+        queue->serves = NOBODY;
+        queue->serving = queue->version = queue->offered_in = 0;
     }
-    int *queued = INTEGERS(queues), *windows = INTEGERS(queues), *constants = INTEGERS(queues);
-    int *ready = INTEGERS(queues), *serves = INTEGERS(queues), *serving = INTEGERS(queues);
-    int *busy = INTEGERS(ports), *stale = INTEGERS(ports), *there = INTEGERS(ports), *renewal = INTEGERS(ports);
-    int *version = INTEGERS(queues), *offered_in = INTEGERS(queues); /* the number of a queue's offer; the renewal */
-    double *rounded = REALS(queues); /* an offer that is made, or NEVER */
-    int *is_changed = INTEGERS(ports), *is_renewed = INTEGERS(ports);
-    int *changed = INTEGERS(ports), *renewed = INTEGERS(ports), changes = 0, renewals = 0;
-    double *narrowest = REALS(m->flows);
+    for (int p = 0; p < fill->ports; p++) {
+        FilledPort *port = &fill->port[p];
+        port->waiting = port->busy = port->stale = port->renewal = port->is_changed = port->is_renewed = 0;
+    }
     for (int i = 0; i < fill->flows; i++) {
+        Filler *flow = &m->filler[fill->flow[i]];
+        int is_constant = flow->most >= 0, windows = flow->window * flow->count;
+        double narrowest = NEVER;
+        flow->waiting = 1;
+        for (int at = flow->first; at < flow->end; at++) {
+            FilledQueue *queue = &fill->queue[m->queue_of[at]];
+            FilledPort *port = &fill->port[queue->port];
+            narrowest = least_of(narrowest, port->capacity - port->taken);
+            queue->queued++;
+            if (is_constant) queue->constants++;
+            else queue->windows += windows;
+            if (!port->waiting++) renew_offers(pass, port, queue->port);
+        }
+        flow->narrowest = narrowest;
+    }
+}
+
+/* Make the offer that a flow has by its own rate, if that may be the least: all its queues serve it. */
+static void offer_own(Engine *e, const Filler *flow, int number) {
+    if (flow->most >= 0) {
+        push_offer(e, CONSTANTS, rounded_offer((flow->fastest - flow->rate) / (flow->most - flow->rate)), number, -1, -1, 0);
+    } else if (flow->fastest < flow->narrowest) {
+        push_offer(e, WINDOWS, rounded_offer((flow->fastest - flow->rate) / flow->window), number, -1, -1, 0);
+    }
+}
+
+/* Choose which queues of a port serve their flows: those of the highest level in which flows wait. */
+static void choose_level(Filling *fill, FilledPort *port) {
+    int highest = -1;
+    port->is_changed = port->busy = 0;
+    for (int k = 0; k < port->queues; k++) {
+        const FilledQueue *queue = &fill->queue[port->queue[k]];
+        if (queue->queued && queue->level > highest) highest = queue->level;
+    }
+    for (int k = 0; k < port->queues; k++) {
+        FilledQueue *queue = &fill->queue[port->queue[k]];
+        queue->serving = queue->queued && queue->level == highest;
+        port->busy += queue->serving;
+    }
+}
+
+/* Serve the flows of the highest levels first. Return whether none is refused. */
+static int serve_first(Engine *e, Meeting *m, Filling *fill, Pass *pass) {
+    int members = 0, refused = 0;
+    for (int i = 0; i < pass->renewals; i++) choose_level(fill, &fill->port[pass->renewed[i]]);
+    for (int q = 0; q < fill->queues; q++) {
+        FilledQueue *queue = &fill->queue[q];
+        queue->first = queue->end = members;
+        members += queue->queued;
+        if (queue->serving) queue->serves = queue->constants ? CONSTANTS : WINDOWS;
+    }
+    pass->member = SCRATCH(members, Member);
+    for (int i = 0; i < fill->flows && !e->failed; i++) {
         int f = fill->flow[i];
-        once = once && !rate[f];
-        refused[f] = starts[f + 1] - starts[f];
-        narrowest[f] = NEVER;
-        for (int at = starts[f]; at < starts[f + 1]; at++) {
-            int q = queue_of[at], p = port_of[q];
-            narrowest[f] = least_of(narrowest[f], capacity[p] - fill->taken[p]);
-            queued[q]++;
-            there[p]++;
-            if (m->flow[f]->most < 0) windows[q] += m->flow[f]->window * m->flow[f]->count;
-            else constants[q]++;
-            if (!is_changed[p]) is_changed[p] = 1, changed[changes++] = p;
+        Filler *flow = &m->filler[f];
+        int kind = flow->most < 0 ? WINDOWS : CONSTANTS;
+        flow->refused = 0;
+        for (int at = flow->first; at < flow->end; at++) {
+            FilledQueue *queue = &fill->queue[m->queue_of[at]];
+            pass->member[queue->end++] = (Member){f, at - flow->first};
+            flow->refused += queue->serves != kind;
+        }
+        refused |= flow->refused;
+        if (flow->refused) continue;
+        offer_own(e, flow, f);
+        for (int at = flow->first; at < flow->end; at++) fill->queue[m->queue_of[at]].ready++;
+    }
+    return !refused;
+}
+
+/* Let a queue make offers to its flows that wait. */
+static void serve_members(Engine *e, Meeting *m, Filling *fill, Pass *pass, FilledQueue *queue, int kind) {
+    queue->serves = kind;
+    for (int k = queue->first; k < queue->end; k++) {
+        int f = pass->member[k].flow;
+        Filler *flow = &m->filler[f];
+        if (!flow->waiting || (flow->most >= 0) != (kind == CONSTANTS) || --flow->refused) continue;
+        offer_own(e, flow, f);
+        for (int at = flow->first; at < flow->end; at++) {
+            FilledQueue *other = &fill->queue[m->queue_of[at]];
+            other->ready++;
+            renew_offers(pass, &fill->port[other->port], other->port);
         }
     }
-    /* The waiting flows of each queue, and the queues of each port. */
-    int *member_start = INTEGERS(queues + 1), *member_end = INTEGERS(queues);
-    int *within_start = INTEGERS(ports + 1), *within_end = INTEGERS(ports), *within = INTEGERS(queues);
-    for (int q = 0; q < queues; q++) {
-        rounded[q] = NEVER;
-        member_end[q] = member_start[q];
-        member_start[q + 1] = member_start[q] + queued[q];
-        within_start[port_of[q] + 1]++;
+}
+
+/* Serve the highest level at each changed port at which flows wait. */
+static void serve_highest(Engine *e, Meeting *m, Filling *fill, Pass *pass) {
+    for (int i = 0; i < pass->changes; i++) {
+        FilledPort *port = &fill->port[pass->changed[i]];
+        renew_offers(pass, port, pass->changed[i]);
+        choose_level(fill, port);
     }
-    int *members = INTEGERS(member_start[queues]);
-    for (int i = 0; i < fill->flows; i++) {
-        int f = fill->flow[i];
-        for (int at = starts[f]; at < starts[f + 1]; at++) members[member_end[queue_of[at]]++] = f;
+    for (int i = 0; i < pass->changes; i++) {
+        FilledPort *port = &fill->port[pass->changed[i]];
+        for (int k = 0; k < port->queues; k++) {
+            FilledQueue *queue = &fill->queue[port->queue[k]];
+            int kind = queue->constants ? CONSTANTS : WINDOWS;
+            if (queue->serving && queue->serves != kind) serve_members(e, m, fill, pass, queue, kind);
+        }
     }
-    for (int p = 0; p < ports; p++) within_start[p + 1] += within_start[p], within_end[p] = within_start[p];
-    for (int q = 0; q < queues; q++) within[within_end[port_of[q]]++] = q;
-    int *served = INTEGERS(queues), *chosen = INTEGERS(m->flows);
-    e->offers = 0;
-    while (left && !e->failed) {
-        for (int i = 0; i < changes; i++)
-            if (!is_renewed[changed[i]]) is_renewed[changed[i]] = 1, renewed[renewals++] = changed[i];
-        for (int i = 0; i < changes; i++) {
-            int p = changed[i], highest = -1;
-            is_changed[p] = busy[p] = 0;
-            for (int at = within_start[p]; at < within_start[p + 1]; at++)
-                if (queued[within[at]] && fill->level[within[at]] > highest) highest = fill->level[within[at]];
-            for (int at = within_start[p]; at < within_start[p + 1]; at++) {
-                int q = within[at], kind = constants[q] ? CONSTANTS : WINDOWS;
-                serving[q] = queued[q] > 0 && fill->level[q] == highest;
-                busy[p] += serving[q];
-                if (!serving[q] || serves[q] == kind) continue;
-                serves[q] = kind;
-                for (int k = member_start[q]; k < member_start[q + 1]; k++) {
-                    int f = members[k];
-                    double sent = m->flow[f]->most;
-                    if (!waiting[f] || (sent >= 0) != (kind == CONSTANTS) || --refused[f]) continue;
-                    if (kind == CONSTANTS || fastest[f] < narrowest[f]) {
-                        double units = kind == CONSTANTS ? sent - rate[f] : m->flow[f]->window;
-                        push_offer(e, kind, (fastest[f] - rate[f]) / units, f, -1, -1, 0);
-                    }
-                    for (int place = starts[f]; place < starts[f + 1]; place++) {
-                        int too = port_of[queue_of[place]];
-                        ready[queue_of[place]]++;
-                        if (!is_renewed[too]) is_renewed[too] = 1, renewed[renewals++] = too;
-                    }
-                }
-            }
+    pass->changes = 0;
+}
+
+/* Return the part of what flows of constant rate lack that a queue has room for. */
+static double part_of_constants(const Meeting *m, const Pass *pass, const FilledQueue *queue) {
+    double lacking = 0;
+    for (int k = queue->first; k < queue->end; k++) {
+        const Filler *flow = &m->filler[pass->member[k].flow];
+        if (flow->waiting && flow->most >= 0) lacking += flow->most - flow->rate;
+    }
+    return lacking ? least_of(queue->room / lacking, 1) : 0;
+}
+
+/* Make the offer of a queue, unless it has grown: then it stays as it was until it is the least. */
+static void make_offer(Engine *e, Meeting *m, Pass *pass, FilledQueue *queue, int number, int renewal) {
+    if (queue->serves == WINDOWS) queue->offer = queue->room / queue->windows;
+    else queue->offer = part_of_constants(m, pass, queue);
+    if (!queue->ready) return;
+    double rounded = rounded_offer(queue->offer);
+    if (rounded >= queue->rounded) return;
+    const Member *member = &pass->member[queue->first];
+    while (!m->filler[member->flow].waiting) member++;
+    queue->first = member - pass->member; /* who has a rate keeps it */
+    while (!m->filler[member->flow].waiting || m->filler[member->flow].refused) member++;
+    push_offer(e, queue->serves, rounded, member->flow, member->place, number, ++queue->version);
+    queue->rounded = rounded;
+    queue->offered_in = renewal;
+}
+
+/* Find what several queues of one level offer. */
+static void offer_several(Engine *e, Meeting *m, Filling *fill, Pass *pass, FilledPort *port, double spare) {
+    static const int place[QUEUES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    FilledQueue *served[QUEUES];
+    int count = 0, weight[QUEUES];
+    double has[QUEUES], limit[QUEUES], room[QUEUES];
+    for (int k = 0; k < port->queues; k++) {
+        FilledQueue *queue = &fill->queue[port->queue[k]];
+        if (!queue->serving || !queue->queued) continue;
+        has[count] = queue->has, limit[count] = queue->limit, weight[count] = queue->weight;
+        served[count++] = queue;
+    }
+    set_rooms(place, count, spare, has, weight, limit, room);
+    for (int k = 0; k < count; k++) {
+        served[k]->room = room[k];
+        make_offer(e, m, pass, served[k], served[k] - fill->queue, port->renewal);
+    }
+}
+
+/* Find what the queues of a port offer. */
+static void offer_at(Engine *e, Meeting *m, Filling *fill, Pass *pass, FilledPort *port) {
+    FilledQueue *served = 0;
+    double spare = most_of(0, port->capacity - port->used);
+    port->is_renewed = port->stale = 0;
+    port->renewal++;
+    for (int k = 0; k < port->queues; k++) {
+        FilledQueue *queue = &fill->queue[port->queue[k]];
+        if (!queue->serving || !queue->queued) continue;
+        if (served) {
+            offer_several(e, m, fill, pass, port, spare);
+            return;
         }
-        changes = 0;
-        if (first) {
-            first = 0;
-            for (int i = 0; i < fill->flows; i++) once = once && !(waiting[fill->flow[i]] && refused[fill->flow[i]]);
-        }
-        for (int i = 0; i < renewals; i++) {
-            int p = renewed[i], count = 0;
-            is_renewed[p] = stale[p] = 0;
-            renewal[p]++;
-            for (int at = within_start[p]; at < within_start[p + 1]; at++)
-                if (serving[within[at]] && queued[within[at]]) served[count++] = within[at];
-            double spare = most_of(0, capacity[p] - used[p]);
-            if (count == 1) room[served[0]] = most_of(0, least_of(spare, limit[served[0]] - has[served[0]]));
-            else if (count) set_rooms(served, count, spare, has, m->weight, limit, room);
-            for (int k = 0; k < count; k++) {
-                int q = served[k];
-                if (serves[q] == WINDOWS) {
-                    offer[q] = room[q] / windows[q];
-                    continue;
-                }
-                double lacking = 0;
-                for (int at = member_start[q]; at < member_start[q + 1]; at++) {
-                    double sent = m->flow[members[at]]->most;
-                    if (waiting[members[at]] && sent >= 0) lacking += sent - rate[members[at]];
-                }
-                offer[q] = lacking ? least_of(room[q] / lacking, 1) : 0;
-            }
-            for (int k = 0; k < count; k++) {
-                int q = served[k], at = member_start[q];
-                /* An offer that has grown stays as it was until it is the least. */
-                if (!ready[q] || rounded_offer(offer[q]) >= rounded[q]) continue;
-                while (!waiting[members[at]] || refused[members[at]]) at++;
-                int f = members[at], place = starts[f];
-                while (queue_of[place] != q) place++;
-                push_offer(e, serves[q], offer[q], f, place - starts[f], q, ++version[q]);
-                rounded[q] = rounded_offer(offer[q]);
-                offered_in[q] = renewal[p];
-            }
-        }
-        renewals = 0;
-        int picked = 0;
-        double size = 0;
-        if (e->offers) {
-            Offer due = pop_offer(e);
-            if (due.queue < 0) {
-                int f = (int)(due.first >> 32);
-                double sent = m->flow[f]->most;
-                size = (fastest[f] - rate[f]) / (sent < 0 ? m->flow[f]->window : sent - rate[f]);
-                if (waiting[f]) chosen[picked++] = f;
-            } else if (due.version == version[due.queue]) {
-                int q = due.queue, p = port_of[q];
-                size = offer[q];
-                rounded[q] = NEVER;
-                if (stale[p] || offered_in[q] != renewal[p]) {
-                    is_renewed[p] = 1;
-                    renewed[renewals++] = p;
-                    continue;
-                }
-                for (int k = member_start[q]; k < member_start[q + 1]; k++)
-                    if (waiting[members[k]] && !refused[members[k]]) chosen[picked++] = members[k];
-            }
-            if (!picked) continue;
+        served = queue;
+    }
+    if (!served) return;
+    served->room = most_of(0, least_of(spare, served->limit - served->has));
+    make_offer(e, m, pass, served, served - fill->queue, port->renewal);
+}
+
+/* Choose the flows that take the least offer. */
+static void choose(Meeting *m, Filling *fill, Pass *pass, const Offer *due) {
+    if (due->queue < 0) {
+        int f = (int)(due->first >> 32);
+        const Filler *flow = &m->filler[f];
+        pass->size = (flow->fastest - flow->rate) / (flow->most < 0 ? flow->window : flow->most - flow->rate);
+        if (flow->waiting) pass->chosen[pass->picked++] = f;
+        return;
+    }
+    FilledQueue *queue = &fill->queue[due->queue];
+    if (due->version != queue->version) return;
+    FilledPort *port = &fill->port[queue->port];
+    pass->size = queue->offer;
+    queue->rounded = NEVER;
+    if (port->stale || queue->offered_in != port->renewal) {
+        renew_offers(pass, port, queue->port);
+        return;
+    }
+    for (int k = queue->first; k < queue->end; k++) {
+        int f = pass->member[k].flow;
+        if (m->filler[f].waiting && !m->filler[f].refused) pass->chosen[pass->picked++] = f;
+    }
+}
+
+/* Choose the oldest flow that waits: the levels of the ports contradict each other. */
+static void choose_oldest(Meeting *m, Filling *fill, Pass *pass) {
+    int oldest = 0;
+    while (!m->filler[fill->flow[oldest]].waiting) oldest++;
+    int f = pass->chosen[pass->picked++] = fill->flow[oldest];
+    const Filler *flow = &m->filler[f];
+    double size = fill->port[fill->queue[m->queue_of[flow->first]].port].capacity;
+    for (int at = flow->first; at < flow->end; at++) {
+        const FilledQueue *queue = &fill->queue[m->queue_of[at]];
+        const FilledPort *port = &fill->port[queue->port];
+        size = least_of(size, least_of(port->capacity - port->used, queue->limit - queue->has));
+    }
+    size = most_of(0, size) / flow->count;
+    pass->size = size / (flow->most < 0 ? flow->window : flow->most - flow->rate);
+}
+
+/* Give a flow its rate. Return how much more that is. */
+static double fill_by(Meeting *m, Filling *fill, Pass *pass, Filler *flow) {
+    int constant = flow->most >= 0, windows = flow->window * flow->count;
+    double more = pass->size * (constant ? flow->most - flow->rate : flow->window);
+    more = least_of(more, flow->fastest - flow->rate);
+    double together = more * flow->count;
+    flow->waiting = 0;
+    flow->rate += more;
+    for (int at = flow->first; at < flow->end; at++) {
+        FilledQueue *queue = &fill->queue[m->queue_of[at]];
+        FilledPort *port = &fill->port[queue->port];
+        int is_empty = 0;
+        queue->has += together;
+        port->used += together;
+        port->stale = 1;
+        queue->queued--;
+        if (!flow->refused) queue->ready--;
+        if (constant) {
+            is_empty = --queue->constants == 0;
         } else {
-            /* The levels of the ports contradict each other. The oldest flow goes first. */
-            while (!waiting[fill->flow[oldest]]) oldest++;
-            int f = chosen[picked++] = fill->flow[oldest];
-            size = capacity[port_of[queue_of[starts[f]]]];
-            for (int at = starts[f]; at < starts[f + 1]; at++) {
-                int q = queue_of[at], p = port_of[q];
-                size = least_of(size, least_of(capacity[p] - used[p], limit[q] - has[q]));
-            }
-            size = most_of(0, size) / m->flow[f]->count;
-            size /= m->flow[f]->most < 0 ? m->flow[f]->window : m->flow[f]->most - rate[f];
+            queue->windows -= windows;
+            if (!queue->queued && queue->serves != NOBODY) is_empty = --port->busy == 0;
         }
-        for (int i = 0; i < picked; i++) {
-            int f = chosen[i], constant = m->flow[f]->most >= 0;
-            double more = size * (constant ? m->flow[f]->most - rate[f] : m->flow[f]->window);
-            more = least_of(more, fastest[f] - rate[f]);
-            left--;
-            waiting[f] = 0;
-            gained = gained || more > TOLERANCE * fastest[f];
-            rate[f] += more;
-            for (int at = starts[f]; at < starts[f + 1]; at++) {
-                int q = queue_of[at], p = port_of[q], is_empty = 0;
-                has[q] += more * m->flow[f]->count;
-                used[p] += more * m->flow[f]->count;
-                stale[p] = 1;
-                queued[q]--;
-                if (!refused[f]) ready[q]--;
-                if (constant) {
-                    is_empty = --constants[q] == 0;
-                } else {
-                    windows[q] -= m->flow[f]->window * m->flow[f]->count;
-                    if (!queued[q] && serves[q] != NOBODY) is_empty = --busy[p] == 0;
-                }
-                if (--there[p] && is_empty && !is_changed[p]) is_changed[p] = 1, changed[changes++] = p;
-            }
+        if (--port->waiting && is_empty) change(pass, port, queue->port);
+    }
+    return more;
+}
+
+/* Give each flow that can have more its rate, the tightest first. Return whether another pass may give more. */
+static int pass(Engine *e, Meeting *m, Filling *fill) {
+    size_type mark = e->scratch_used;
+    keep_able(m, fill);
+    if (!fill->flows || e->failed) return 0;
+    Pass pass = {0};
+    pass.changed = SCRATCH(fill->ports, int), pass.renewed = SCRATCH(fill->ports, int);
+    pass.chosen = SCRATCH(fill->flows, int);
+    int is_final = 1, gained = 0;
+    for (int i = 0; i < fill->flows; i++) is_final = is_final && !m->filler[fill->flow[i]].rate;
+    e->offers = e->is_offer_taken = 0;
+    enqueue(m, fill, &pass);
+    /* What a queue keeps for a flow that another refuses may be in vain. */
+    if (!serve_first(e, m, fill, &pass)) is_final = 0;
+    for (int left = fill->flows; left && !e->failed; left -= pass.picked) {
+        if (pass.changes) serve_highest(e, m, fill, &pass);
+        for (int i = 0; i < pass.renewals; i++) offer_at(e, m, fill, &pass, &fill->port[pass.renewed[i]]);
+        pass.renewals = pass.picked = 0;
+        Offer due;
+        if (first_offer(e, &due)) choose(m, fill, &pass, &due);
+        else choose_oldest(m, fill, &pass);
+        for (int i = 0; i < pass.picked; i++) {
+            Filler *flow = &m->filler[pass.chosen[i]];
+            if (fill_by(m, fill, &pass, flow) > TOLERANCE * flow->fastest) gained = 1;
         }
     }
     e->scratch_used = mark;
-    return gained && !once;
+    return gained && !is_final;
 }
 
 /* Give flows what they can have, in passes until none of them gains. */
 static void fill_up(Engine *e, Meeting *m, Filling fill) {
-    fill.has = REALS(m->queues), fill.used = REALS(fill.ports);
-    for (int p = 0; p < fill.ports; p++) fill.used[p] = fill.taken[p];
+    for (int q = 0; q < fill.queues; q++) fill.queue[q].has = 0;
+    for (int p = 0; p < fill.ports; p++) fill.port[p].used = fill.port[p].taken;
     for (int i = 0; i < fill.flows; i++) {
-        int f = fill.flow[i];
-        double together = m->rate[f] * m->flow[f]->count;
-        for (int at = fill.starts[f]; at < fill.starts[f + 1] && together; at++) {
-            fill.has[fill.queue_of[at]] += together;
-            fill.used[fill.port_of[fill.queue_of[at]]] += together;
+        const Filler *flow = &m->filler[fill.flow[i]];
+        double together = flow->rate * flow->count;
+        for (int at = flow->first; at < flow->end && together; at++) {
+            FilledQueue *queue = &fill.queue[m->queue_of[at]];
+            queue->has += together;
+            fill.port[queue->port].used += together;
         }
     }
     while (pass(e, m, &fill)) {
     }
 }
 
+static int first_level(const Meeting *m, const Filler *flow) { return m->queue[m->queue_of[flow->first]].level; }
+
 /* Fill level after level, if each flow has the same at all ports: higher ones then need not know of lower ones. Return
  * whether it has been done. */
 static int fill_levels(Engine *e, Meeting *m, Filling fill) {
     int levels = 0;
     for (int i = 0; i < fill.flows; i++) {
-        int f = fill.flow[i], level = fill.level[fill.queue_of[fill.starts[f]]];
-        for (int at = fill.starts[f]; at < fill.starts[f + 1]; at++)
-            if (fill.level[fill.queue_of[at]] != level) return 0;
+        const Filler *flow = &m->filler[fill.flow[i]];
+        int level = first_level(m, flow);
+        for (int at = flow->first; at < flow->end; at++)
+            if (m->queue[m->queue_of[at]].level != level) return 0;
         levels |= 1 << level;
     }
     if (!(levels & (levels - 1))) return 0; /* there is one only */
     size_type mark = e->scratch_used;
-    double *taken = REALS(fill.ports);
-    int *flow = INTEGERS(fill.flows);
-    size_type mark_of_level = e->scratch_used;
-    for (int p = 0; p < fill.ports; p++) taken[p] = fill.taken[p];
+    int *flows = SCRATCH(fill.flows, int), *left = SCRATCH(fill.flows, int); /* filling drops those that are done */
     for (int level = QUEUES - 1; level >= 0; level--) {
         int count = 0;
+        if (!(levels & 1 << level)) continue;
         for (int i = 0; i < fill.flows; i++)
-            if (fill.level[fill.queue_of[fill.starts[fill.flow[i]]]] == level) flow[count++] = fill.flow[i];
-        if (!count) continue;
-        int *left = INTEGERS(count); /* filling drops those that are done */
-        for (int i = 0; i < count; i++) left[i] = flow[i];
-        fill_up(e, m, (Filling){count, fill.ports, left, fill.starts, fill.queue_of, fill.port_of, fill.level, fill.limit,
-                               fill.capacity, taken});
+            if (first_level(m, &m->filler[fill.flow[i]]) == level) flows[count++] = fill.flow[i];
+        for (int i = 0; i < count; i++) left[i] = flows[i];
+        fill_up(e, m, (Filling){count, left, fill.queues, fill.ports, fill.queue, fill.port});
         for (int i = 0; i < count; i++) {
-            int f = flow[i];
-            for (int at = fill.starts[f]; at < fill.starts[f + 1]; at++)
-                taken[fill.port_of[fill.queue_of[at]]] += m->rate[f] * m->flow[f]->count;
+            const Filler *flow = &m->filler[flows[i]];
+            for (int at = flow->first; at < flow->end; at++)
+                fill.port[fill.queue[m->queue_of[at]].port].taken += flow->rate * flow->count;
         }
-        e->scratch_used = mark_of_level;
     }
     e->scratch_used = mark;
     return 1;
 }
 
+/* Fill the minimum shares of queues, as if each were a link of its own. */
+static void fill_minimums(Engine *e, Meeting *m, int flows, int *flow) {
+    FilledQueue *queue = SCRATCH(m->queues, FilledQueue);
+    FilledPort *port = SCRATCH(m->queues, FilledPort);
+    if (e->failed) return;
+    for (int q = 0; q < m->queues; q++) {
+        const FilledPort *shared = &m->port[m->queue[q].port];
+        queue[q] = m->queue[q];
+        queue[q].port = q;
+        queue[q].level = 0;
+        queue[q].limit = port[q].capacity = queue[q].minimum;
+        /* Where there are queues, acknowledgements have one of their own. */
+        port[q].taken = shared->port->has_queues ? 0 : shared->taken;
+        port[q].queue[0] = q;
+        port[q].queues = 1;
+    }
+    fill_up(e, m, (Filling){flows, flow, m->queues, m->queues, queue, port});
+}
+
 /* Set the rate of each flow. A port is wide, and can be ignored, if it has room for all its flows in any case. */
 static void share_once(Engine *e, Meeting *m) {
     size_type mark = e->scratch_used;
-    double *demand = REALS(m->ports);
-    int *starts = INTEGERS(m->flows + 1), *queue_of = INTEGERS(m->places);
-    int *held_up = INTEGERS(m->flows), *promised = INTEGERS(m->flows), held_ups = 0, promises = 0, place = 0;
+    int *held_up = SCRATCH(m->flows, int), *promised = SCRATCH(m->flows, int), held_ups = 0, promises = 0, place = 0;
     for (int f = 0; f < m->flows; f++) {
-        double fastest = m->flow[f]->most;
-        for (int at = m->starts[f]; at < m->starts[f + 1]; at++) {
-            int p = m->port_of[m->queue_of[at]];
-            double room = m->capacity[p] - m->taken[p];
-            if (fastest < 0 || room < fastest) fastest = room;
-        }
-        m->fastest[f] = fastest;
-        fastest *= m->flow[f]->count;
-        for (int at = m->starts[f]; at < m->starts[f + 1]; at++) demand[m->port_of[m->queue_of[at]]] += fastest;
+        Filler *flow = &m->filler[f];
+        double fastest = flow->fastest * flow->count;
+        for (int at = m->starts[f]; at < m->starts[f + 1]; at++) m->port[m->all_ports[at]].demand += fastest;
     }
-    for (int p = 0; p < m->ports; p++)
-        m->narrow[p] = demand[p] > (m->capacity[p] - m->taken[p]) * (1 + TOLERANCE) || m->port[p]->limited;
-    /* Flows of which all narrow queues have a minimum share get that first, as if each were a link of its own. */
+    for (int p = 0; p < m->ports; p++) {
+        FilledPort *port = &m->port[p];
+        port->narrow = port->demand > (port->capacity - port->taken) * (1 + TOLERANCE) || port->port->limited;
+    }
+    /* Flows of which all narrow queues have a minimum share get that first. */
     for (int f = 0; f < m->flows; f++) {
+        Filler *flow = &m->filler[f];
         int everywhere = 1, has_queues = 0;
+        flow->first = place;
         for (int at = m->starts[f]; at < m->starts[f + 1]; at++) {
-            int q = m->queue_of[at];
-            if (!m->narrow[m->port_of[q]]) continue;
-            queue_of[place++] = q;
-            everywhere = everywhere && m->minimum[q] > 0;
-            has_queues = has_queues || m->port[m->port_of[q]]->has_queues;
+            int q = m->all_queues[at];
+            const FilledPort *port = &m->port[m->all_ports[at]];
+            if (!port->narrow) continue;
+            m->queue_of[place++] = q;
+            everywhere = everywhere && m->queue[q].minimum > 0;
+            has_queues = has_queues || port->port->has_queues;
         }
-        starts[f + 1] = place;
-        m->rate[f] = starts[f] == place ? m->fastest[f] : 0;
-        if (starts[f] == place) continue;
+        flow->end = place;
+        flow->rate = flow->first == place ? flow->fastest : 0;
+        if (flow->first == place) continue;
         held_up[held_ups++] = f;
         if (everywhere && has_queues) promised[promises++] = f;
     }
-    if (promises) {
-        int *apart = INTEGERS(m->queues), *level = INTEGERS(m->queues);
-        double *taken = REALS(m->queues);
-        for (int q = 0; q < m->queues; q++) {
-            apart[q] = q;
-            if (!m->port[m->port_of[q]]->has_queues) taken[q] = m->taken[m->port_of[q]];
-        }
-        fill_up(e, m, (Filling){promises, m->queues, promised, starts, queue_of, apart, level, m->minimum,
-                               m->minimum, taken});
-    }
-    Filling fill = {held_ups, m->ports, held_up, starts, queue_of, m->port_of, m->level, m->limit, m->capacity, m->taken};
+    if (promises) fill_minimums(e, m, promises, promised);
+    Filling fill = {held_ups, held_up, m->queues, m->ports, m->queue, m->port};
     if (held_ups && (promises || !fill_levels(e, m, fill))) fill_up(e, m, fill);
     e->scratch_used = mark;
 }
@@ -465,6 +661,7 @@ static void share_once(Engine *e, Meeting *m) {
 /* Count the rate that a flow is to have in the loads of its ports. Senders of constant rate get no acknowledgements. */
 static void load(Engine *e, Flow *flow) {
     double change = (flow->planned - flow->loaded) * flow->count;
+    if (!change) return;
     flow->loaded = flow->planned;
     for (int h = 0; h < flow->hops && flow->most < 0; h++) e->port[flow->hop[h].port].load += change;
 }
@@ -490,7 +687,7 @@ static int gets_another_rate(const Flow *flow) {
 static void share(Engine *e, Flow **flow, int flows) {
     size_type places = 64;
     for (int f = 0; f < flows; f++) places += (size_type)flow[f]->hops + 2;
-    size_type wanted = places * 400;
+    size_type wanted = places * (2 * (sizeof(FilledQueue) + sizeof(FilledPort)) + sizeof(Filler) + 64);
     if (wanted > e->scratch_size) {
         free(e->scratch);
         e->scratch_size = 2 * wanted;
@@ -504,17 +701,14 @@ static void share(Engine *e, Flow **flow, int flows) {
     e->scratch_used = 0;
     Meeting m;
     meet(e, &m, flow, flows);
-    for (int p = 0; p < m.ports; p++) m.taken[p] = m.port[p]->taken;
+    if (e->failed) return;
     share_once(e, &m);
-    int *crowd = INTEGERS(m.ports);
-    for (int f = 0; f < flows; f++)
-        for (int at = m.starts[f]; at < m.starts[f + 1]; at++) crowd[m.port_of[m.queue_of[at]]] += flow[f]->count;
     for (int f = 0; f < flows; f++) {
-        flow[f]->planned = m.rate[f];
+        flow[f]->planned = m.filler[f].rate;
         flow[f]->held_up = 0;
         for (int at = m.starts[f]; at < m.starts[f + 1]; at++) {
-            int p = m.port_of[m.queue_of[at]];
-            if (crowd[p] > 1 && m.narrow[p]) flow[f]->held_up = 1;
+            const FilledPort *port = &m.port[m.all_ports[at]];
+            if (port->crowd > 1 && port->narrow) flow[f]->held_up = 1;
         }
     }
     part(&m);

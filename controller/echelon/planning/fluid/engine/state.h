@@ -149,6 +149,9 @@ typedef struct {
     double held_until;                 /* where the last of those that hold flows up stands, as `Due` says, or -1 */
     int queue[QUEUES];
     int level[QUEUES], weight[QUEUES];
+    int has_queues;
+    int number, queue_number[QUEUES];  /* scratch: their numbers while rates are shared, or -1 */
+    double most[QUEUES], least[QUEUES];
     double rate[QUEUES], last[QUEUES]; /* the rates of its queues, and the offers at which their last flows are served */
     Quote offer[QUEUES];               /* what its queues offer */
     Visitor *visitor;                  /* by flow */
@@ -156,13 +159,13 @@ typedef struct {
     int flows, flows_room, visitors_room;
     double load;                       /* the rate of flows with windows */
     double fastest, until_s;
-    int reverse, node, has_queues;
+    double rated_until_s;              /* until when levels that depend on rates hold in any case */
+    int is_settled;                    /* whether they are what they would be if rates counted */
+    int reverse, node;
     int outdated, rated;
-    double most[QUEUES], least[QUEUES];
     long seen;
     Counting *counting;
     int countings, countings_room;
-    int number, queue_number[QUEUES];  /* scratch: their numbers while rates are shared, or -1 */
 } Port;
 
 struct Nearby { /* a neighbourhood: flows whose rates were set together */
@@ -216,6 +219,11 @@ typedef struct { /* a port to be looked at again, by the order in which rates de
     Port *port;
 } Due;
 
+typedef struct { /* a flow's rank now, and its growth per second */
+    double value, growth;
+    Flow *flow;
+} Standing;
+
 typedef struct Engine {
     Given g;
     PlanCopy *plan;
@@ -249,10 +257,15 @@ typedef struct Engine {
     int found_ports, found_ports_room;
     int *others, others_count, others_room;
     int *ready, ready_count, ready_room;
+    Standing *standing;       /* scratch, as are the next: the ranks at a port, and who sends in a neighbourhood */
+    int standings_room;
+    Flow **sending;
+    int sending_count, sending_room;
     char *scratch;
     size_type scratch_size, scratch_used;
     Offer *offer;
     int offers, offers_room;
+    int is_offer_taken;       /* whether the first is none any more, and makes place for the next */
 } Engine;
 
 static void *grown(Engine *e, void *old, int *room, int count, size_type size) {
