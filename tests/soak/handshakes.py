@@ -12,20 +12,19 @@ import argparse
 import asyncio
 import multiprocessing
 import resource
-import socket
 import ssl
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from echelon.controller.service.api.tokens import new_token
 from tests.echelon.service.api.test_handshakes import HELLO, LONG_HELLO
-from tests.echelon.service.lab import PATIENCE_S
-from tests.echelon.service.site import TRIANGLE, site
+from tests.echelon.service.lab import PATIENCE_S, Daemon, free_port
+from tests.echelon.service.site import TRIANGLE, Site, site
 from tests.echelon.southbound.test_tls import issued
 from tests.soak.memory import bytes_of_process
 from tests.soak.strangers import OTHER, SAME, status_s
@@ -49,60 +48,91 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
-    ops = new_token("ops", "operator")
-    took: dict[str, list[float | None]] = {SAME: [], OTHER: []}
-    most_bytes = 0
-    with TemporaryDirectory(prefix="soak-") as directory, site(Path(directory), TRIANGLE) as lab:
-        tokens = lab.directory / "tokens.yaml"
-        tokens.write_text(f"tokens:\n{ops.entry}")
-        tokens.chmod(0o600)
-        authority = make_authority(Path(directory) / "authority")
-        certificate, key = issued(authority, "service")
-        context = ssl.create_default_context(cafile=authority.home / "ca.crt")
-        context.check_hostname = False
-        with socket.create_server((SAME, 0)) as free:
-            port = free.getsockname()[1]
-        api: dict[str, Any] = {
-            "listen": f"{SAME}:{port}",
-            "tokens": "tokens.yaml",
-            "tls": {"certificate": str(certificate), "key": str(key)},
-        }
-        daemon = lab.daemon("state.db", api=api)
+@dataclass(frozen=True)
+class Operator:
+    """Who asks the service for its status, from the address of many strangers and from its own."""
+
+    port: int
+    token: str
+    tls: ssl.SSLContext
+    times: dict[str, list[float | None]] = field(default_factory=lambda: {SAME: [], OTHER: []})
+    """By address: how long each request took, in seconds; None: there was no answer."""
+
+    def ask(self) -> None:
+        for source, times in self.times.items():
+            times.append(status_s(self.port, source, self.token, self.tls))
+
+    def wait_for_service(self) -> None:
         until = time.monotonic() + PATIENCE_S
-        while status_s(port, SAME, ops.token, context) is None and time.monotonic() < until:
+        while status_s(self.port, SAME, self.token, self.tls) is None:
+            assert time.monotonic() < until, "the service does not answer"
             time.sleep(AGAIN_S)
 
-        print("round, memory at most and after it in MB")
-        for number in range(options.rounds):
-            attack = multiprocessing.Process(
-                target=_begin_handshakes, args=(port, options.strangers), daemon=True
+    def report(self) -> None:
+        for source, times in self.times.items():
+            answered = [each for each in times if each is not None]
+            p50_ms = 1e3 * median(answered or [0])
+            worst_ms = 1e3 * max(answered, default=0)
+            lost = len(times) - len(answered)
+            print(
+                f"operator at {source}: p50 {p50_ms:.0f} ms, worst {worst_ms:.0f} ms,"
+                f" {lost} of {len(times)} requests without an answer"
             )
-            attack.start()
-            until = time.monotonic() + options.seconds
-            resident = []
-            while time.monotonic() < until:
-                for source, times in took.items():
-                    times.append(status_s(port, source, ops.token, context))
-                resident.append(bytes_of_process(daemon.pid))
-                time.sleep(AGAIN_S)
-            attack.terminate()
-            attack.join()
-            time.sleep(IDLE_S)
-            resident.append(bytes_of_process(daemon.pid))
-            most_bytes = max(most_bytes, *resident)
-            print(number + 1, max(resident) // 1_000_000, resident[-1] // 1_000_000, flush=True)
-        assert daemon.alive, daemon.lines[-20:]
 
-    for source, times in took.items():
-        answered = [each for each in times if each is not None]
-        print(
-            f"operator at {source}: p50 {1e3 * median(answered or [0]):.0f} ms, worst"
-            f" {1e3 * max(answered, default=0):.0f} ms, {len(times) - len(answered)} of"
-            f" {len(times)} requests without an answer"
-        )
+
+def run(options: argparse.Namespace) -> int:
+    with TemporaryDirectory(prefix="soak-") as directory, site(Path(directory), TRIANGLE) as lab:
+        daemon, operator = _start(lab)
+        operator.wait_for_service()
+        print("round, memory at most and after it in MB")
+        most_bytes = 0
+        for number in range(1, options.rounds + 1):
+            resident = _round(options, operator, daemon)
+            most_bytes = max(most_bytes, *resident)
+            print(number, max(resident) // 1_000_000, resident[-1] // 1_000_000, flush=True)
+        assert daemon.alive, daemon.lines[-20:]
+    operator.report()
     # At the address of so many strangers an operator has its turn among them.
-    return 0 if most_bytes <= MOST_BYTES and None not in took[OTHER] else 1
+    is_answered = None not in operator.times[OTHER]
+    return 0 if most_bytes <= MOST_BYTES and is_answered else 1
+
+
+def _start(lab: Site) -> tuple[Daemon, Operator]:
+    """Start a service with TLS and a token."""
+    ops = new_token("ops", "operator")
+    tokens = lab.directory / "tokens.yaml"
+    tokens.write_text(f"tokens:\n{ops.entry}")
+    tokens.chmod(0o600)
+    authority = make_authority(lab.directory / "authority")
+    certificate, key = issued(authority, "service")
+    context = ssl.create_default_context(cafile=authority.home / "ca.crt")
+    context.check_hostname = False
+    port = free_port()
+    api = {
+        "listen": f"{SAME}:{port}",
+        "tokens": "tokens.yaml",
+        "tls": {"certificate": str(certificate), "key": str(key)},
+    }
+    return lab.daemon("state.db", api=api), Operator(port, ops.token, context)
+
+
+def _round(options: argparse.Namespace, operator: Operator, daemon: Daemon) -> list[int]:
+    """Let strangers come while the operator asks. Return the memory by time, the last after it."""
+    attack = multiprocessing.Process(
+        target=_begin_handshakes, args=(operator.port, options.strangers), daemon=True
+    )
+    attack.start()
+    until = time.monotonic() + options.seconds
+    resident = []
+    while time.monotonic() < until:
+        operator.ask()
+        resident.append(bytes_of_process(daemon.pid))
+        time.sleep(AGAIN_S)
+    attack.terminate()
+    attack.join()
+    time.sleep(IDLE_S)
+    resident.append(bytes_of_process(daemon.pid))
+    return resident
 
 
 def _begin_handshakes(port: int, strangers: int) -> None:

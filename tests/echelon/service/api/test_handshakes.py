@@ -8,7 +8,7 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,10 @@ LONG_HELLO = b"\x16\x03\x01\x3f\xff\x01\x01\xff\x00\x03\x03" + bytes(0x3FFF - 6)
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = make_authority(tmp_path_factory.mktemp("tls") / "ca")
-    made.issue("server")
-    return made.home
+    directory = tmp_path_factory.mktemp("tls")
+    issuer = make_authority(directory / "ca")
+    issuer.issue("server")
+    return issuer.home
 
 
 @contextmanager
@@ -124,6 +125,16 @@ def silent_after_record(connection: socket.socket) -> None:
     connection.sendall(LONG_HELLO)
 
 
+def endless(connection: socket.socket) -> None:
+    """Send a ClientHello that never ends, until the server has enough."""
+    connection.sendall(LONG_HELLO)
+    record = b"\x16\x03\x01\x3f\xff" + bytes(0x3FFF)
+    with suppress(ConnectionError):
+        for _ in range(6):
+            connection.sendall(record)
+    assert is_closed(connection)
+
+
 def nonsense(connection: socket.socket) -> None:
     connection.sendall(ASKED)
     connection.close()
@@ -143,6 +154,11 @@ def request(connection: socket.socket) -> None:
         assert wrapped.recv(1)
 
 
+def request_and_go(connection: socket.socket) -> None:
+    with CLIENT.wrap_socket(connection) as wrapped:
+        wrapped.sendall(3 * b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+
 def request_and_reset(connection: socket.socket) -> None:
     with CLIENT.wrap_socket(connection) as wrapped:
         wrapped.sendall(ASKED)
@@ -158,10 +174,12 @@ KINDS = [
     half,
     silent_after_half,
     silent_after_record,
+    endless,
     nonsense,
     finished,
     finished_and_silent,
     request,
+    request_and_go,
     request_and_reset,
 ]
 
@@ -239,6 +257,11 @@ def test_a_buffer_is_as_small_as_a_record(authority: Path) -> None:
         (protocol,) = [each for each in gc.get_objects() if isinstance(each, TlsProtocol)]
         size = running.call(lambda: len(protocol.get_buffer(-1)))
         assert size == RECORD_BYTES < 17_000
+
+
+def test_who_sends_too_much_in_a_handshake_is_closed(authority: Path) -> None:
+    with limited(authority) as running, connect(running) as stranger:
+        endless(stranger)
 
 
 # -- how many there may be -------------------------------------------------------------------------

@@ -174,9 +174,12 @@ def abort(transport: asyncio.Transport) -> None:
 
 
 def unlink(transport: asyncio.BaseTransport) -> None:
-    """Break asyncio's own cycle through a transport that has closed.
+    """Break asyncio's own cycles through a transport that has closed.
 
-    It keeps a method of its own as the way to read, and so some 2 kB until the collector comes.
+    It keeps methods of its own, as the ways to read and write, and so some 2 kB till the collector
+    comes. Later versions of asyncio drop them themselves, but not if a connection is aborted.
     """
-    if hasattr(transport, "_read_ready_cb"):
-        transport._read_ready_cb = None  # noqa: SLF001  # no other way leads there
+    attributes = getattr(transport, "__dict__", {})
+    for method in ("_read_ready_cb", "_write_ready"):
+        if method in attributes:
+            attributes[method] = None

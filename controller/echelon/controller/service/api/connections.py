@@ -16,8 +16,6 @@ import re
 import resource
 import socket
 import ssl
-import struct
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -26,16 +24,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 from echelon.controller.service import logs
-from echelon.controller.service.api.gate import NOTE_TOKEN, RequestRates
+from echelon.controller.service.api.client_connection import ClientConnection, abort
+from echelon.controller.service.api.gate import RequestRates
+from echelon.controller.service.api.handshake import has_gone, has_opened, open_connection
 
 if TYPE_CHECKING:
-    from uvicorn import Config
-    from uvicorn.server import ServerState
-
     from echelon.controller.service.api.tokens import Authenticator
 
 ACCEPTS_AT_A_TIME = 64
@@ -51,8 +45,6 @@ DESCRIPTORS_IN_RESERVE = 24 + FEWEST_WAITING
 """File descriptors kept for the store, threads, the log and clients that wait."""
 DESCRIPTORS_PER_SWITCH = 6
 """File descriptors kept for each switch: P4Runtime, gNMI, queues, and name resolution."""
-HEADER_BYTES = 32 << 10
-"""Maximum size of request line and headers together, in bytes."""
 FEWEST = 4
 """Number of connections that are accepted however few descriptors the process has."""
 STRANGERS_PER_S = 100
@@ -66,14 +58,15 @@ HANDSHAKES_PER_S = 200
 
 Each takes two milliseconds or so.
 """
+HANDSHAKES_AT_A_TIME = 256
+"""The most TLS handshakes that are under way at a time.
+
+Each takes some 60 kB, and 130 kB with a long ClientHello. At `HANDSHAKES_PER_S` a client has more
+than a second for its part, which is several round trips.
+"""
 DEFER_S = 1
 """The time that the kernel waits for the first bytes of a connection before it hands it over."""
 PEEKED_BYTES = 8192
-_RESET = struct.pack("ii", 1, 0)
-"""The option by which closing a connection drops what its client has not read.
-
-Otherwise the kernel keeps that for minutes.
-"""
 
 _TOKEN = re.compile(rb"\r\nauthorization:[ \t]*bearer[ \t]+([!-~]+)[ \t]*\r\n", re.IGNORECASE)
 
@@ -124,122 +117,6 @@ def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimit
         " limits.connections)"
     )
     return replace(limits, total=total, waiting=FEWEST_WAITING), warning
-
-
-class _StrictConnection(h11.Connection):
-    """HTTP without two things that h11 lets pass.
-
-    They are headers that arrive at once and are too long, and two lengths of one body.
-    """
-
-    def __init__(self, head_bytes: int) -> None:
-        super().__init__(h11.SERVER, head_bytes)
-        self._head_bytes = head_bytes
-
-    def next_event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
-        waiting = 0
-        if self.their_state is h11.IDLE:
-            waiting = len(self.trailing_data[0])
-        event = super().next_event()
-        if isinstance(event, h11.Request):
-            head_bytes = waiting - len(self.trailing_data[0])
-            if head_bytes > self._head_bytes:
-                raise h11.RemoteProtocolError("request line and headers are too long", 431)
-            names = {name for name, _ in event.headers}
-            if {b"content-length", b"transfer-encoding"} <= names:
-                # What stands behind this server may believe the other one.
-                raise h11.RemoteProtocolError("Content-Length beside Transfer-Encoding")
-        return event
-
-
-class ClientConnection(H11Protocol):
-    """An accepted connection, from before its TLS handshake.
-
-    It closes itself if its client neither asks nor reads.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        state: ServerState,
-        limits: ConnectionLimits,
-        origin: str,
-    ) -> None:
-        super().__init__(config, state, {NOTE_TOKEN: lambda: self.note_token()})
-        self.conn = _StrictConnection(HEADER_BYTES)
-        self.origin = origin
-        """The address or network that counts it; empty: a Unix socket."""
-        self.idle_since = time.monotonic()
-        """The monotonic time at which it was accepted or its last request was answered."""
-        self.has_token = False
-        """Whether its client has shown a token."""
-        self.closed: Callable[[], object] = lambda: None
-        """Called when the connection has closed."""
-        self.note_token: Callable[[], None] = lambda: None
-        """Called at each request with a token."""
-        self._asking = _Timeout(limits.request_s)
-        self._reading = _Timeout(limits.stalled_s)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request is being answered."""
-        return self.cycle is None or self.cycle.response_complete
-
-    @property
-    def may_end(self) -> bool:
-        """Whether it may make room: it is idle, or a stranger leaves its answer unread."""
-        if self.is_idle:
-            return True
-        return not self.has_token and self.flow.write_paused
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._asking.start(transport)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if not self.is_idle:
-            self._asking.stop()
-        else:
-            # Perhaps the first bytes of a later request on a connection that was kept.
-            self._asking.start(self.transport)
-
-    def on_response_complete(self) -> None:
-        self.idle_since = time.monotonic()
-        super().on_response_complete()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._reading.start(self.transport)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._reading.stop()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._asking.stop()
-        self._reading.stop()
-        self.closed()
-        super().connection_lost(exc)
-
-
-class _Timeout:
-    """A timer that aborts a connection unless it is stopped in time."""
-
-    def __init__(self, after_s: float) -> None:
-        self._after_s = after_s
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self, transport: asyncio.Transport) -> None:
-        """Start the timer, unless it runs already."""
-        if self._timer is None and not transport.is_closing():
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._after_s, _abort, transport)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 class _Crowd:
@@ -349,8 +226,10 @@ class Listener:
         self._tls = tls
         self._tokens = tokens
         self._rates = RequestRates()
-        self._opening: dict[ClientConnection, asyncio.Task[object]] = {}
+        self._opening: dict[ClientConnection, asyncio.Task[None]] = {}
         """Connections whose TLS handshake is not over."""
+        self._handshakes = _Crowd()
+        """The same by origin, if there is TLS."""
         self._strangers = _Crowd()
         """The connections of strangers, also those whose TLS handshake is not over."""
         self._token_holders = _Crowd()
@@ -413,10 +292,18 @@ class Listener:
         per_s = STRANGERS_PER_S if self._tls is None else HANDSHAKES_PER_S
         delay_s = self._rates.admit("", per_s)
         if not delay_s:
-            accepted, origin = self._waiting.next()
-            self._make_room(accepted, origin, has_token=False)
+            self._serve_next()
         loop = asyncio.get_running_loop()
         self._next = loop.call_later(delay_s, self._serve_waiting)
+
+    def _serve_next(self) -> None:
+        turns = range(min(self._waiting.count, ACCEPTS_AT_A_TIME))
+        for _ in turns:
+            accepted, origin = self._waiting.next()
+            if self._tls is None or not has_gone(accepted):
+                self._make_room(accepted, origin, has_token=False)
+                break
+            accepted.close()
 
     def _make_room(
         self,
@@ -429,11 +316,16 @@ class Listener:
 
         Then another one was closed for it, or it was refused.
         """
+        are_many = self._handshakes.count >= HANDSHAKES_AT_A_TIME
+        if are_many:
+            oldest = min(self._handshakes.most(), key=_rank_of_ending)
+            self._drop(oldest)
+
         strangers_part = 1.0 if has_token else self._limits.strangers
         rivals = self._rivals(origin, strangers_part)
         if not rivals:
             self._serve(accepted, origin, has_token=has_token)
-            return False
+            return are_many
 
         ending = [rival for rival in rivals if self._may_end(rival, has_token=has_token)]
         problem = (
@@ -444,11 +336,13 @@ class Listener:
             self._refuse(accepted, origin, problem)
             return True
         idle = min(ending, key=_rank_of_ending)
-        log.warning(
-            "idle connection closed",
-            address=idle.origin,
-            problem=problem,
-        )
+        # Strangers must not fill the log.
+        if not self._rates.admit("closings", 1):
+            log.warning(
+                "idle connection closed",
+                address=idle.origin,
+                problem=problem,
+            )
         self._drop(idle)
         self._serve(accepted, origin, has_token=has_token)
         return True
@@ -540,12 +434,13 @@ class Listener:
         self._forget(connection)
         opening = self._opening.get(connection)
         # A task stays in the mapping for a turn of the event loop after it is done.
-        if opening is None or _has_opened(opening):
-            _abort(connection.transport)
+        if opening is None or has_opened(opening):
+            abort(connection.transport)
         else:
             opening.cancel()
 
     def _forget(self, connection: ClientConnection) -> bool:
+        self._handshakes.discard(connection)
         return self._strangers.discard(connection) or self._token_holders.discard(connection)
 
     def _serve(
@@ -562,12 +457,14 @@ class Listener:
             if self._strangers.discard(connection):
                 self._token_holders.add(connection)
 
-        def end_opening(task: asyncio.Task[object]) -> None:
+        def end_opening(task: asyncio.Task[None]) -> None:
             del self._opening[connection]
+            self._handshakes.discard(connection)
             # A faulty handshake is the client's, and the task may have been cancelled before it
             # began.
-            if not _has_opened(task):
+            if not has_opened(task):
                 self._forget(connection)
+                connection.release()
                 accepted.close()
 
         connection.closed = partial(self._forget, connection)
@@ -575,37 +472,19 @@ class Listener:
         connection.has_token = has_token
         crowd = self._token_holders if has_token else self._strangers
         crowd.add(connection)
+        if self._tls is not None:
+            self._handshakes.add(connection)
 
-        handshake_s = None if self._tls is None else self._limits.request_s
-        loop = asyncio.get_running_loop()
-        opening = loop.create_task(
-            loop.connect_accepted_socket(
-                lambda: connection,
-                accepted,
-                ssl=self._tls,
-                ssl_handshake_timeout=handshake_s,
-            )
+        opening = asyncio.get_running_loop().create_task(
+            open_connection(accepted, connection, self._tls, self._limits.request_s)
         )
         self._opening[connection] = opening
         opening.add_done_callback(end_opening)
 
 
-def _has_opened(opening: asyncio.Task[object]) -> bool:
-    """Return whether a connection is open: its handshake, if any, is over without a fault."""
-    return opening.done() and not opening.cancelled() and opening.exception() is None
-
-
 def _rank_of_ending(connection: ClientConnection) -> tuple[bool, float]:
     """Return the order in which connections end: strangers first, then the longest idle."""
     return connection.has_token, connection.idle_since
-
-
-def _abort(transport: asyncio.Transport) -> None:
-    """Close a connection at once, and free what its client has left unread."""
-    end = transport.get_extra_info("socket")
-    if end is not None and end.family != socket.AF_UNIX:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-    transport.abort()
 
 
 def _origin(address: object) -> str:

@@ -21,12 +21,8 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from echelon.controller.service.api.connections import (
-    HEADER_BYTES,
-    ClientConnection,
-    ConnectionLimits,
-    Listener,
-)
+from echelon.controller.service.api.client_connection import HEADER_BYTES, ClientConnection
+from echelon.controller.service.api.connections import ConnectionLimits, Listener
 from echelon.model.documents import DocumentError
 from echelon.model.errors import Code, CodedError
 
