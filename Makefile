@@ -173,6 +173,7 @@ soak: $(STAMP)
 	$(RUN)/python -m tests.soak control --sequences 10000 --events 50
 	$(RUN)/python -m tests.soak packets
 	$(RUN)/python -m tests.soak p4runtime
+	$(RUN)/python -m tests.soak hostile --programs 2000
 	$(RUN)/python -m tests.soak day
 	$(RUN)/python -m tests.soak restarts --sequences 500
 	$(RUN)/python -m tests.soak kills --runs 10 --kills 100 --deaths 0.3

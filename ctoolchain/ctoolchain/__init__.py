@@ -14,11 +14,10 @@ import os
 import shutil
 import stat
 import struct
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,12 +26,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .running import Unwanted, run_compiler
+
 __all__ = [
     "TCC",
     "CSource",
     "Compiler",
     "Loaded",
     "ToolchainError",
+    "Unwanted",
     "build",
     "compilers",
     "is_kept",
@@ -190,16 +192,21 @@ def load_or_not(
     return None
 
 
-def build(source: CSource, compiler: Compiler) -> Path:
+def build(
+    source: CSource,
+    compiler: Compiler,
+    is_wanted: Callable[[], bool] | None = None,
+) -> Path:
     """Return the path of the library, which is built unless the cache has it.
 
-    Raise `ToolchainError`.
+    With `is_wanted` it is built in the background, as long as that says so. Raise `ToolchainError`,
+    or `Unwanted` when it is no longer wanted.
     """
     library = _path(source, compiler)
     _remove_left(library.parent)
     if not _is_own(library, stat.S_ISREG):
         try:
-            _compile(source, compiler, library)
+            _compile(source, compiler, library, is_wanted)
         except OSError as error:
             raise ToolchainError(
                 f"{source.name} cannot be compiled by {compiler.name}: {error}"
@@ -362,6 +369,7 @@ def _compile(
     source: CSource,
     compiler: Compiler,
     library: Path,
+    is_wanted: Callable[[], bool] | None,
 ) -> None:
     """Compile beside the library, then move it to its place.
 
@@ -372,20 +380,10 @@ def _compile(
             (folder / name).write_text(text, encoding="utf-8")
         fresh = folder / library.name
         command = [*compiler.command, "-shared", "-fPIC", "-o", fresh.name, f"{source.name}.c"]
-        # A compiler goes on when this process is killed.
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            pass_fds=(lock,),
-        )
-        if done.returncode:
-            said = " ".join((done.stderr or done.stdout).split())[:_SHOWN_CHARACTERS]
-            raise ToolchainError(f"{' '.join(command)} ended with status {done.returncode}: {said}")
+        done = run_compiler(command, folder, lock, is_wanted)
+        if done.status:
+            said = " ".join(done.output.split())[:_SHOWN_CHARACTERS]
+            raise ToolchainError(f"{' '.join(command)} ended with status {done.status}: {said}")
         _forbid_executable_stack(fresh)
         fresh.chmod(0o700)
         fresh.replace(library)

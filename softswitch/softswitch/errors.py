@@ -22,6 +22,10 @@ class ProgramError(SoftswitchError):
         self.reason = reason
 
 
+class TooLarge(ProgramError):  # noqa: N818
+    """A part of the program is larger than any program for this switch needs to be."""
+
+
 class TableError(SoftswitchError):
     """The switch refused a control-plane request on a table or another stateful object."""
 

@@ -561,6 +561,7 @@ class ProgramIR:
     unions: Mapping[str, Union]
     union_stacks: Mapping[str, UnionStack]
     errors: Mapping[str, int]
+    """The code of each parser error, those of :data:`~softswitch.v1model.CORE_ERRORS` included."""
     parser: Parser
     value_sets: Mapping[str, ValueSetSpec]
     actions: Mapping[int, Action]

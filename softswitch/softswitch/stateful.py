@@ -40,16 +40,25 @@ class _Array:
 
 
 class Counter(_Array):
-    """An array of packet-and-byte counters. It always counts both, so ``unit`` is ``both``."""
+    """An array of packet-and-byte counters. It always counts both, so ``unit`` is ``both``.
+
+    Without ``has_cells``, an engine sets them before they are used.
+    """
 
     __slots__ = ("byte_counts", "packet_counts")
     kind = "counter"
     unit = "both"
 
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        has_cells: bool = True,
+    ) -> None:
         super().__init__(name, size)
-        self.packet_counts: Cells = [0] * size
-        self.byte_counts: Cells = [0] * size
+        cells = size if has_cells else 0
+        self.packet_counts: Cells = [0] * cells
+        self.byte_counts: Cells = [0] * cells
 
     def read(self, index: int) -> tuple[int, int]:
         """Return (packets, bytes). Raises :class:`BadEntry` for an index out of range."""
@@ -68,7 +77,10 @@ class Counter(_Array):
 
 
 class Register(_Array):
-    """An array of unsigned integers of ``width`` bits."""
+    """An array of unsigned integers of ``width`` bits.
+
+    Without ``has_cells``, an engine sets them before they are used.
+    """
 
     __slots__ = ("cells", "width")
     kind = "register"
@@ -78,10 +90,11 @@ class Register(_Array):
         name: str,
         size: int,
         width: int,
+        has_cells: bool = True,
     ) -> None:
         super().__init__(name, size)
         self.width = width
-        self.cells: Cells = [0] * size
+        self.cells: Cells = [0] * (size if has_cells else 0)
 
     def read(self, index: int) -> int:
         """Return a cell's value. Raises :class:`BadEntry` for an index out of range."""

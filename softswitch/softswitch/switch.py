@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import hashes, ir
+from .budget import DEFAULT_BYTES, packet_bytes
 from .load import load_ir
 from .passing import CloneSession, Departure, Queued
 from .stateful import Counter, Meter, Register
@@ -156,6 +157,9 @@ class Switch:
     runs egress and deparses. ``on_digest(now_ns, name, list_id, values)`` is called at the end of
     an ingress that generated a digest.
 
+    ``memory_bytes`` bounds its arrays, and with them the packets of the engine in C. Raises
+    :class:`~softswitch.errors.TooLarge` for a program whose arrays do not fit.
+
     With a ``tracer``, the interpreter runs packets and passes it an event for every step
     (:mod:`softswitch.trace`). Otherwise ``native`` may make what runs them instead
     (:mod:`softswitch.native`).
@@ -173,8 +177,10 @@ class Switch:
         seed: int = 0,
         tracer: Tracer | None = None,
         native: Native | None = None,
+        memory_bytes: int = DEFAULT_BYTES,
     ) -> None:
         spec = program.ir
+        self.packet_bytes = packet_bytes(spec, memory_bytes)
         self.program = program
         self.cpu_port = cpu_port
         self.drop_port = drop_port
@@ -189,7 +195,8 @@ class Switch:
         self.counters: dict[str, Counter] = {}
         self.registers: dict[str, Register] = {}
         self.meters: dict[str, Meter] = {}
-        self._make_arrays(spec)
+        # The engine in C brings cells of its own.
+        self._make_arrays(spec, native is None or tracer is not None)
         self.calculations: dict[str, hashes.Hash] = {}
         for calculation in spec.calculations.values():
             self.calculations[calculation.name] = hashes.make(calculation.algorithm)
@@ -216,13 +223,13 @@ class Switch:
             self.ingress = partial(program.interpreter.ingress, self, tracer)
             self.egress = partial(program.interpreter.egress, self, tracer)
 
-    def _make_arrays(self, spec: ir.ProgramIR) -> None:
+    def _make_arrays(self, spec: ir.ProgramIR, has_cells: bool) -> None:
         """Make the arrays. Direct counters and meters are in the entries of their tables."""
         for counter in spec.counters.values():
             if counter.table is None:
-                self.counters[counter.name] = Counter(counter.name, counter.size)
+                self.counters[counter.name] = Counter(counter.name, counter.size, has_cells)
         for register in spec.registers.values():
-            cells = Register(register.name, register.size, register.width)
+            cells = Register(register.name, register.size, register.width, has_cells)
             self.registers[register.name] = cells
         for meter in spec.meters.values():
             if meter.table is None:

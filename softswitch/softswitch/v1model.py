@@ -10,15 +10,16 @@ from .errors import ProgramError
 INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 1, 2, 4, 5, 6
 """The values of ``instance_type``. 0 is a packet that was received and sent to one port."""
 
-PARSER_ERRORS: Mapping[str, int] = {
-    "PacketTooShort": 1,
-    "NoMatch": 2,
-    "StackOutOfBounds": 3,
-    "HeaderTooShort": 4,
-    "ParserTimeout": 5,
-    "ParserInvalidArgument": 6,
-}
-"""The codes of the parser's errors in a program that does not number them itself."""
+CORE_ERRORS = (
+    "NoError",
+    "PacketTooShort",
+    "NoMatch",
+    "StackOutOfBounds",
+    "HeaderTooShort",
+    "ParserTimeout",
+    "ParserInvalidArgument",
+)
+"""The parser's errors that every program has."""
 
 STATE_LIMIT = 1 << 12
 """The number of states that a parser may visit.
@@ -40,6 +41,15 @@ The reason is the same.
 
 SHIFT_LIMIT = ir.MAX_WIDTH
 """The limit of left shifts. No field is wider, so a larger shift leaves nothing of a value."""
+
+MAX_PACKET_BYTES = 1 << 18
+"""The longest packet that ingress takes and egress makes.
+
+No interface has longer frames, and a packet that grows on each pass ends here.
+"""
+
+TOO_LONG = "packet too long"
+"""Why a longer packet is dropped."""
 
 NEVER_TRUNCATED = 1 << 31
 """A length in bytes that no packet has."""

@@ -9,7 +9,10 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -178,3 +181,109 @@ def test_a_missing_compiler_and_a_file_that_is_no_library(compiler: Compiler) ->
 def test_without_a_compiler_the_error_says_what_to_install() -> None:
     with pytest.raises(ToolchainError, check=naming("apt-get install gcc", "pip")):
         load(TWICE, DECLARED, ())
+
+
+SLEEPER = """#!/bin/sh
+sleep 60 &
+echo $! > {pid}
+echo begun
+wait
+"""
+
+
+def sleeping(folder: Path) -> Compiler:
+    """Return a compiler that starts another process, as gcc does, and works for a minute."""
+    script = folder / "sleeper"
+    script.write_text(SLEEPER.format(pid=folder / "pid"))
+    script.chmod(0o700)
+    return Compiler("sleeper", (str(script),))
+
+
+def child_of(folder: Path) -> int:
+    path = folder / "pid"
+    until(lambda: path.exists() and bool(path.read_text()))
+    return int(path.read_text())
+
+
+def until(holds: Callable[[], bool], limit_s: float = 20) -> None:
+    end_s = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+BUILDING = f"""
+import sys
+from ctoolchain import Compiler, CSource, build
+build(CSource("twice", {TEXT!r}, {TWICE.includes!r}), Compiler("sleeper", (sys.argv[1],)))
+"""
+
+
+def test_a_compiler_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    """So do the processes that it has started, which no signal of its parent's death reaches."""
+    compiler = sleeping(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", BUILDING, *compiler.command]) as process:
+        pid = child_of(tmp_path)
+        assert is_alive(pid)
+        process.kill()
+    until(lambda: not is_alive(pid))
+
+
+def test_a_compiler_that_nobody_wants_any_longer_is_ended(tmp_path: Path) -> None:
+    wanted = threading.Event()
+    wanted.set()
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            build(TWICE, sleeping(tmp_path), wanted.is_set)
+        except ctoolchain.Unwanted as unwanted:
+            raised.append(unwanted)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    pid = child_of(tmp_path)
+    wanted.clear()
+    thread.join(20)
+    assert raised
+    until(lambda: not is_alive(pid))
+
+
+def test_one_compiler_runs_at_a_time_and_the_background_gives_way(
+    compiler: Compiler, tmp_path: Path
+) -> None:
+    wanted = threading.Event()
+    wanted.set()
+    sleeper = sleeping(tmp_path)
+
+    def run() -> None:
+        with suppress(ctoolchain.Unwanted):
+            build(TWICE, sleeper, wanted.is_set)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    first = child_of(tmp_path)
+    (tmp_path / "pid").unlink()
+    assert loaded(TWICE, compiler).library.twice(4) == 8
+    until(lambda: not is_alive(first))
+    second = child_of(tmp_path)  # it has begun anew
+    assert second != first
+    wanted.clear()
+    thread.join(20)
+    until(lambda: not is_alive(second))
+
+
+def test_a_compiler_has_a_minute_and_two_gigabytes(tmp_path: Path) -> None:
+    script = tmp_path / "limits"
+    script.write_text("#!/bin/sh\necho $(ulimit -t) $(ulimit -v) $(ulimit -c)\nexit 3\n")
+    script.chmod(0o700)
+    with pytest.raises(ToolchainError, match="ended with status 3: 60 2097152 0"):
+        build(TWICE, Compiler("limits", (str(script),)))

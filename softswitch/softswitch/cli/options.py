@@ -56,6 +56,8 @@ class SwitchOptions:
     seed: int
     engine: str
     """auto, native or python."""
+    memory_bytes: int
+    """The memory of a program's arrays and packets."""
     pcap: Path | None
     log_console: bool
     log_file: Path | None

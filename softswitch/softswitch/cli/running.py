@@ -125,6 +125,7 @@ def _build(
         drop_port=options.drop_port,
         seed=options.seed,
         tracer=tracer,
+        memory_bytes=options.memory_bytes,
         engines=choice if tracer is None else None,
         port_counters=counters,
     )
@@ -202,6 +203,7 @@ def _switch(
         drop_port=options.drop_port,
         seed=options.seed,
         tracer=tracer,
+        memory_bytes=options.memory_bytes,
         native=None if tracer is not None else choice(program),
     )
 

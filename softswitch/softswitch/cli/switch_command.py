@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from softswitch.cli.engine_option import add_engine
+from softswitch.cli.memory_option import add_memory
 from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
 from softswitch.cli.services import services
 
@@ -190,6 +191,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seed of the program's random numbers (default 0)",
     )
     add_engine(more)
+    add_memory(more)
 
     without = parser.add_argument_group(
         "accepted without effect, for launch scripts written for simple_switch_grpc"
@@ -327,6 +329,7 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
         parsed=options,
         seed=options.seed,
         engine=options.engine,
+        memory_bytes=options.memory,
         pcap=options.pcap,
         log_console=options.log_console,
         log_file=options.log_file,

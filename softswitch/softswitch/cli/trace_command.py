@@ -175,7 +175,11 @@ def _after_write(
     )
     try:
         pipeline = Pipeline(
-            config, lambda _: Switch(program, tracer=show), itertools.count(1), lambda: 0
+            config,
+            lambda _: Switch(program, tracer=show),
+            itertools.count(1),
+            now_ns=lambda: 0,
+            has_port=lambda _: True,
         )
     except RefusedError as error:
         raise ValueError(f"{options.p4info}: {error}") from None

@@ -7,7 +7,7 @@ from typing import Any
 
 from softswitch import ir
 from softswitch.trace import events
-from softswitch.v1model import PARSER_ERRORS, STATE_LIMIT
+from softswitch.v1model import STATE_LIMIT
 
 from .expressions import ParserStopped, need
 from .packet import Done, Get, HeaderSlots, PacketState, Slots, Unfit, placed
@@ -32,6 +32,8 @@ class PlainParser:
         """Parse a packet. An error is counted and stored unless it is that of a copy."""
         name = self.program.parser.initial
         visits = 0
+        if original:
+            self.slots.set(p, "parser_error", self.program.errors["NoError"])
         try:
             while name is not None:
                 visits += 1
@@ -45,7 +47,7 @@ class PlainParser:
     def _report(self, p: PacketState, error: str | int) -> None:
         """Count an error, and store its code for the program."""
         if isinstance(error, str):
-            code = self.program.errors.get(error, PARSER_ERRORS[error])
+            code = self.program.errors[error]
         else:
             code = error
         if p.tell is not None:

@@ -16,11 +16,13 @@ from softswitch.trace.events import Tracer
 from softswitch.v1model import (
     EGRESS_CLONE,
     INGRESS_CLONE,
+    MAX_PACKET_BYTES,
     NEVER_TRUNCATED,
     RECIRCULATED,
     REPLICATED,
     RESUBMIT_LIMIT,
     RESUBMITTED,
+    TOO_LONG,
 )
 
 from .calculations import calculated, gather, header_pieces
@@ -119,6 +121,8 @@ class Interpreter:
             if tell is not None:
                 tell(events.Received(now_ns, port, data, _AGAIN.get(kind)))
             try:
+                if len(data) > MAX_PACKET_BYTES:
+                    p.drop(TOO_LONG)
                 if not 0 <= port <= switch.max_port:
                     p.drop("ingress port out of range")
                 self._begin(p, port, kind, kept)
@@ -347,6 +351,8 @@ class Interpreter:
             if p.values[held.start]:
                 parts.append(serialise(p))
         payload = p.data[p.offset :]
+        if sum(map(len, parts)) + len(payload) > MAX_PACKET_BYTES:
+            p.drop(TOO_LONG)
         return b"".join(parts) + payload
 
 

@@ -340,7 +340,10 @@ class PlainStatements:
         limit = self.value(length)
 
         def truncate(p: PacketState) -> None:
-            p.truncated = min(p.truncated, limit(p))
+            length_bytes = limit(p)
+            # As simple_switch takes it, a negative length is a very large one.
+            if length_bytes >= 0:
+                p.truncated = min(p.truncated, length_bytes)
 
         return truncate
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from softswitch import ir
 
+from . import limits
 from .reader import Reader
 from .scope import Scope
 
@@ -137,7 +138,9 @@ def _by_id(reader: Reader, names: Mapping[int, str]) -> tuple[str, ...]:
 
 def _header_type(name: str, reader: Reader) -> ir.HeaderType:
     fields: list[ir.Field] = []
-    for item in reader.elements_of("fields"):
+    items = reader.elements_of("fields")
+    limits.FIELDS.check(reader.place, len(items))
+    for item in items:
         parts = item.elements()
         if len(parts) not in (2, 3):
             raise item.fail("must be [name, width] or [name, width, signed]")

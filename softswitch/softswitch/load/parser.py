@@ -5,6 +5,7 @@ from __future__ import annotations
 from softswitch import ir
 from softswitch.errors import ProgramError
 
+from .earlier import variable_length
 from .reader import Reader
 from .scope import Scope
 
@@ -72,6 +73,9 @@ class ParserReader:
                 return ir.Assign(target, operand(1), place)
             case "verify":
                 expect(2)
+                # Earlier programs give the code itself.
+                if isinstance(params[1].value, int):
+                    return ir.Verify(operand(0), ir.Const(params[1].integer()), place)
                 return ir.Verify(operand(0), operand(1), place)
             case "advance":
                 expect(1)
@@ -110,8 +114,11 @@ class ParserReader:
         header = scope.headers[sample]
         if header.metadata:
             raise reader.fail(f"cannot extract to metadata '{sample}'")
-        if length is not None and not any(f.varbit for f in header.type.fields):
+        is_variable = any(field.varbit for field in header.type.fields)
+        if length is not None and not is_variable:
             raise reader.fail(f"header '{sample}' has no variable-length field")
+        if length is None and is_variable:
+            length = variable_length(scope, header.type, reader)
         return ir.Extract(target, member, length, reader.place)
 
     def _transition(self, reader: Reader, key: list[ir.KeyPart]) -> ir.Transition:

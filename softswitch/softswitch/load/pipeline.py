@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from softswitch import ir
 from softswitch.errors import ProgramError
 
+from .earlier import profile_name, profiles_in_tables, table_actions
 from .reader import Reader
 from .scope import Scope, algorithm
 
@@ -35,8 +36,10 @@ class PipelineReader:
         root = self.scope.root
         for item in root.members("pipelines"):
             for reader in item.members("action_profiles"):
-                profile = self._profile(reader)
-                self.profiles[profile.name] = profile
+                name, placed = reader.named("action profile")
+                self._add_profile(name, placed, placed.integer_of("max_size"))
+            for name, placed, size in profiles_in_tables(item):
+                self._add_profile(name, placed, size)
         pipelines = self.scope.named("pipelines", "pipeline", self._pipeline)
         for needed in ("ingress", "egress"):
             if needed not in pipelines:
@@ -47,8 +50,9 @@ class PipelineReader:
             tables += [node.name for node in nodes if isinstance(node, ir.TableSpec)]
         if len(set(tables)) != len(tables):
             raise root.fail("two pipelines have a table of the same name")
-        _check_bindings("counter array", self._counters, tables)
-        _check_bindings("meter array", self._meters, tables)
+        names = frozenset(tables)
+        _check_bindings("counter array", self._counters, names)
+        _check_bindings("meter array", self._meters, names)
         return pipelines
 
     def _pipeline(self, name: str, reader: Reader) -> ir.PipelineSpec:
@@ -106,8 +110,7 @@ class PipelineReader:
         fields = reader.numbered(reader.elements_of("key"), "key")
         keys = tuple(map(self._key, fields))
         _check_match(reader, match, keys)
-        action_ids = reader.elements_of("action_ids")
-        actions = tuple(self.scope.action_id(action).id for action in action_ids)
+        actions = table_actions(self.scope, reader)
         names: dict[str, int] = {}
         for action in actions:
             names[self.scope.actions[action].name] = action
@@ -159,7 +162,7 @@ class PipelineReader:
             raise reader.fail(f"implementation '{kind}' is not supported")
         if kind == "simple":
             return None
-        profile = self.scope.existing(reader.get("action_profile"), self.profiles, "action profile")
+        profile = self.scope.existing(profile_name(reader), self.profiles, "action profile")
         has_selector = self.profiles[profile].selector is not None
         if has_selector == (kind == "indirect"):
             raise reader.fail(f"type '{kind}' does not fit action profile '{profile}'")
@@ -238,8 +241,14 @@ class PipelineReader:
             entries.append(ir.ConstEntry(elements, worst - rank + 1, call))
         return tuple(entries)
 
-    def _profile(self, item: Reader) -> ir.ActionProfileSpec:
-        name, reader = item.named("action profile")
+    def _add_profile(
+        self,
+        name: str,
+        reader: Reader,
+        size: int,
+    ) -> None:
+        if name in self.profiles:
+            raise reader.fail("is defined twice")
         selection = reader.find("selector")
         selector = None
         if selection is not None:
@@ -251,8 +260,7 @@ class PipelineReader:
                 inputs.append((value, self.scope.width(value, part)))
             hashed_by = algorithm(selection.with_place(reader.place))
             selector = ir.Selector(hashed_by, tuple(inputs))
-        size = reader.integer_of("max_size")
-        return ir.ActionProfileSpec(name, size, selector, reader.place)
+        self.profiles[name] = ir.ActionProfileSpec(name, size, selector, reader.place)
 
 
 def _by_table(
@@ -265,7 +273,7 @@ def _by_table(
 def _check_bindings(
     kind: str,
     arrays: Mapping[str, str],
-    tables: Sequence[str],
+    tables: frozenset[str],
 ) -> None:
     for table, array in arrays.items():
         if table not in tables:

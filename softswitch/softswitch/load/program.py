@@ -15,7 +15,10 @@ from typing import Any
 
 from softswitch import ir
 from softswitch.errors import ProgramError
+from softswitch.v1model import CORE_ERRORS
 
+from . import limits
+from .bounds import check_bounds
 from .headers import read_headers, read_intrinsics
 from .parser import ParserReader
 from .pipeline import PipelineReader
@@ -43,6 +46,7 @@ def load_ir(source: Mapping[str, Any] | bytes | str, name: str) -> ir.ProgramIR:
     Raises :class:`ProgramError`.
     """
     if isinstance(source, (bytes, str)):
+        limits.SOURCE.check(name, len(source))
         try:
             decoded = json.loads(source)
         except (ValueError, RecursionError) as error:
@@ -50,16 +54,15 @@ def load_ir(source: Mapping[str, Any] | bytes | str, name: str) -> ir.ProgramIR:
     else:
         decoded = source
     try:
-        return _program(Reader(decoded, name))
+        program = _program(Reader(decoded, name))
+        check_bounds(program)
     except RecursionError:
         raise ProgramError(name, "an expression or object is nested too deeply") from None
+    return program
 
 
 def _program(root: Reader) -> ir.ProgramIR:
-    version = root.get("__meta__").get("version")
-    numbers = version.elements()
-    if not numbers or numbers[0].integer() != FORMAT_MAJOR:
-        raise version.fail(f"must be {FORMAT_MAJOR}.x")
+    _check_version(root)
     for item in root.members("extern_instances"):
         _, instance = item.named("extern instance")
         kind = instance.optional_text("type") or "?"
@@ -69,10 +72,6 @@ def _program(root: Reader) -> ir.ProgramIR:
         )
     scope = Scope(root)
     read_headers(scope)
-    errors: dict[str, int] = {}
-    for item in root.members("errors"):
-        error, code = item.pair()
-        errors[error.text()] = code.integer()
     counters = scope.named("counter_arrays", "counter array", read_counter)
     registers = scope.named("register_arrays", "register array", read_register)
     meters = scope.named(
@@ -99,7 +98,7 @@ def _program(root: Reader) -> ir.ProgramIR:
         stacks=scope.stacks,
         unions=scope.unions,
         union_stacks=scope.union_stacks,
-        errors=errors,
+        errors=_error_codes(root),
         parser=parser,
         value_sets=scope.value_sets,
         actions=scope.actions,
@@ -116,3 +115,31 @@ def _program(root: Reader) -> ir.ProgramIR:
         field_lists=read_field_lists(scope, "field_lists", "field list"),
         intrinsics=read_intrinsics(scope),
     )
+
+
+def _check_version(root: Reader) -> None:
+    """Refuse another major version. Programs of before 2.5 have none, and BMv2 takes them, too."""
+    meta = root.find("__meta__")
+    version = None if meta is None else meta.find("version")
+    if version is None:
+        return
+    numbers = version.elements()
+    if not numbers or numbers[0].integer() != FORMAT_MAJOR:
+        raise version.fail(f"must be {FORMAT_MAJOR}.x")
+
+
+def _error_codes(root: Reader) -> dict[str, int]:
+    """Return the code of each parser error.
+
+    Those of P4's core library that the program does not number come after its own, as in BMv2.
+    """
+    codes: dict[str, int] = {}
+    for item in root.members("errors"):
+        name, code = item.pair()
+        codes[name.text()] = code.integer()
+    following = max(codes.values(), default=-1) + 1
+    for error in CORE_ERRORS:
+        if error not in codes:
+            codes[error] = following
+            following += 1
+    return codes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from softswitch import ir
 
+from .earlier import ipv4_calculation
 from .reader import Reader
 from .scope import Scope, algorithm
 
@@ -99,13 +100,19 @@ def _calculation_input(scope: Scope, item: Reader) -> ir.CalculationInput:
 def read_checksum(scope: Scope, item: Reader) -> ir.ChecksumSpec:
     name, reader = item.named("checksum")
     kind = reader.text_of("type")
-    if kind != "generic":
-        raise reader.fail(f"checksum of type '{kind}' is not supported")
+    target = scope.field(reader.get("target"))
     calculations = scope.objects["calculation"]
-    calculation = scope.existing(reader.get("calculation"), calculations, "calculation")
+    if kind == "ipv4":
+        computed = ipv4_calculation(scope, name, target, reader.place)
+        calculation = computed.name
+        calculations[calculation] = computed
+    elif kind == "generic":
+        calculation = scope.existing(reader.get("calculation"), calculations, "calculation")
+    else:
+        raise reader.fail(f"checksum of type '{kind}' is not supported; give generic or ipv4")
     return ir.ChecksumSpec(
         name=name,
-        target=scope.field(reader.get("target")),
+        target=target,
         calculation=calculation,
         verify=reader.flag("verify", True),
         update=reader.flag("update", True),

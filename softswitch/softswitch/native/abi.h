@@ -36,6 +36,7 @@ typedef struct ss_state {
     ss_meter meter;
 } ss_state;
 
+/* Return a new switch, NULL without memory for its arrays. */
 ss_switch *ss_new(uint64_t drop_port, uint64_t hash_seed);
 void ss_free(ss_switch *s);
 void ss_lock(ss_switch *s);

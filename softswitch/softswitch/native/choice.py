@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ctoolchain import Compiler
-from softswitch.errors import ProgramError
+from softswitch.errors import ProgramError, TooLarge
 
 from .engine import NativeError, NativeProgram, compile_native
 from .kept import load_kept, unit_of
@@ -85,6 +85,9 @@ def _native(program: Program, compilers: Sequence[Compiler] | None) -> NativePro
                 at_once=True,
                 unit=unit_of(program),
             )
+        except TooLarge:
+            # What is too large for C is too large: Python would only be slower with it.
+            raise
         except ProgramError as error:
             _compiled[program] = NativeError(str(error))
         except NativeError as error:

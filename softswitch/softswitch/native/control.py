@@ -86,7 +86,7 @@ class ControlWriter:
         head = f"static int {name}(ss_switch *s, packet *p, const uint64_t *arg, uint64_t now_ns)"
         with self.out.block(head):
             self.out("context *c = &p->c;")
-            self.out.lines += body.lines
+            self.out.include(body)
             self.out("return GOES_ON;")
         self.out("")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
@@ -20,6 +21,7 @@ from ctoolchain import (
     CSource,
     Loaded,
     ToolchainError,
+    Unwanted,
     build,
     compilers,
     is_kept,
@@ -57,6 +59,8 @@ _log = logging.getLogger("softswitch")
 _OUT = Struct("=iI")
 _EVENT_ROOM = 1 << 16
 _LEARNT = 1
+_UNUSED_S = 5.0
+"""How long a compiler works for a program that no switch has run yet."""
 _NOWHERE = (1 << 32) - 1
 """A port that no program accepts."""
 
@@ -79,6 +83,8 @@ class NativeProgram:
         self.library = loaded.library
         self.engines: WeakSet[Engine] = WeakSet()
         self._improving: Thread | None = None
+        self._made_s = time.monotonic()
+        self._given_up: tuple[CSource, Compiler] | None = None
 
     def __call__(self, switch: Switch) -> Engine:
         """Take over the packets of a switch that has just been made."""
@@ -88,6 +94,8 @@ class NativeProgram:
         """Build the library with another compiler in a thread, then switch to it between calls.
 
         Both libraries are made of the same text, so they agree about the memory of every switch.
+        Once no switch runs the program, the compiler is ended, so that no series of programs keeps
+        compilers busy.
         """
         self.later = compiler.name
         self._improving = Thread(
@@ -100,7 +108,10 @@ class NativeProgram:
 
     def _improve(self, source: CSource, compiler: Compiler) -> None:
         try:
-            library = open_library(self.loaded.ffi, build(source, compiler))
+            path = build(source, compiler, self._is_wanted)
+            library = open_library(self.loaded.ffi, path)
+        except Unwanted:
+            self._given_up = source, compiler
         except (OSError, ToolchainError) as error:
             say_once(
                 f"packets stay with {self.compiler_name}'s library, because that of"
@@ -111,6 +122,17 @@ class NativeProgram:
             for engine in list(self.engines):
                 engine.use(library)
         self.later = None
+
+    def _is_wanted(self) -> bool:
+        return bool(self.engines) or time.monotonic() < self._made_s + _UNUSED_S
+
+    def add(self, engine: Engine) -> None:
+        """Note a switch that runs the program, which may be worth a better library again."""
+        self.engines.add(engine)
+        if self._given_up is not None:
+            given_up = self._given_up
+            self._given_up = None
+            self.improve(*given_up)
 
     def wait(self) -> None:
         """Wait until the library is the best one that there will be."""
@@ -160,12 +182,12 @@ class Engine:
         """Called when the library changes: threads in C hold functions of the former one."""
         # Nobody outside can make keys that collide; no result depends on it.
         hash_seed = int.from_bytes(os.urandom(8), "big")
-        memory = Memory(native.loaded, switch.drop_port, hash_seed)
+        memory = Memory(native.loaded, switch.drop_port, hash_seed, switch.packet_bytes)
         self.memory = memory
         self._library = memory.library
         self._ffi = memory.ffi
         self._handle = memory.switch
-        native.engines.add(self)
+        native.add(self)
         self.use(native.library)
         self._queued = _waiting_type(self)
         self._out = self._ffi.new("ss_departure *")

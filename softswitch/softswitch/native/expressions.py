@@ -17,6 +17,7 @@ from softswitch.ir import MAX_WIDTH, header_alternatives, union_alternatives
 from softswitch.v1model import SHIFT_LIMIT
 
 from .layout import CLayout
+from .limits import MAX_EXPRESSION_BYTES, too_large
 from .text import CText, array, literal, words
 
 Bounds = tuple[int, int]
@@ -183,6 +184,12 @@ class CExpressions:
 
         It is a word, or the name of ``count`` words.
         """
+        code = self._modular(expr, count)
+        if len(code) > MAX_EXPRESSION_BYTES:
+            raise too_large(self.place, "an expression in C", len(code), MAX_EXPRESSION_BYTES)
+        return code
+
+    def _modular(self, expr: ir.Expr, count: int) -> str:
         low, high = self.bounds(expr)
         if low == high:
             return self._constant(low, count)
@@ -284,12 +291,14 @@ class CExpressions:
             return "1", code
         name = self.out.temporary()
         if count > 1:
+            held = self.out.temporary()
             self.out(
+                f"const uint64_t *const {held} = {code};",
                 f"int {name} = 1;",
                 f"for (int i = 1; i < {count}; i++)",
-                f"    {name} &= !{code}[i];",
+                f"    {name} &= !{held}[i];",
             )
-            return f"({name} && {code}[0] < {size})", f"{code}[0]"
+            return f"({name} && {held}[0] < {size})", f"{held}[0]"
         self.out(f"uint64_t {name} = {code};")
         return f"({name} < {size})", name
 
@@ -405,12 +414,15 @@ class CExpressions:
             return self._constant(0, count)
         # Beyond SHIFT_LIMIT, a shift to the right still leaves the sign.
         if low < 0 or needed(low, high) > 1:
-            distance, size = self.exact(right)
+            computed, size = self.exact(right)
             if size > 1:
                 raise self.fail(
                     "the distance of a shift has more than 64 bits,"
                     " which the native engine does not have"
                 )
+            # Its code is used twice: without a name, shifts by shifts would double it each time.
+            distance = self.out.temporary()
+            self.out(f"const uint64_t {distance} = {computed};")
             zero = f"(int64_t){distance} < 0"
         else:
             distance = self.word(right)

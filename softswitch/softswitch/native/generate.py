@@ -17,11 +17,13 @@ from softswitch.errors import ProgramError
 from softswitch.v1model import (
     EGRESS_CLONE,
     INGRESS_CLONE,
+    MAX_PACKET_BYTES,
     NEVER_TRUNCATED,
     RECIRCULATED,
     REPLICATED,
     RESUBMIT_LIMIT,
     RESUBMITTED,
+    TOO_LONG,
 )
 
 from .calculations import Calculations
@@ -29,6 +31,7 @@ from .control import ControlWriter, parameter_words
 from .expressions import CExpressions, cut_word
 from .keys import key_layout
 from .layout import CLayout
+from .limits import check_text
 from .parser import CParserWriter
 from .statements import Statements, Unit, write_event
 from .text import CText, words
@@ -56,6 +59,7 @@ int pthread_mutex_unlock(void *mutex);
 """
 
 _TOO_OFTEN = "recirculated too often"
+_NO_ROOM = "no memory for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,10 @@ def generate(program: ir.ProgramIR) -> CUnit:
 
     Raises :class:`~softswitch.errors.ProgramError` for what the native engine does not have.
     """
-    return _Generator(program).unit()
+    try:
+        return _Generator(program).unit()
+    except RecursionError:
+        raise ProgramError(program.name, "an expression is nested too deeply") from None
 
 
 class _Generator:
@@ -90,7 +97,7 @@ class _Generator:
         self.usage = Usage(program)
         self.layout = CLayout(program, self.usage)
         self.shared = Unit(program, self.usage, self.layout, Calculations(self.layout))
-        self.shared.reasons.append(_TOO_OFTEN)
+        self.shared.reasons += (_TOO_OFTEN, _NO_ROOM, TOO_LONG)
         self.digests: dict[int, tuple[tuple[int, bool], ...]] = {}
         self.emitted = [name for name in program.deparser.order if name in self.layout.headers]
 
@@ -109,6 +116,7 @@ class _Generator:
         self._enter(out)
         self._deparse(out)
         self._egress(out)
+        check_text(self.program.name, out.lines)
         shared = self.shared
         text = "\n".join(
             [
@@ -164,6 +172,9 @@ class _Generator:
             "METERS": len(program.meters),
             "RESUBMIT_LIMIT": RESUBMIT_LIMIT,
             "TOO_OFTEN": shared.reasons.index(_TOO_OFTEN),
+            "NO_ROOM": shared.reasons.index(_NO_ROOM),
+            "TOO_LONG": shared.reasons.index(TOO_LONG),
+            "MAX_PACKET_BYTES": MAX_PACKET_BYTES,
         }
         return [f"#define {name} {value}" for name, value in numbers.items()]
 
@@ -334,6 +345,8 @@ class _Generator:
             " uint32_t kind,"
         )
         with out.block("                        uint32_t list, const metadata *kept)"):
+            # Without memory for it, or with too many bytes, the packet is counted already.
+            out("if (!p) return 0;")
             out("ss_packet *first = 0, **last = &first;", "context *c = &p->c;")
             resubmits = "resubmit" in self.usage.primitives
             if resubmits:
@@ -419,7 +432,7 @@ class _Generator:
         is_last: str,
     ) -> None:
         """Write the copy for one (port, replication id); the last one is the packet itself."""
-        out(f"packet *q = {is_last} ? p : copied(s, p);")
+        out(f"packet *q = {is_last} ? p : copied(s, p);", "if (!q) continue;")
         out("q->head.queue = p->head.queue;", "q->head.length_bytes = p->head.length_bytes;")
         out(f"q->head.port = ({pairs})[2 * i];")
         rid = self.shared.intrinsic("egress_rid")
@@ -449,7 +462,8 @@ class _Generator:
             " const entry *session,"
         )
         with out.block("                         ss_packet **last)"):
-            out("packet *p = take(s, of->data, of->size);", "context *c = &p->c;")
+            out("packet *p = take(s, of->data, of->size);")
+            out("if (!p) return last;", "context *c = &p->c;")
             out(
                 "memset(c, 0, sizeof *c);",
                 "c->size = p->size;",
@@ -535,6 +549,7 @@ class _Generator:
             with out.block("else for (uint64_t i = 0; i < session->word[3]; i++)"):
                 out(
                     "packet *q = copied(s, p);",
+                    "if (!q) continue;",
                     "context *d = &q->c;",
                     "uint64_t length = whole_length(c);",
                 )
@@ -578,8 +593,11 @@ class _Generator:
             for name in self.emitted:
                 held = self.layout.headers[name]
                 out(f"length += {held.code}.valid ? {held.length} : 0;")
+            with out.block("if (length + payload > MAX_PACKET_BYTES)"):
+                out("s->dropped[TOO_LONG]++;", "return DROPPED;")
             if moved:
-                out("uint8_t *to = room_for(&s->sent, &s->sent_room, length + payload);")
+                # A packet of no bytes leaves, too: its place is not NULL.
+                out("uint8_t *to = room_for(&s->sent, &s->sent_room, length + payload + 1);")
                 out("memcpy(to + length, p->data + c->off, payload);")
             else:
                 out("uint8_t *to = p->data + c->off - length;")

@@ -8,6 +8,7 @@ from struct import pack
 from typing import Any, Literal
 
 from ctoolchain import Loaded
+from softswitch.errors import TooLarge
 
 PUT, REMOVE, DEFAULT, CALL, UNCALL, CHOOSE, UNCHOOSE, VALUES, METER, STORE = range(1, 11)
 """The kinds of commands, as in switch.c."""
@@ -15,6 +16,7 @@ PUT, REMOVE, DEFAULT, CALL, UNCALL, CHOOSE, UNCHOOSE, VALUES, METER, STORE = ran
 COUNTERS, REGISTERS, METERS, STATES, DROPPED, OVERRUNS, ERRORS, PACKETS, RANDOM, EVENTS, LOGGING = (
     range(11)
 )
+PACKET_BYTES = 12
 """The parts of a switch, as in switch.c."""
 
 NONE = (1 << 64) - 1
@@ -31,10 +33,15 @@ class Memory:
         loaded: Loaded,
         drop_port: int,
         seed: int,
+        packet_bytes: int,
     ) -> None:
         self.ffi = loaded.ffi
         self.library = loaded.library
-        self.switch = self.ffi.gc(self.library.ss_new(drop_port, seed), self.library.ss_free)
+        switch = self.library.ss_new(drop_port, seed)
+        if not switch:
+            raise TooLarge("the program", "the system has no memory for its arrays")
+        self.switch = self.ffi.gc(switch, self.library.ss_free)
+        self.part(PACKET_BYTES, 0, "Q", 1)[0] = packet_bytes
         self._waiting: list[bytes] | None = None
         self._afterwards: list[Callable[[], object]] = []
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from softswitch import ir
 from softswitch.errors import ProgramError
-from softswitch.v1model import PARSER_ERRORS, STATE_LIMIT
+from softswitch.load.bounds import is_cyclic
+from softswitch.v1model import MAX_PACKET_BYTES, STATE_LIMIT
 
 from .expressions import CExpressions
 from .statements import Statements, Unit
@@ -37,8 +38,13 @@ class CParserWriter:
         )
         with out.block("static int parse(ss_switch *s, packet *p, int original, uint64_t now_ns)"):
             out("context *c = &p->c;", "c->off = 0;")
+            variable = self.unit.intrinsic("parser_error")
+            no_error = self.program.errors["NoError"]
+            # Metadata starts as zero, which is the number of NoError in all but old programs.
+            if variable is not None and no_error:
+                out(f"if (original) {variable} = {literal(no_error)};")
             if parser.initial is not None:
-                counted = _is_cyclic(parser)
+                counted = is_cyclic(parser)
                 if counted:
                     out("uint32_t visits = 0;")
                 out(f"goto {self._labels[parser.initial]};")
@@ -180,7 +186,13 @@ class CParserWriter:
 
     def _look(self, look: ir.Lookahead, count: int) -> str:
         out = self.out
-        self._need(str((look.offset + look.width + 7) // 8))
+        size = (look.offset + look.width + 7) // 8
+        if size > MAX_PACKET_BYTES:
+            # No packet is that long, and C has no numbers for an offset of over 64 bits.
+            with out.block(""):
+                self._error("PacketTooShort")
+            return "0" if count == 1 else self._zeros(count)
+        self._need(str(size))
         if count == 1:
             width = min(look.width, 64)
             return self.layout.bits("p->data + c->off", look.offset + look.width - width, width)
@@ -189,12 +201,19 @@ class CParserWriter:
         out(f"wide_get({held}, {count}, p->data + c->off, {look.offset}, {look.width});")
         return held
 
+    def _zeros(self, count: int) -> str:
+        held = self.out.temporary()
+        self.out(f"uint64_t {held}[{count}] = {{0}};")
+        return held
+
     def _need(self, size: str) -> None:
-        with self.out.block(f"if (c->size < c->off + {size})"):
+        # The payload never begins behind the packet's end, so this difference cannot be negative,
+        # while a sum with a length that the packet gives could begin anew at 0.
+        with self.out.block(f"if (c->size - c->off < {size})"):
             self._error("PacketTooShort")
 
     def _error(self, name: str) -> None:
-        self._error_code(self.program.errors.get(name, PARSER_ERRORS[name]))
+        self._error_code(self.program.errors[name])
 
     def _error_code(self, code: int) -> None:
         errors = self.unit.errors
@@ -261,22 +280,3 @@ class CParserWriter:
             f"memcpy({held.code}.bytes + {held.split}, p->data + c->off, {rest});",
             f"c->off += {rest};",
         )
-
-
-def _is_cyclic(parser: ir.Parser) -> bool:
-    """Return whether some state can be reached from itself.
-
-    States without successors are removed until none is left.
-    """
-    left: dict[str, set[str]] = {}
-    for name, state in parser.states.items():
-        left[name] = set()
-        for transition in state.transitions:
-            if transition.next_state is not None:
-                left[name].add(transition.next_state)
-    while True:
-        done = {name for name, following in left.items() if left.keys().isdisjoint(following)}
-        if not done:
-            return bool(left)
-        for name in done:
-            del left[name]

@@ -388,6 +388,8 @@ class Statements:
         if count == 0:
             return
         size = len(elements)
+        # More than all elements is no more than all.
+        count = min(count, size)
         index = self.layout.next_index[stack]
         if direction > 0:
             self.out(f"{index} = {index} + {count} < {size} ? {index} + {count} : {size};")

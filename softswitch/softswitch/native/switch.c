@@ -26,6 +26,7 @@ struct ss_switch {
     ss_meter *meters[METERS + 1];
     twister random;
     packet *idle, *leaving;
+    uint64_t memory, limit;  /* the bytes of all packets, and what they may become */
     uint8_t *scratch, *sent, *result;
     uint64_t scratch_room, sent_room, result_room;
     uint64_t *event, events, lost_events;
@@ -47,19 +48,51 @@ static uint8_t *room_for(uint8_t **memory, uint64_t *have, uint64_t size)
 
 INLINE uint8_t *scratch(ss_switch *s, uint64_t size) { return room_for(&s->scratch, &s->scratch_room, size); }
 
+/* A packet without memory yet, 0 if the program's packets may have no more. */
+static packet *new_packet(ss_switch *s)
+{
+    packet *p = s->limit - s->memory < sizeof *p ? 0 : calloc(1, sizeof *p);
+    s->memory += p ? sizeof *p : 0;
+    return p;
+}
+
+/* Give a packet room for its bytes; return whether there is some. */
+static int make_room(ss_switch *s, packet *p, uint64_t size)
+{
+    uint64_t before = p->room ? HEADROOM + p->capacity : 0;
+    uint64_t capacity = size > PACKET_ROOM ? size : PACKET_ROOM;
+    if (s->limit - (s->memory - before) < HEADROOM + capacity)
+        return 0;
+    free(p->room);
+    s->memory -= before;
+    if (!(p->room = malloc(HEADROOM + capacity)))
+        return 0;
+    p->capacity = capacity;
+    s->memory += HEADROOM + capacity;
+    return 1;
+}
+
+static void give(ss_switch *s, packet *p);
+
+/* A copy of some bytes; 0 if they are too many, or there is no memory for them, which is counted. */
 static packet *take(ss_switch *s, const uint8_t *data, uint64_t size)
 {
     packet *p = s->idle;
-    if (p) {
-        s->idle = (packet *)p->head.next;
-    } else if (!(p = calloc(1, sizeof *p))) {
-        abort();
+    if (size > MAX_PACKET_BYTES) {
+        s->dropped[TOO_LONG]++;
+        return 0;
     }
-    if (p->capacity < size || !p->room) {
-        free(p->room);
-        p->capacity = size > PACKET_ROOM ? size : PACKET_ROOM;
-        if (!(p->room = malloc(HEADROOM + p->capacity)))
-            abort();
+    if (p)
+        s->idle = (packet *)p->head.next;
+    else
+        p = new_packet(s);
+    if (p && (p->capacity < size || !p->room) && !make_room(s, p, size)) {
+        give(s, p);
+        p = 0;
+    }
+    if (!p) {
+        s->dropped[NO_ROOM]++;
+        return 0;
     }
     p->head.next = 0;
     p->data = p->room + HEADROOM;
@@ -73,6 +106,7 @@ static void give(ss_switch *s, packet *p)
 {
 #ifdef NO_POOL
     /* For sanitizers, which then see every use of what has been given back. */
+    s->memory -= sizeof *p + (p->room ? HEADROOM + p->capacity : 0);
     free(p->room);
     free(p);
     return;
@@ -93,7 +127,8 @@ static void give_all(ss_switch *s, ss_packet *list)
 static packet *copied(ss_switch *s, const packet *p)
 {
     packet *q = take(s, p->data, p->size);
-    q->c = p->c;
+    if (q)
+        q->c = p->c;
     return q;
 }
 
@@ -103,9 +138,9 @@ static void add_event(ss_switch *s, uint64_t kind, uint64_t number, uint64_t now
 {
     if (kind == LOGGED && !s->logging)
         return;
-    if (!s->event && !(s->event = calloc(EVENT_WORDS, sizeof *s->event)))
-        abort();
-    if (s->events + 4 + count > EVENT_WORDS) {
+    if (!s->event)
+        s->event = calloc(EVENT_WORDS, sizeof *s->event);
+    if (!s->event || s->events + 4 + (uint64_t)count > EVENT_WORDS) {
         s->lost_events++;
         return;
     }
@@ -136,10 +171,12 @@ void ss_drop(ss_switch *s, ss_packet *p) { give(s, (packet *)p); }
 
 ss_switch *ss_new(uint64_t drop_port, uint64_t hash_seed)
 {
+    int missing = 0;
     ss_switch *s = calloc(1, sizeof *s);
     if (!s)
-        abort();
+        return 0;
     s->drop_port = drop_port;
+    s->limit = ~0ull;
     s->seed = hash_seed;
     for (uint32_t i = 0; i < TABLES; i++) {
         s->tables[i].words = table_shapes[i].words;
@@ -151,14 +188,15 @@ ss_switch *ss_new(uint64_t drop_port, uint64_t hash_seed)
     for (uint32_t i = 0; i < PROFILES; i++)
         s->profiles[i].actions = profile_shapes[i].actions;
     for (uint32_t i = 0; i < COUNTERS; i++)
-        if (!(s->counters[i] = calloc(counter_sizes[i], 16)))
-            abort();
+        missing |= !(s->counters[i] = calloc(counter_sizes[i], 16));
     for (uint32_t i = 0; i < REGISTERS; i++)
-        if (!(s->registers[i] = calloc(register_words[i], 8)))
-            abort();
+        missing |= !(s->registers[i] = calloc(register_words[i], 8));
     for (uint32_t i = 0; i < METERS; i++)
-        if (!(s->meters[i] = calloc(meter_sizes[i], sizeof(ss_meter))))
-            abort();
+        missing |= !(s->meters[i] = calloc(meter_sizes[i], sizeof(ss_meter)));
+    if (missing) {
+        ss_free(s);
+        return 0;
+    }
     return s;
 }
 
@@ -210,6 +248,7 @@ void *ss_part(ss_switch *s, uint32_t part, uint64_t number, uint64_t index)
     case 8: return &s->random;
     case 9: return &s->events;
     case 10: return &s->logging;
+    case 12: return &s->limit;
     case 11: return number < TABLES + 2 ? &s->tables[number].count : 0;
     }
     return 0;

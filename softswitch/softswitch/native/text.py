@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .limits import MAX_LINE_BYTES, MAX_TEXT_BYTES, too_large
+
 
 class CText:
     """Lines of C."""
@@ -14,9 +16,26 @@ class CText:
         self.depth = depth
         self.lines: list[str] = []
         self._temporaries = 0
+        self._length = 0
 
     def __call__(self, *lines: str) -> None:
-        self.lines.extend("    " * self.depth + line if line else "" for line in lines)
+        indent = "    " * self.depth
+        for line in lines:
+            self.lines.append(indent + line if line else "")
+            self._grow(len(line), line)
+
+    def include(self, other: CText) -> None:
+        """Add the lines of a text of the same program."""
+        self.lines += other.lines
+        self._grow(other._length)
+
+    def _grow(self, count: int, line: str = "") -> None:
+        """Count characters while they are written, so that no text takes all memory first."""
+        self._length += count
+        if self._length > MAX_TEXT_BYTES:
+            raise too_large("the program", "its C", self._length, MAX_TEXT_BYTES)
+        if len(line) > MAX_LINE_BYTES:
+            raise too_large("the program", "an expression in C", len(line), MAX_LINE_BYTES)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:

@@ -12,6 +12,7 @@ must not hold `Device.lock` when it calls an RPC's method.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 import threading
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from finsy.proto import U128, p4r
 
 from softswitch import Switch
+from softswitch.budget import DEFAULT_BYTES
 from softswitch.gnmi.qos import PortCounters, QosPort, QosTree
 from softswitch.p4runtime.arbitration import Arbitration, Claim, Notice, Termination
 from softswitch.p4runtime.digests import DigestBatch
@@ -146,7 +148,8 @@ class Device:
             P4Runtime reserves since 1.5.
         lock: the lock to share with the data plane, reentrant and suitable for
             `threading.Condition`; None makes one.
-        ports: the egress ports that gNMI configures, by number; it may grow later.
+        ports: the device's ports, whose egress gNMI configures, by number; it may grow later. Only
+            these and the CPU port can be watched. None: any port can.
         now_ns: the device's clock, in nanoseconds; virtual or real.
         port_counters: returns what a port has received and sent, None if it is not counted; called
             with the lock held.
@@ -157,6 +160,8 @@ class Device:
         seed: the seed of the program's random numbers.
         tracer: receives each step of each packet from every switch made here; slow.
         engines: loads programs and chooses what runs their packets; None lets Python do it.
+        memory_bytes: the memory of a program's arrays and packets; a program whose arrays need more
+            is refused.
     """
 
     def __init__(
@@ -174,6 +179,7 @@ class Device:
         seed: int = 0,
         tracer: Tracer | None = None,
         engines: Engines | None = None,
+        memory_bytes: int = DEFAULT_BYTES,
     ) -> None:
         if device_id < 0:
             raise ValueError(f"device_id: {device_id} is not a device id; give 0 or more")
@@ -184,6 +190,8 @@ class Device:
         self.switch = switch
         """The switch that forwards; None before the first one."""
         self._down: set[int] = set()
+        self._ports = ports
+        self._cpu_port = cpu_port
         self.qos = QosTree({} if ports is None else ports, self.is_port_up, port_counters)
         self.ports_changed = threading.Condition(self.lock)
         """A condition that is notified when a port has gone up or down."""
@@ -205,6 +213,7 @@ class Device:
             drop_port=drop_port,
             seed=seed,
             tracer=tracer,
+            memory_bytes=memory_bytes,
         )
         self._engines = engines or Python()
         self._rpcs = threading.Lock()
@@ -346,6 +355,10 @@ class Device:
                     if self._committed is not None:
                         pipeline.adopt(self._committed)
                     self._commit(pipeline)
+            # What a pipeline has taken is held in cycles; the next one may need that memory, and
+            # a compiler goes on for a program as long as there is a switch that runs it.
+            del pipeline
+            gc.collect()
 
     def get_pipeline(
         self, request: p4r.GetForwardingPipelineConfigRequest
@@ -418,6 +431,11 @@ class Device:
         """Return the latest state that `set_port_up` set."""
         return port not in self._down
 
+    def _has_port(self, port: int) -> bool:
+        if self._ports is None:
+            return True
+        return port in self._ports or port == self._cpu_port
+
     def record(self, kind: str) -> None:
         """Add a message received from a controller to the log."""
         self.rpc_log.append(RpcRecord(self.now_ns(), sys.intern(kind)))
@@ -442,6 +460,7 @@ class Device:
                 return
             message = self._committed.packet_in.unpack(data)
             if message is not None:
+                message = self._committed.translation.outward(message)
                 receivers = self._primaries(lambda scope: scope.wants(message))
                 _send(receivers, p4r.StreamMessageResponse(packet=message))
 
@@ -461,7 +480,7 @@ class Device:
             self._acknowledged.notify_all()
             for table_id, idle in pipeline.tables.idle(now_ns):
                 notification = p4r.IdleTimeoutNotification(
-                    table_entry=idle,
+                    table_entry=pipeline.translated(idle),
                     timestamp=now_ns + self.epoch_ns,
                 )
                 message = p4r.StreamMessageResponse(idle_timeout_notification=notification)
@@ -567,7 +586,7 @@ class Device:
     def _build(self, config: p4r.ForwardingPipelineConfig) -> Pipeline:
         copy = p4r.ForwardingPipelineConfig()
         copy.CopyFrom(config)
-        return Pipeline(copy, self._make_switch, self._list_ids, self.now_ns)
+        return Pipeline(copy, self._make_switch, self._list_ids, self.now_ns, self._has_port)
 
     def _tell_ports(self, pipeline: Pipeline) -> None:
         for port in self._down:
@@ -707,7 +726,8 @@ class Device:
     def _packet_out(self, packet: p4r.PacketOut) -> None:
         if self._committed is None:
             raise RefusedError(Code.FAILED_PRECONDITION, _NO_PIPELINE)
-        data = self._committed.packet_out.pack(packet)
+        translated = self._committed.translation.inward(packet)
+        data = self._committed.packet_out.pack(translated)
         if self.on_packet_out is None:
             raise RefusedError(Code.UNIMPLEMENTED, "this switch has no path for packet-outs")
         self.on_packet_out(data)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from finsy.proto import p4r
 
 from softswitch import ProgramError, Switch
+from softswitch.errors import TooLarge
 from softswitch.p4runtime.arrays import CounterStore, MeterStore, RegisterStore
 from softswitch.p4runtime.bulk import BulkWriter
 from softswitch.p4runtime.digests import DigestLists
@@ -23,7 +24,9 @@ from softswitch.p4runtime.profiles import ProfileStore
 from softswitch.p4runtime.replication import ReplicationStore
 from softswitch.p4runtime.roles import FULL_ACCESS, RoleScope, p4info_id
 from softswitch.p4runtime.tables import TableStore
+from softswitch.p4runtime.translation import Translation
 from softswitch.p4runtime.valuesets import ValueSetStore
+from softswitch.p4runtime.watching import PortWatch
 from softswitch.p4runtime.wire import WireUpdates
 from softswitch.rpc.status import OK, Code, RefusedError, Status
 
@@ -70,7 +73,7 @@ class Pipeline:
 
     Raises:
         RefusedError: INVALID_ARGUMENT if the program cannot be loaded or the P4Info does not
-        describe it.
+        describe it, RESOURCE_EXHAUSTED if a part of the program is too large.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Pipeline:
         make_switch: Callable[[bytes], Switch],
         list_ids: Iterator[int],
         now_ns: Callable[[], int],
+        has_port: Callable[[int], bool],
     ) -> None:
         if not config.HasField("p4info"):
             raise RefusedError(Code.INVALID_ARGUMENT, "the pipeline config has no P4Info")
@@ -88,10 +92,16 @@ class Pipeline:
                 "the pipeline config has no p4_device_config; send the JSON that p4c-bm2-ss wrote",
             )
         self.config = config
+        self._watch = PortWatch(has_port)
         try:
-            info = index_p4info(config.p4info)
             self.switch = make_switch(config.p4_device_config)
+            self.translation = Translation(config.p4info, self.switch.program.ir)
+            info = index_p4info(self.translation.p4info)
             self._build(info, list_ids, now_ns)
+        except TooLarge as error:
+            raise RefusedError(
+                Code.RESOURCE_EXHAUSTED, f"the pipeline cannot be realized: {error}"
+            ) from None
         except (P4InfoError, ProgramError) as error:
             raise RefusedError(
                 Code.INVALID_ARGUMENT, f"the pipeline cannot be realized: {error}"
@@ -103,7 +113,7 @@ class Pipeline:
         list_ids: Iterator[int],
         now_ns: Callable[[], int],
     ) -> None:
-        profiles = ProfileStore(info, self.switch)
+        profiles = ProfileStore(info, self.switch, self._watch)
         self.digests = DigestLists(list_ids)
         self.learning = DigestStore(info, self.digests)
         self.packet_in = ControllerHeader(info.packet_in or ())
@@ -132,7 +142,7 @@ class Pipeline:
         """
         with self.switch.batch():
             if scope.ids is None:
-                if isinstance(updates, WireUpdates):
+                if isinstance(updates, WireUpdates) and not self.translation.has_strings:
                     return self._bulk.write(updates)
                 return [self._attempt(update) for update in updates]
             return [_denied(update.entity, scope) or self._attempt(update) for update in updates]
@@ -157,8 +167,9 @@ class Pipeline:
             inverse = self._inverse(update)
             status = _denied(update.entity, scope) or self._attempt(update)
             if status.code:
-                for step in reversed(undo):
-                    self._store(step.entity).write(step.type, _content(step.entity))
+                with self._watch.restoring():
+                    for step in reversed(undo):
+                        self._store(step.entity).write(step.type, _content(step.entity))
                 rolled_back = Status(Code.ABORTED, f"rolled back because update {index} failed")
                 statuses = [rolled_back] * len(updates)
                 statuses[index] = status
@@ -172,10 +183,27 @@ class Pipeline:
         Raises:
             RefusedError: as the specification says for the kind of entity.
         """
-        entities = self._store(query).read(_content(query))
+        entities = self._read(query)
         if scope.ids is None:
             return entities
         return (entity for entity in entities if scope.covers(p4info_id(entity)))
+
+    def translated(self, entries: Sequence[p4r.TableEntry]) -> list[p4r.TableEntry]:
+        """Return entries as the controller knows their values."""
+        translated: list[p4r.TableEntry] = []
+        for entry in entries:
+            entity = self.translation.outward(p4r.Entity(table_entry=entry))
+            translated.append(entity.table_entry)
+        return translated
+
+    def _read(self, query: p4r.Entity) -> Iterator[p4r.Entity]:
+        inward = self.translation.inward(query)
+        # An empty entity has no store, which is said before its content is looked for.
+        store = self._store(inward)
+        entities = store.read(_content(inward))
+        if not self.translation.has_strings:
+            return entities
+        return map(self.translation.outward, entities)
 
     def set_port_up(self, port: int, up: bool) -> None:
         """Tell the groups, one-shot sets and replicas that depend on `port` whether it is up."""
@@ -206,7 +234,7 @@ class Pipeline:
                 pipeline is then unusable.
         """
         self.tables.clear()
-        for entity in other.entities():
+        for entity in map(self.translation.inward, other.entities()):
             content = _content(entity)
             if getattr(content, "is_const", False):
                 continue
@@ -214,7 +242,8 @@ class Pipeline:
             exists = is_default or entity.WhichOneof("entity") in _CELLS
             change = p4r.Update.MODIFY if exists else p4r.Update.INSERT
             try:
-                self._store(entity).write(change, content)
+                with self._watch.restoring():
+                    self._store(entity).write(change, content)
             except RefusedError as error:
                 raise RefusedError(
                     Code.INVALID_ARGUMENT,
@@ -222,10 +251,10 @@ class Pipeline:
                 ) from None
 
     def _attempt(self, update: p4r.Update) -> Status:
-        entity = update.entity
-        kind = entity.WhichOneof("entity")
         change = update.type
         try:
+            entity: p4r.Entity = self.translation.inward(update.entity)
+            kind = entity.WhichOneof("entity")
             store = self._stores.get(kind) if kind is not None else None
             if store is None:
                 store = self._store(entity)
@@ -252,13 +281,13 @@ class Pipeline:
 
         Return none for an update that will be refused anyway.
         """
-        entity = update.entity
-        if update.type == p4r.Update.INSERT:
-            return [p4r.Update(type=p4r.Update.DELETE, entity=entity)]
         back = p4r.Update.MODIFY
         if update.type == p4r.Update.DELETE:
             back = p4r.Update.INSERT
         try:
+            entity: p4r.Entity = self.translation.inward(update.entity)
+            if update.type == p4r.Update.INSERT:
+                return [p4r.Update(type=p4r.Update.DELETE, entity=entity)]
             present = self._store(entity).current(_content(entity))
             return [p4r.Update(type=back, entity=before) for before in present]
         except RefusedError:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from finsy.proto import p4r
 
 from softswitch import Switch
 from softswitch.lookup import Call
-from softswitch.p4runtime.bytestring import OutOfRangeError, decode
 from softswitch.p4runtime.codec import ActionCodec
 from softswitch.p4runtime.p4info import P4InfoError, P4InfoIndex, ProfileInfo
 from softswitch.p4runtime.refusals import refusing
+from softswitch.p4runtime.watching import PortWatch
 from softswitch.profiles import Group
 from softswitch.rpc.status import Code, RefusedError
 from softswitch.tables import ActionProfile
@@ -27,9 +27,6 @@ __all__ = ["OneShot", "ProfileStore", "ProfileView"]
 
 _MOST_WEIGHT = 1 << 16
 """The largest sum of the weights of one group: a member occupies a slot per unit of weight."""
-
-_PORT_BITS = 9
-"""The width of v1model's ports, which members may watch."""
 
 
 @dataclass
@@ -147,7 +144,8 @@ class OneShot(NamedTuple):
 class ProfileStore:
     """All action profiles of a program."""
 
-    def __init__(self, info: P4InfoIndex, switch: Switch) -> None:
+    def __init__(self, info: P4InfoIndex, switch: Switch, watch: PortWatch) -> None:
+        self.watch = watch
         self._views: dict[int, ProfileView] = {}
         for number, profile in info.profiles.items():
             implementation = switch.action_profiles.get(profile.name)
@@ -213,7 +211,7 @@ class ProfileStore:
             name, args = view.call(part.action)
             with refusing():
                 calls.append(view.profile.call(name, args))
-            ports.append(_watched(view, part))
+            ports.append(self.watch.port(part, view.place))
         watch = ports if any(port is not None for port in ports) else ()
         written = actions.SerializeToString()
         return self.make_set(view, calls, weights, watch, by_members, written, instead)
@@ -341,7 +339,7 @@ class GroupStore:
         weights = self._weights(view, entity)
         watch: dict[int, int] = {}
         for member in entity.members:
-            port = _watched(view, member)
+            port = self._profiles.watch.port(member, view.place)
             if port is not None:
                 watch[member.member_id] = port
 
@@ -431,16 +429,3 @@ _BY_MEMBERS = {
     p4r.ActionProfileActionSet.SUM_OF_MEMBERS: True,
     p4r.ActionProfileActionSet.SUM_OF_WEIGHTS: False,
 }
-
-
-def _watched(view: ProfileView, part: Any) -> int | None:
-    """Return the port that a group's member or a one-shot action depends on."""
-    if part.watch_port:
-        try:
-            return decode(part.watch_port, _PORT_BITS)
-        except OutOfRangeError as error:
-            raise view.refused(Code.INVALID_ARGUMENT, f"watch_port: {error}") from None
-    port: int = part.watch
-    if not 0 <= port < 1 << _PORT_BITS:
-        raise view.refused(Code.INVALID_ARGUMENT, f"watch: {port} does not fit bit<{_PORT_BITS}>")
-    return port or None

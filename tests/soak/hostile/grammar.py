@@ -40,7 +40,6 @@ class Grammar:
         self.fields: list[tuple[str, str]] = []
         self.headers: list[str] = []
         self.params = 0
-        self.in_parser = False
 
     # -- numbers -----------------------------------------------------------------------------------
 
@@ -54,7 +53,7 @@ class Grammar:
         return self.random.choice(RARE_SIZES if self.is_evil() else SIZES)
 
     def edge(self) -> int:
-        value = self.random.choice(EDGES if self.is_evil() else EDGES[:24])
+        value = self.random.choice(EDGES if self.random.random() < 0.2 else EDGES[:24])
         return -value if self.random.random() < 0.02 else value
 
     # -- expressions -------------------------------------------------------------------------------
@@ -63,7 +62,7 @@ class Grammar:
         chosen = self.random.random()
         if depth <= 0 or chosen < 0.35:
             return self.leaf()
-        if chosen < 0.4 and self.is_evil():
+        if chosen < 0.37 and self.random.random() < 0.3:
             return self.chain()
         operator = self.random.choice(BINARY)
         if chosen < 0.9:
@@ -99,9 +98,6 @@ class Grammar:
         chosen = self.random.random()
         if chosen < 0.25:
             return number(self.edge())
-        if chosen < 0.3 and self.in_parser:
-            offset = self.random.choice((0, 8, 13, 64, abs(self.edge())))
-            return {"type": "lookahead", "value": [offset, self.width()]}
         if chosen < 0.35 and self.params:
             return {"type": "runtime_data", "value": self.random.randrange(self.params)}
         if chosen < 0.4:
@@ -110,6 +106,11 @@ class Grammar:
         if chosen < 0.44:
             return {"type": "stack_field", "value": ["s", self.stack_field]}
         return field(*self.any_field())
+
+    def look(self) -> JSON:
+        """Return bits ahead of the parser, which p4c only assigns."""
+        offset = self.random.choice((0, 8, 13, 64, self.random.choice(EDGES[:-2])))
+        return {"type": "lookahead", "value": [offset, self.width()]}
 
     def any_field(self) -> tuple[str, str]:
         return self.random.choice(self.fields)
@@ -165,7 +166,7 @@ class Grammar:
                 case 2:
                     operations.append(_call("extract", {"type": "stack", "value": "s"}))
                 case 3:
-                    value = self.value()
+                    value = self.look() if self.random.random() < 0.3 else self.value()
                     operations.append(_call("set", field(*self.any_field()), value))
                 case 4:
                     bits = self.value(1)
@@ -222,7 +223,6 @@ class Grammar:
         return made
 
     def _fill_parser(self, made: JSON) -> None:
-        self.in_parser = True
         states = made["parsers"][0]["parse_states"]
         names = ["start", "next", None]
         for state in states:
@@ -237,7 +237,6 @@ class Grammar:
             last = self.random.choice(names[1:])
             arms.append({"type": "default", "value": None, "mask": None, "next_state": last})
             state["transitions"] = arms
-        self.in_parser = False
 
     def _fill_actions(self, made: JSON) -> None:
         first, second = made["actions"]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from tests.soak.hostile.trial import FINE
 
+TRIAL = ("-m", "tests.soak.hostile.trial")
 BATCH = 100
 """The programs of one process: libraries stay loaded in it to its end."""
 
@@ -57,7 +58,7 @@ def _batch(
 
         environment |= sanitizers()
     numbers = [str(number) for number in (first, count, packets)]
-    command = [sys.executable, "-m", "tests.soak.hostile.trial", compiler, *numbers]
+    command = [sys.executable, *TRIAL, compiler, *numbers]
     with tempfile.TemporaryDirectory() as cache:
         done = subprocess.run(
             command,

@@ -22,8 +22,8 @@ FINE = ("ran", "refused", "refused by both", "unfit")
 """The kinds without a fault. What is unfit runs in Python only, in C it has no form."""
 
 BUDGET_BYTES = 64 << 20
-LIMIT_S = 60
-"""No program may keep a packet, or a compiler, so long."""
+LIMIT_S = 20
+"""The processor time that ends the process: no program may keep its packets so long."""
 
 
 def compiler_named(name: str) -> Compiler:
@@ -79,7 +79,7 @@ def main() -> int:
     compiler = compiler_named(name)
     for seed in range(int(first), int(first) + int(count)):
         print(seed, end=" ", flush=True)
-        signal.alarm(LIMIT_S)
+        signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
         print(attempt(seed, compiler, int(packets)), flush=True)
     return 0
 

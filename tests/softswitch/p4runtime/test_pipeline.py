@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -329,6 +330,19 @@ def test_a_pipeline_that_cannot_be_realized(
     assert code == Code.INVALID_ARGUMENT
     assert mentions(text, *controller.program.with_ids(facts).split()), text
     assert controller.device.switch is switch
+    assert controller.write() == []
+
+
+@pytest.mark.parametrize("action", ["VERIFY", "VERIFY_AND_SAVE", "VERIFY_AND_COMMIT"])
+def test_a_program_that_is_too_large(controller: Any, action: str) -> None:
+    config = controller.program.config()
+    program = json.loads(config.p4_device_config)
+    array = program["register_arrays"][0]
+    array.update(size=1 << 24, bitwidth=1 << 16)
+    config.p4_device_config = json.dumps(program).encode()
+    code, text = refusal(controller.set_pipeline, action, config)
+    assert code == Code.RESOURCE_EXHAUSTED
+    assert mentions(text, array["name"], "137,438,953,472", "1,073,741,824"), text
     assert controller.write() == []
 
 
