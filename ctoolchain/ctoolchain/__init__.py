@@ -382,8 +382,8 @@ def _compile(
         command = [*compiler.command, "-shared", "-fPIC", "-o", fresh.name, f"{source.name}.c"]
         done = run_compiler(command, folder, lock, is_wanted)
         if done.status:
-            said = " ".join(done.output.split())[:_SHOWN_CHARACTERS]
-            raise ToolchainError(f"{' '.join(command)} ended with status {done.status}: {said}")
+            message = " ".join(done.output.split())[:_SHOWN_CHARACTERS]
+            raise ToolchainError(f"{' '.join(command)} ended with status {done.status}: {message}")
         _forbid_executable_stack(fresh)
         fresh.chmod(0o700)
         fresh.replace(library)
