@@ -20,7 +20,7 @@ from typing import Any
 from echelon.controller.machine.facts import LoopLagged, RequestAnswered
 from echelon.controller.service import logs
 from echelon.controller.service.api.app import create_app
-from echelon.controller.service.api.connections import ConnectionLimits, affordable
+from echelon.controller.service.api.connection_limits import ConnectionLimits, affordable
 from echelon.controller.service.api.live import Live
 from echelon.controller.service.api.server import ApiServer, ListenError, ServerSettings
 from echelon.controller.service.api.settings import ApiSettings, Exchange

@@ -20,7 +20,7 @@ from echelon.controller.client import Client
 from echelon.controller.service.api import connections as module
 from echelon.controller.service.api import server
 from echelon.controller.service.api.app import create_app
-from echelon.controller.service.api.connections import FEWEST, ConnectionLimits, affordable
+from echelon.controller.service.api.connection_limits import FEWEST, ConnectionLimits, affordable
 from echelon.controller.service.api.gate import PIECE, Gate, RequestRates
 from echelon.controller.service.api.server import ServerSettings
 from echelon.controller.service.api.settings import ApiSettings

@@ -19,7 +19,7 @@ from echelon.controller.service.api import connections as module
 from echelon.controller.service.api import handshake
 from echelon.controller.service.api.app import create_app
 from echelon.controller.service.api.client_connection import ClientConnection
-from echelon.controller.service.api.connections import ConnectionLimits
+from echelon.controller.service.api.connection_limits import ConnectionLimits
 from echelon.controller.service.api.handshake import RECORD_BYTES, TlsProtocol
 from echelon.controller.service.api.server import ServerSettings
 from echelon.controller.service.api.settings import ApiSettings

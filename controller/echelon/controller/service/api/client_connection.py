@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uvicorn import Config
     from uvicorn.server import ServerState
 
-    from echelon.controller.service.api.connections import ConnectionLimits
+    from echelon.controller.service.api.connection_limits import ConnectionLimits
 
 HEADER_BYTES = 32 << 10
 """Maximum size of request line and headers together, in bytes."""

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from echelon.controller.service.api.client_connection import HEADER_BYTES, ClientConnection
-from echelon.controller.service.api.connections import ConnectionLimits, Listener
+from echelon.controller.service.api.connection_limits import ConnectionLimits
+from echelon.controller.service.api.connections import Listener
 from echelon.model.documents import DocumentError
 from echelon.model.errors import Code, CodedError
 
