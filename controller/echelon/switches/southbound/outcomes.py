@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from echelon.switches.lowering.intent import DigestSetting, MulticastGroup, QueueSetting
-from echelon.switches.southbound.codec import EntryText
 from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
+
+if TYPE_CHECKING:
+    # The codec takes finsy and gRPC, which who only names refusals has no use for.
+    from echelon.switches.southbound.codec import EntryText
 
 NOWHERE: frozenset[int] = frozenset()
 """The ports of what no job needs."""
