@@ -352,13 +352,10 @@ async def depths(address: str, thrift: int) -> dict[str, object]:
     target = TARGETS["bmv2"]
     options = target.options(interfaces="s1-eth{port}", thrift=f"127.0.0.1:{free_port()}")
     queues = target.queue_driver(options, Site("s1", dict.fromkeys(PORTS, SLOW_BPS)))
-    text = ""
     async with SwitchSession("s1", address, 1, target.program(), queues=queues) as s:
-        try:
-            await s.reconcile(intent({}, STRICT))
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-    return {"error": text}
+        applied = await s.reconcile(intent({}, STRICT))
+    refused = [str(part) for part in applied.refused]
+    return {"refused": refused, "queues": applied.queues, "entries": len(applied)}
 
 
 async def service(address: str, thrift: int) -> dict[str, object]:
