@@ -130,7 +130,7 @@ class PlainParser:
         if isinstance(op.bits, ir.Const):
             count = op.bits.value
             if count < 0 or count % 8:
-                raise Unfit(f"advance by {count} bits: must be a whole number of bytes")
+                raise Unfit("an advance must be a whole number of bytes, and not backwards")
         bits = self._value(op.bits)
 
         def advance(p: PacketState) -> None:

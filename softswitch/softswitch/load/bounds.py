@@ -209,7 +209,10 @@ def _check_advance(op: ir.Advance) -> None:
         return
     count = op.bits.value
     if count < 0 or count % 8:
-        raise ProgramError(op.place, f"advance by {count} bits: must be a whole number of bytes")
+        # The number is left out: it may have more digits than Python writes.
+        raise ProgramError(
+            op.place, "an advance must be a whole number of bytes, and not backwards"
+        )
 
 
 def is_cyclic(parser: ir.Parser) -> bool:

@@ -15,6 +15,9 @@ from softswitch.errors import TooLarge
 
 __all__ = ["Limit"]
 
+_SHOWN_BITS = 64
+"""Sizes that are longer are not written out: a hostile one has more digits than Python writes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -28,7 +31,10 @@ class Limit:
         """Refuse a size above the limit. Raises :class:`TooLarge`."""
         if size <= self.most:
             return
-        needed = f"{self.part}: {size:,} {self.unit}"
+        if size < 1 << _SHOWN_BITS:
+            needed = f"{self.part}: {size:,} {self.unit}"
+        else:
+            needed = f"{self.part}: more than 2^{_SHOWN_BITS} {self.unit}"
         raise TooLarge(place, f"{needed}, at most {self.most:,} are allowed")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from softswitch import Switch
 from softswitch.cli.memory_option import memory_bytes
-from softswitch.errors import TooLarge
+from softswitch.errors import ProgramError, TooLarge
 from softswitch.native.choice import Choice
 from tests.engines import COMPILERS
 from tests.faults import naming
@@ -126,6 +126,31 @@ def test_what_is_too_large_is_refused_with_its_name(name: str, engine: str) -> N
     with pytest.raises(TooLarge, check=naming(*words)) as caught:
         load()
     assert "\n" not in str(caught.value)
+
+
+VAST = number((1 << 20_000) + 1)
+"""A constant of more digits than Python writes."""
+
+
+def advancing(bits: JSON) -> JSON:
+    made = small()
+    state = made["parsers"][0]["parse_states"][0]
+    state["parser_ops"].append({"op": "advance", "parameters": [bits]})
+    return made
+
+
+@pytest.mark.parametrize("engine", ["python", "auto"])
+def test_a_vast_constant_is_refused_in_a_line(engine: str) -> None:
+    source = json.dumps(advancing(VAST)).encode()
+    choice = Choice(engine)
+
+    def load() -> Switch:
+        loaded = choice.load(source, "vast.json")
+        return Switch(loaded, native=choice(loaded))
+
+    with pytest.raises(ProgramError) as refused:
+        load()
+    assert len(str(refused.value)) < 500
 
 
 def test_the_small_program_itself_runs() -> None:
