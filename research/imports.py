@@ -1,4 +1,4 @@
-"""Count the workloads and topologies of other tools' repositories that import, and why others do not.
+"""A count of the workloads and topologies in other tools' repositories that import.
 
 `python -m research.imports DIRECTORY...` looks in checkouts for files that `echelon check` names as
 another tool's, tries each with the options of docs/importing.md (fewest first), and prints a row

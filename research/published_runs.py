@@ -43,9 +43,7 @@ STEPS = 60_000
 
 @dataclass(frozen=True)
 class Run:
-    """A run, its published time of an iteration, and how many bits a second each GPU has to other
-    hosts.
-    """
+    """A run, its published time of an iteration, and the rate of each GPU's NIC."""
 
     name: str
     source: str
@@ -74,8 +72,10 @@ def megatron_s(
     tflops: float,
     vocabulary: int = 51200,
 ) -> float:
-    """Return the seconds of an iteration that reaches so many TFLOP/s on each GPU by the paper's
-    formula, which counts recomputation (SC '21, equation 3)."""
+    """Return the seconds of an iteration that reaches so many TFLOP/s on each GPU.
+
+    The paper's formula counts recomputation (SC '21, equation 3).
+    """
     inner = 1 + 2048 / (6 * hidden) + vocabulary / (16 * layers * hidden)
     operations = 96 * batch * 2048 * layers * hidden**2 * inner
     return operations / (tflops * 1e12 * gpus)
@@ -120,12 +120,14 @@ MLSYS23 = {
     "GPT 1T": (128, 25600, 160, 512, 512, 64, 1, 94.42, 71.49),
 }
 
-
 MEGATRON: dict[str, Any] = {"flash": False, "blocking": True}
 FULL: dict[str, Any] = {**MEGATRON, "recompute": "full"}
 SELECTIVE: dict[str, Any] = {**MEGATRON, "recompute": "selective", "sequence_parallel": True}
-"""What is recomputed in the backward pass. Stages wait for what they send, but in Llama 3's runs,
-which send asynchronously (arXiv:2407.21783, section 3.3.2)."""
+"""Megatron-LM's options with selective recomputation.
+
+Stages wait for what they send, except in Llama 3's runs, which send asynchronously
+(arXiv:2407.21783, section 3.3.2).
+"""
 
 
 def runs() -> list[Run]:
@@ -263,8 +265,9 @@ def predicted_s(run: Run) -> float:
 
 
 def fluid_s(run: Run) -> float | None:
-    """Return the seconds of an iteration of the job file as a fluid, or None for a job that is too
-    large.
+    """Return the seconds of an iteration of the job file as a fluid.
+
+    None: the job is too large.
     """
     hosts = run.training.gpus // PER_HOST
     if hosts > HOSTS:

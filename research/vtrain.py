@@ -17,8 +17,9 @@ import csv
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
-from statistics import fmean
+from statistics import correlation, fmean
 
 from echelon.model.documents import DocumentError
 from echelon_lab.models.hosts import Host
@@ -68,7 +69,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Errors:
-    """Sizes of errors, as parts: with a 95 % interval of the mean, by bootstrap."""
+    """The sizes of errors, as parts, with a 95 % interval of the mean by bootstrap."""
 
     count: int
     mean: float
@@ -81,13 +82,13 @@ class Errors:
 
 @dataclass(frozen=True)
 class Choices:
-    """What it costs to take the layout that is predicted to be fastest."""
+    """The cost of taking the layout that is predicted to be fastest."""
 
     groups: int
     lost: float
     """The mean time lost against the fastest measured layout, as a part of it."""
     rank_correlation: float
-    """Spearman's, in the mean of groups."""
+    """The mean of the groups' rank correlations by Spearman."""
     fastest: int
     """Groups of which the fastest layout was chosen."""
 
@@ -139,25 +140,30 @@ def errors(runs: Sequence[Measured]) -> Errors:
         drawn = draws.choices(sizes, k=len(sizes))
         means.append(fmean(drawn))
     means.sort()
+    median = quantile(sizes, 0.5)
+    ninetieth = quantile(sizes, 0.9)
+    low = quantile(means, 0.025)
+    high = quantile(means, 0.975)
+    bias = fmean(run.error for run in runs)
     return Errors(
         len(sizes),
         fmean(sizes),
-        quantile(sizes, 0.5),
-        quantile(sizes, 0.9),
-        quantile(means, 0.025),
-        quantile(means, 0.975),
-        fmean(run.error for run in runs),
+        median,
+        ninetieth,
+        low,
+        high,
+        bias,
     )
 
 
 def quantile(values: Sequence[float], part: float) -> float:
     """Return the smallest value that is not below that part of sorted values."""
-    index = -int(-part * len(values) // 1) - 1
+    index = ceil(part * len(values)) - 1
     return values[max(0, index)]
 
 
 def ratios(runs: Sequence[Measured], part: float) -> tuple[float, float]:
-    """Return between which parts of their predictions that part of all runs was measured."""
+    """Return the least and the largest part of its prediction that so many of all runs took."""
     measured = sorted(run.measured_s / run.predicted_s for run in runs)
     outside = (1 - part) / 2
     return quantile(measured, outside), quantile(measured, 1 - outside)
@@ -171,7 +177,7 @@ def inside(runs: Sequence[Measured], bounds: tuple[float, float]) -> float:
 
 
 def choices(runs: Sequence[Measured]) -> Choices:
-    """Return what layouts chosen by prediction lose, of the same model, batch and GPUs."""
+    """Return what layouts chosen by prediction lose, for each model, batch and number of GPUs."""
     groups: dict[tuple[int, ...], list[Measured]] = {}
     for run in runs:
         groups.setdefault(run.subject, []).append(run)
@@ -192,13 +198,7 @@ def choices(runs: Sequence[Measured]) -> Choices:
 def _rank_correlation(group: Sequence[Measured]) -> float:
     measured = _ranks([run.measured_s for run in group])
     predicted = _ranks([run.predicted_s for run in group])
-    middle = (len(group) - 1) / 2
-    together = 0.0
-    spread = 0.0
-    for first, second in zip(measured, predicted, strict=True):
-        together += (first - middle) * (second - middle)
-        spread += (first - middle) ** 2
-    return together / spread
+    return correlation(measured, predicted)
 
 
 def _ranks(values: Sequence[float]) -> list[int]:

@@ -450,6 +450,7 @@ def test_a_warning_of_what_no_one_trains_like(arguments: str, names: list[str]) 
         ("llama-7b --gpus 64 --parallel tp=16", "--gpus-per-host"),
         ("llama-7b --gpus 8 --parallel tp=2,pp=4", "--gpus-per-host"),
         ("llama-7b --gpus 64 --hosts h1,h2", "--hosts"),
+        ("llama-7b --gpus 16 --hosts ,h2", "--hosts"),
         ("llama-7b --gpus 64 --efficiency 2", "--efficiency"),
         ("llama-7b --gpus 64 --name 1x", "--name"),
     ],

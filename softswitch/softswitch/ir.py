@@ -252,6 +252,8 @@ class Extract:
     member: int
     length: Expr | None
     place: str
+    needs_fixed: bool = False
+    """Whether the fixed fields must be there before the length, as it is computed from them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from . import ir
+from .numerals import brief
 from .stateful import MeterCell
 
 Call = tuple[Any, ...]
@@ -131,12 +132,12 @@ class MatchField:
         else:
             self._fitting(second)
             if first > second:
-                raise ValueError(f"range {first}..{second} is empty")
+                raise ValueError(f"range {brief(first)}..{brief(second)} is empty")
         return first, second
 
     def _fitting(self, value: int) -> int:
         if not 0 <= value <= self.full:
-            raise ValueError(f"{value} does not fit {self.width} bits")
+            raise ValueError(f"{brief(value)} does not fit {self.width} bits")
         return value
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from . import ir
 from .errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
 from .lookup import Call
+from .numerals import brief
 
 
 def checked_call(
@@ -30,7 +31,7 @@ def checked_call(
     for param, value in zip(wanted, args, strict=True):
         if not 0 <= value < 1 << param.width:
             raise BadEntry(
-                f"{owner}: action '{action}' argument '{param.name}': {value} does not fit"
+                f"{owner}: action '{action}' argument '{param.name}': {brief(value)} does not fit"
                 f" {param.width} bits"
             )
     return (actions.index(action), *args)

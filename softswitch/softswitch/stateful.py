@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .errors import BadEntry
+from .numerals import brief
 
 GREEN, YELLOW, RED = 0, 1, 2
 
@@ -105,7 +106,7 @@ class Register(_Array):
         """Store ``value``. Raises :class:`BadEntry` if it does not fit ``width`` bits."""
         self._check(index)
         if not 0 <= value < 1 << self.width:
-            raise BadEntry(f"register '{self.name}': {value} does not fit {self.width} bits")
+            raise BadEntry(f"register '{self.name}': {brief(value)} does not fit {self.width} bits")
         self.cells[index] = value
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from . import hashes, ir
 from .budget import DEFAULT_BYTES, packet_bytes
 from .load import load_ir
+from .numerals import numeral
 from .passing import CloneSession, Departure, Queued
 from .stateful import Counter, Meter, Register
 from .tables import ActionProfile, Table
@@ -280,7 +281,7 @@ class Switch:
         if native is not None:
             errors: dict[str, int] = {}
             for code, count in native.errors.items():
-                errors[self._error_names.get(code, str(code))] = count
+                errors[self._error_name(code)] = count
             return Stats(packets_in, packets_out, native.dropped, errors, native.overruns)
         return Stats(
             packets_in,
@@ -300,8 +301,11 @@ class Switch:
         """Count the use of an index out of range."""
         self._overruns[name] = self._overruns.get(name, 0) + 1
 
+    def _error_name(self, code: int) -> str:
+        return self._error_names.get(code) or numeral(code)
+
     def parser_error(self, code: int) -> None:
-        name = self._error_names.get(code, str(code))
+        name = self._error_name(code)
         self._parser_errors[name] = self._parser_errors.get(name, 0) + 1
 
     def learn(
@@ -324,7 +328,10 @@ class Switch:
         arguments = iter(values)
 
         def replacement(match: re.Match[str]) -> str:
-            return match[1] or str(next(arguments, match[0]))
+            if match[1]:
+                return match[1]
+            value = next(arguments, None)
+            return match[0] if value is None else numeral(value)
 
         return _PLACES.sub(replacement, text)
 

@@ -1,6 +1,5 @@
 """Arbitration, roles and the stream (sections 5 and 16)."""
 
-# ruff: noqa: E501 - messages in text form stay on one line
 from __future__ import annotations
 
 from typing import Any
@@ -69,7 +68,7 @@ def _(t: Trial) -> None:
 @requires("10.5", CLIENT, "A primary that a higher election id replaces is told so.")
 def _(t: Trial) -> None:
     higher = t.open(1)
-    notice = t.session.receive(lambda one: one.WhichOneof("update") == "arbitration").arbitration
+    notice = t.session.receive("arbitration").arbitration
     t.holds(notice.status.code == EXISTS, "the status is not ALREADY_EXISTS")
     t.holds(notice.election_id.low == higher.election_id, "the notice has another election id")
 
@@ -84,9 +83,7 @@ def _(t: Trial) -> None:
     t.session.receive()
     higher.close()
     for _ in range(2):
-        notice = t.session.receive(
-            lambda one: one.WhichOneof("update") == "arbitration"
-        ).arbitration
+        notice = t.session.receive("arbitration").arbitration
         if notice.status.code in (OK, NOT_FOUND):
             break
     t.holds(notice.status.code in (OK, NOT_FOUND), "it is not told")
@@ -122,7 +119,11 @@ def _(t: Trial) -> None:
     limited = t.open(1, "a", _scope(t, "lpm_table"))
     t.holds(not isinstance(limited.first, grpc.RpcError), "the server knows no role configs")
     t.holds(limited.codes([t.program.exact(1)]) == [DENIED], "it may write another table")
-    entry = 'table_entry { table_id: $lpm_table match { field_id: 1 lpm { value: "\\x01" prefix_len: 48 } } action { action { action_id: $NoAction } } }'
+    entry = (
+        "table_entry { table_id: $lpm_table "
+        'match { field_id: 1 lpm { value: "\\x01" prefix_len: 48 } } '
+        "action { action { action_id: $NoAction } } }"
+    )
     t.holds(limited.codes([t.program.update("INSERT", entry)]) == [OK], "it may not write its own")
 
 
@@ -208,9 +209,25 @@ def route(t: Trial, port: str = "\\\\x01\\\\xfe") -> None:
     port = port.replace("\\\\", "\\")
     t.do(
         "INSERT",
-        'table_entry { table_id: $admission_table priority: 1 match { field_id: 1 ternary { value: "\\x01" mask: "\\xff\\xff\\xff\\xff\\xff\\xff" } } action { action { action_id: $admit } } }',
-        f'table_entry {{ table_id: $next_hop_table match {{ field_id: 1 exact {{ value: "\\x05" }} }} action {{ action {{ action_id: $send params {{ param_id: 1 value: "{port}" }} params {{ param_id: 2 value: "\\x0a" }} params {{ param_id: 3 value: "\\x0b" }} }} }} }}',
-        'table_entry { table_id: $route_table match { field_id: 1 exact { value: "\\x00" } } match { field_id: 2 lpm { value: "\\x0a\\x00\\x01\\x00" prefix_len: 24 } } action { action { action_id: $set_next_hop params { param_id: 1 value: "\\x05" } } } }',
+        (
+            "table_entry { table_id: $admission_table priority: 1 "
+            'match { field_id: 1 ternary { value: "\\x01" '
+            'mask: "\\xff\\xff\\xff\\xff\\xff\\xff" } } action { action { action_id: $admit } } }'
+        ),
+        (
+            "table_entry { table_id: $next_hop_table "
+            'match { field_id: 1 exact { value: "\\x05" } } '
+            f'action {{ action {{ action_id: $send params {{ param_id: 1 value: "{port}" }} '
+            'params { param_id: 2 value: "\\x0a" } '
+            'params { param_id: 3 value: "\\x0b" } } } }'
+        ),
+        (
+            "table_entry { table_id: $route_table "
+            'match { field_id: 1 exact { value: "\\x00" } } '
+            'match { field_id: 2 lpm { value: "\\x0a\\x00\\x01\\x00" prefix_len: 24 } } '
+            "action { action { action_id: $set_next_hop "
+            'params { param_id: 1 value: "\\x05" } } } }'
+        ),
     )
 
 
@@ -225,7 +242,7 @@ def _(t: Trial) -> None:
 @requires("14.4", STREAM, "A message on the stream that is wrong is answered by a StreamError.")
 def _(t: Trial) -> None:
     t.packet(FRAME, b"\x01\xfe")
-    answer = t.session.receive(lambda one: one.WhichOneof("update") == "error")
+    answer = t.session.receive("error")
     t.holds(answer.error.canonical_code == INVALID, f"status {answer.error.canonical_code}")
 
 
@@ -238,6 +255,6 @@ def _(t: Trial) -> None:
     message = p4r.StreamMessageRequest()
     message.other.Pack(p4r.TableEntry())
     t.session.send(message)
-    answer = t.session.receive(lambda one: one.WhichOneof("update") == "error")
+    answer = t.session.receive("error")
     t.holds(answer.error.canonical_code in (INVALID, UNIMPLEMENTED), "another status")
     t.holds(code_of(lambda: t.session.config("COOKIE_ONLY")) == OK, "the server does not go on")

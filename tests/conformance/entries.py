@@ -1,6 +1,5 @@
 """P4Info, values and table entries (sections 6, 8 and 9.1)."""
 
-# ruff: noqa: E501 - messages in text form stay on one line
 from __future__ import annotations
 
 from typing import Any
@@ -30,19 +29,33 @@ def exact(dst: str = "\\x0a", port: str = "\\x01", action: str | None = None) ->
     """Return an entry of exact_table."""
     if action is None:
         action = forward()
-    return f'table_entry {{ table_id: $exact_table match {{ field_id: 1 exact {{ value: "{dst}" }} }} match {{ field_id: 2 exact {{ value: "{port}" }} }} {action} }}'
+    return (
+        "table_entry { table_id: $exact_table "
+        f'match {{ field_id: 1 exact {{ value: "{dst}" }} }} '
+        f'match {{ field_id: 2 exact {{ value: "{port}" }} }} {action} }}'
+    )
 
 
 def forward(port: str = "\\x02", mark: str = "\\x00") -> str:
-    return f'action {{ action {{ action_id: $forward params {{ param_id: 1 value: "{port}" }} params {{ param_id: 2 value: "{mark}" }} }} }}'
+    return (
+        f'action {{ action {{ action_id: $forward params {{ param_id: 1 value: "{port}" }} '
+        f'params {{ param_id: 2 value: "{mark}" }} }} }}'
+    )
 
 
 def lpm(value: str, bits: int, table: str = "lpm_table") -> str:
-    return f'table_entry {{ table_id: ${table} match {{ field_id: 1 lpm {{ value: "{value}" prefix_len: {bits} }} }} action {{ action {{ action_id: $NoAction }} }} }}'
+    return (
+        f"table_entry {{ table_id: ${table} "
+        f'match {{ field_id: 1 lpm {{ value: "{value}" prefix_len: {bits} }} }} '
+        "action { action { action_id: $NoAction } } }"
+    )
 
 
 def ternary(match: str, priority: int = 10) -> str:
-    return f"table_entry {{ table_id: $ternary_table priority: {priority} {match} action {{ action {{ action_id: $NoAction }} }} }}"
+    return (
+        f"table_entry {{ table_id: $ternary_table priority: {priority} {match} "
+        "action { action { action_id: $NoAction } } }"
+    )
 
 
 def source(value: str, mask: str) -> str:
@@ -73,7 +86,10 @@ def _(t: Trial) -> None:
     for text in (
         exact().replace("$exact_table", str(UNKNOWN_ID)),
         exact().replace("$forward", str(0x01FFFFF0)),
-        "action_profile_member { action_profile_id: 301989872 member_id: 1 action { action_id: $NoAction } }",
+        (
+            "action_profile_member { action_profile_id: 301989872 member_id: 1 "
+            "action { action_id: $NoAction } }"
+        ),
     ):
         t.refused("INSERT", text, INVALID, NOT_FOUND)
 
@@ -101,12 +117,19 @@ def _(t: Trial) -> None:
     t.same(*written)
 
 
-MEMBER = 'action_profile_member { action_profile_id: $chooser member_id: %d action { action_id: $forward params { param_id: 1 value: "\\x02" } params { param_id: 2 value: "\\x00" } } }'
+MEMBER = (
+    "action_profile_member { action_profile_id: $chooser member_id: %d "
+    'action { action_id: $forward params { param_id: 1 value: "\\x02" } '
+    'params { param_id: 2 value: "\\x00" } } }'
+)
 
 
 def group(number: int, *members: int, size: int = 8) -> str:
     parts = " ".join(f"members {{ member_id: {member} weight: 1 }}" for member in members)
-    return f"action_profile_group {{ action_profile_id: $chooser group_id: {number} max_size: {size} {parts} }}"
+    return (
+        f"action_profile_group {{ action_profile_id: $chooser group_id: {number} "
+        f"max_size: {size} {parts} }}"
+    )
 
 
 @requires("8.11", VALUES, "A member of an action profile reads back as it was written.")
@@ -341,7 +364,12 @@ def _(t: Trial) -> None:
 def _strings(t: Trial) -> Trial:
     """Return a trial of the router whose ports are strings."""
     router = t.using_strings()
-    entry = 'table_entry { table_id: $next_hop_table match { field_id: 1 exact { value: "\\x05" } } action { action { action_id: $send params { param_id: 1 value: "Ethernet1/0" } params { param_id: 2 value: "\\x0a" } params { param_id: 3 value: "\\x0b" } } } }'
+    entry = (
+        "table_entry { table_id: $next_hop_table "
+        'match { field_id: 1 exact { value: "\\x05" } } '
+        'action { action { action_id: $send params { param_id: 1 value: "Ethernet1/0" } '
+        'params { param_id: 2 value: "\\x0a" } params { param_id: 3 value: "\\x0b" } } } }'
+    )
     router.do("INSERT", entry)
     router.same(entry)
     return router
@@ -353,12 +381,20 @@ def _strings(t: Trial) -> Trial:
     "A table of constant entries refuses INSERT, MODIFY and DELETE (PERMISSION_DENIED).",
 )
 def _(t: Trial) -> None:
-    new = 'table_entry { table_id: $const_table match { field_id: 1 exact { value: "\\x07" } } action { action { action_id: $NoAction } } }'
+    new = (
+        "table_entry { table_id: $const_table "
+        'match { field_id: 1 exact { value: "\\x07" } } '
+        "action { action { action_id: $NoAction } } }"
+    )
     for kind, text in (("INSERT", new), ("MODIFY", CONST), ("DELETE", CONST)):
         t.refused(kind, text, DENIED, INVALID)
 
 
-CONST = 'table_entry { table_id: $const_table match { field_id: 1 exact { value: "\\x90\\x01" } } action { action { action_id: $NoAction } } }'
+CONST = (
+    "table_entry { table_id: $const_table "
+    'match { field_id: 1 exact { value: "\\x90\\x01" } } '
+    "action { action { action_id: $NoAction } } }"
+)
 
 
 def default(table: str, action: str) -> str:
@@ -422,7 +458,11 @@ def _(t: Trial) -> None:
     t.holds(entity.table_entry.meter_config.cir == 100, "no meter")
 
 
-METERED = 'table_entry { table_id: $meter_table match { field_id: 1 exact { value: "\\x0a" } } action { action { action_id: $measure } } meter_config { cir: 100 cburst: 10 pir: 200 pburst: 20 } }'
+METERED = (
+    'table_entry { table_id: $meter_table match { field_id: 1 exact { value: "\\x0a" } } '
+    "action { action { action_id: $measure } } "
+    "meter_config { cir: 100 cburst: 10 pir: 200 pburst: 20 } }"
+)
 
 
 @requires("9.30a", TABLES, "Constant entries are there from the start, and readable.")
@@ -442,7 +482,10 @@ def _(t: Trial) -> None:
     t.refused("MODIFY", CONST, DENIED, INVALID)
 
 
-IDLE = 'table_entry { table_id: $idle_table match { field_id: 1 exact { value: "\\x0a" } } action { action { action_id: $NoAction } } idle_timeout_ns: 100000000 }'
+IDLE = (
+    'table_entry { table_id: $idle_table match { field_id: 1 exact { value: "\\x0a" } } '
+    "action { action { action_id: $NoAction } } idle_timeout_ns: 100000000 }"
+)
 
 
 @requires(
@@ -460,7 +503,7 @@ def _(t: Trial) -> None:
 @requires("14.7", "16", "An entry that nothing matches for its time-out is reported.", extra=True)
 def _(t: Trial) -> None:
     t.do("INSERT", IDLE)
-    answer = t.session.receive(lambda one: one.WhichOneof("update") == "idle_timeout_notification")
+    answer = t.session.receive("idle_timeout_notification")
     t.holds(len(answer.idle_timeout_notification.table_entry) == 1, "not one entry")
 
 
@@ -575,10 +618,6 @@ def _(t: Trial) -> None:
     t.holds(counts <= {0, 300}, f"{sorted(counts)[:5]} entries")
 
 
-def entity_of(t: Trial, text: str) -> Any:
-    return t.program.entity(text)
-
-
 @requires(
     "9.80",
     "12",
@@ -649,7 +688,11 @@ def _(t: Trial) -> None:
 
 @requires("9.93", "12", "A batch may have a member, its group and the entry that refers to it.")
 def _(t: Trial) -> None:
-    entry = 'table_entry { table_id: $selector_table match { field_id: 1 exact { value: "\\x0a" } } action { action_profile_group_id: 1 } }'
+    entry = (
+        "table_entry { table_id: $selector_table "
+        'match { field_id: 1 exact { value: "\\x0a" } } '
+        "action { action_profile_group_id: 1 } }"
+    )
     t.do("INSERT", MEMBER % 1, group(1, 1), entry)
     t.do("DELETE", entry, group(1), MEMBER % 1)
 

@@ -1,6 +1,5 @@
 """Pipelines, capabilities, translation, and the extensions (sections 14, 15, 17 and 18)."""
 
-# ruff: noqa: E501 - messages in text form stay on one line
 from __future__ import annotations
 
 import re
@@ -183,7 +182,11 @@ def _(t: Trial) -> None:
     )
 
 
-ADMISSION = 'table_entry { table_id: $admission_table priority: 1 match { field_id: 2 optional { value: "%s" } } action { action { action_id: $admit } } }'
+ADMISSION = (
+    "table_entry { table_id: $admission_table priority: 1 "
+    'match { field_id: 2 optional { value: "%s" } } '
+    "action { action { action_id: $admit } } }"
+)
 
 
 @requires(
@@ -239,11 +242,30 @@ def _(t: Trial) -> None:
     named.same(ADMISSION % "Ethernet1/0")
 
 
-NEXT_HOP = 'table_entry { table_id: $next_hop_table match { field_id: 1 exact { value: "\\x05" } } action { action { action_id: $send params { param_id: 1 value: "\\x03" } params { param_id: 2 value: "\\x0a" } params { param_id: 3 value: "\\x0b" } } } }'
-ROUTE = 'table_entry { table_id: $route_table match { field_id: 1 exact { value: "\\x00" } } match { field_id: 2 lpm { value: "\\x0a\\x00\\x01\\x00" prefix_len: 24 } } action { action { action_id: $set_next_hop params { param_id: 1 value: "\\x05" } } } }'
-NEIGHBOR = 'table_entry { table_id: $neighbor_table match { field_id: 1 exact { value: "\\x05" } } action { action { action_id: $NoAction } } }'
-MEMBER = 'action_profile_member { action_profile_id: $groups member_id: 1 action { action_id: $set_next_hop params { param_id: 1 value: "\\x05" } } }'
-ONE_SHOT = 'table_entry { table_id: $group_table match { field_id: 1 exact { value: "\\x09" } } action { action_profile_action_set { action_profile_actions { action { action_id: $set_next_hop params { param_id: 1 value: "\\x05" } } weight: 1 } } } }'
+NEXT_HOP = (
+    'table_entry { table_id: $next_hop_table match { field_id: 1 exact { value: "\\x05" } } '
+    'action { action { action_id: $send params { param_id: 1 value: "\\x03" } '
+    'params { param_id: 2 value: "\\x0a" } params { param_id: 3 value: "\\x0b" } } } }'
+)
+ROUTE = (
+    'table_entry { table_id: $route_table match { field_id: 1 exact { value: "\\x00" } } '
+    'match { field_id: 2 lpm { value: "\\x0a\\x00\\x01\\x00" prefix_len: 24 } } '
+    'action { action { action_id: $set_next_hop params { param_id: 1 value: "\\x05" } } } }'
+)
+NEIGHBOR = (
+    'table_entry { table_id: $neighbor_table match { field_id: 1 exact { value: "\\x05" } } '
+    "action { action { action_id: $NoAction } } }"
+)
+MEMBER = (
+    "action_profile_member { action_profile_id: $groups member_id: 1 "
+    'action { action_id: $set_next_hop params { param_id: 1 value: "\\x05" } } }'
+)
+ONE_SHOT = (
+    'table_entry { table_id: $group_table match { field_id: 1 exact { value: "\\x09" } } '
+    "action { action_profile_action_set { action_profile_actions { "
+    'action { action_id: $set_next_hop params { param_id: 1 value: "\\x05" } } '
+    "weight: 1 } } } }"
+)
 
 
 def _refers(t: Trial, text: str) -> None:
@@ -280,7 +302,11 @@ def _(t: Trial) -> None:
 @requires("17.5", REFERS, "A reference to a multicast group needs the group.", extension=True)
 def _(t: Trial) -> None:
     routed = t.using_flood()
-    text = 'table_entry { table_id: $neighbor_table match { field_id: 1 exact { value: "\\x05" } } action { action { action_id: $NoAction } } }'
+    text = (
+        "table_entry { table_id: $neighbor_table "
+        'match { field_id: 1 exact { value: "\\x05" } } '
+        "action { action { action_id: $NoAction } } }"
+    )
     routed.refused("INSERT", text, INVALID, NOT_FOUND, PRECONDITION)
 
 
@@ -291,7 +317,11 @@ def _(t: Trial) -> None:
     routed.do("DELETE", ROUTE)
 
 
-RULE = 'table_entry { table_id: $rule_table priority: 1 match { field_id: 1 ternary { value: "%s" mask: "\\xff" } } action { action { action_id: $drop } } }'
+RULE = (
+    "table_entry { table_id: $rule_table priority: 1 "
+    'match { field_id: 1 ternary { value: "%s" mask: "\\xff" } } '
+    "action { action { action_id: $drop } } }"
+)
 
 
 @requires(

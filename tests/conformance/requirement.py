@@ -125,8 +125,8 @@ class Trial:
             written = self.program.entity(text)
             read = self.session.read(written)
             if [_ordered(entity) for entity in read] != [_ordered(written)]:
-                shown = " ".join(str(read).split())
-                raise AnswerError(f"read {shown[:150]}")
+                answer = " ".join(str(read).split())
+                raise AnswerError(f"read {answer[:150]}")
 
     def holds(self, fact: object, words: str) -> None:
         if not fact:
@@ -210,7 +210,7 @@ class Trial:
 
     def packet_in(self) -> Any:
         """Return the next packet-in."""
-        message = self.session.receive(lambda one: one.WhichOneof("update") == "packet")
+        message = self.session.receive("packet")
         if not hasattr(message, "packet"):
             raise AnswerError(f"the stream ended: {message}")
         return message.packet

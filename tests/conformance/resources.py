@@ -1,6 +1,5 @@
 """Action profiles, counters, meters, replication, registers and the rest (section 9.2 and on)."""
 
-# ruff: noqa: E501 - messages in text form stay on one line
 from __future__ import annotations
 
 from typing import Any
@@ -74,7 +73,12 @@ def _(t: Trial) -> None:
 
 
 FIRST, SECOND = (forward(port)[len("action { ") : -len(" }")] for port in ("\\x02", "\\x03"))
-ONE_SHOT = f'table_entry {{ table_id: $selector_table match {{ field_id: 1 exact {{ value: "\\x0a" }} }} action {{ action_profile_action_set {{ action_profile_actions {{ {FIRST} weight: 1 }} action_profile_actions {{ {SECOND} weight: 2 }} }} }} }}'
+ONE_SHOT = (
+    "table_entry { table_id: $selector_table "
+    'match { field_id: 1 exact { value: "\\x0a" } } '
+    f"action {{ action_profile_action_set {{ action_profile_actions {{ {FIRST} weight: 1 }} "
+    f"action_profile_actions {{ {SECOND} weight: 2 }} }} }} }}"
+)
 
 
 @requires("9.36", PROFILES, "An entry may have its group in one shot.")
@@ -99,7 +103,10 @@ def _(t: Trial) -> None:
 
 @requires("9.39", PROFILES, "A member's action has to be one of the profile's tables.")
 def _(t: Trial) -> None:
-    text = "action_profile_member { action_profile_id: $chooser member_id: 1 action { action_id: $learn } }"
+    text = (
+        "action_profile_member { action_profile_id: $chooser member_id: 1 "
+        "action { action_id: $learn } }"
+    )
     t.refused("INSERT", text, INVALID)
 
 
@@ -121,7 +128,10 @@ def _(t: Trial) -> None:
 
 @requires("9.42", PROFILES, "A profile that is full ends INSERT with RESOURCE_EXHAUSTED.")
 def _(t: Trial) -> None:
-    text = "action_profile_member { action_profile_id: $members member_id: %d action { action_id: $NoAction } }"
+    text = (
+        "action_profile_member { action_profile_id: $members member_id: %d "
+        "action { action_id: $NoAction } }"
+    )
     updates = [t.program.update("INSERT", text % number) for number in range(1, 40)]
     codes = t.session.codes(updates)
     t.holds(codes[:16] == [OK] * 16, "less than its size")
@@ -148,7 +158,10 @@ def _(t: Trial) -> None:
     t.refused("INSERT", watched, INVALID, UNIMPLEMENTED)
 
 
-COUNTER = "counter_entry { counter_id: $port_counter index { index: %d } data { byte_count: 640 packet_count: 4 } }"
+COUNTER = (
+    "counter_entry { counter_id: $port_counter index { index: %d } "
+    "data { byte_count: 640 packet_count: 4 } }"
+)
 
 
 @requires("9.50", ARRAYS, "A direct counter is written and read.")
@@ -182,7 +195,10 @@ def _(t: Trial) -> None:
     t.holds(entity.direct_meter_entry.config.pir == 200, "another rate")
 
 
-METER = "meter_entry { meter_id: $port_meter index { index: %d } config { cir: 1000 cburst: 100 pir: 2000 pburst: 200 } }"
+METER = (
+    "meter_entry { meter_id: $port_meter index { index: %d } "
+    "config { cir: 1000 cburst: 100 pir: 2000 pburst: 200 } }"
+)
 
 
 @requires("9.53", ARRAYS, "A meter is configured, and read.")
@@ -208,12 +224,18 @@ def multicast(number: int, *ports: int) -> str:
     replicas = " ".join(
         f"replicas {{ egress_port: {port} instance: {n} }}" for n, port in enumerate(ports, 1)
     )
-    return f"packet_replication_engine_entry {{ multicast_group_entry {{ multicast_group_id: {number} {replicas} }} }}"
+    return (
+        "packet_replication_engine_entry { "
+        f"multicast_group_entry {{ multicast_group_id: {number} {replicas} }} }}"
+    )
 
 
 def clone(number: int, *ports: int) -> str:
     replicas = " ".join(f"replicas {{ egress_port: {port} instance: 1 }}" for port in ports)
-    return f"packet_replication_engine_entry {{ clone_session_entry {{ session_id: {number} {replicas} }} }}"
+    return (
+        "packet_replication_engine_entry { "
+        f"clone_session_entry {{ session_id: {number} {replicas} }} }}"
+    )
 
 
 def _cycle(t: Trial, first: str, second: str) -> None:
@@ -306,7 +328,10 @@ def _(t: Trial) -> None:
 
 @requires("9.70", OTHERS, "The members of a value set are written and read.", extra=True)
 def _(t: Trial) -> None:
-    text = 'value_set_entry { value_set_id: $special_types members { match { field_id: 1 exact { value: "\\x08\\x06" } } } }'
+    text = (
+        "value_set_entry { value_set_id: $special_types "
+        'members { match { field_id: 1 exact { value: "\\x08\\x06" } } } }'
+    )
     t.do("MODIFY", text)
     t.same(text)
 
@@ -329,7 +354,7 @@ def _learning(t: Trial) -> Trial:
 
 def _learnt(t: Trial) -> Any:
     t.packet(IPV4, b"\0", b"\x01", b"\0")
-    answer = t.session.receive(lambda one: one.WhichOneof("update") == "digest")
+    answer = t.session.receive("digest")
     return answer.digest
 
 

@@ -1,6 +1,5 @@
 """A router like SAI P4 end to end: entries of several tables, and what becomes of packets."""
 
-# ruff: noqa: E501 - messages in text form stay on one line
 from __future__ import annotations
 
 from tests.conformance.arbitration import IPV4, route
@@ -12,19 +11,35 @@ DESTINATION = slice(0, 6)
 
 
 def next_hop(number: int, mac: int, port: str = TO_CPU) -> str:
-    return f'table_entry {{ table_id: $next_hop_table match {{ field_id: 1 exact {{ value: "\\x{number:02x}" }} }} action {{ action {{ action_id: $send params {{ param_id: 1 value: "{port}" }} params {{ param_id: 2 value: "\\x0a" }} params {{ param_id: 3 value: "\\x{mac:02x}" }} }} }} }}'
+    return (
+        "table_entry { table_id: $next_hop_table "
+        f'match {{ field_id: 1 exact {{ value: "\\x{number:02x}" }} }} '
+        f'action {{ action {{ action_id: $send params {{ param_id: 1 value: "{port}" }} '
+        'params { param_id: 2 value: "\\x0a" } '
+        f'params {{ param_id: 3 value: "\\x{mac:02x}" }} }} }} }}'
+    )
 
 
 def to_next_hop(number: int) -> str:
-    return f'action {{ action {{ action_id: $set_next_hop params {{ param_id: 1 value: "\\x{number:02x}" }} }} }}'
+    return (
+        "action { action { action_id: $set_next_hop "
+        f'params {{ param_id: 1 value: "\\x{number:02x}" }} }} }}'
+    )
 
 
 def routed(prefix: str, bits: int, action: str, vrf: int = 0) -> str:
-    return f'table_entry {{ table_id: $route_table match {{ field_id: 1 exact {{ value: "\\x{vrf:02x}" }} }} match {{ field_id: 2 lpm {{ value: "{prefix}" prefix_len: {bits} }} }} {action} }}'
+    return (
+        "table_entry { table_id: $route_table "
+        f'match {{ field_id: 1 exact {{ value: "\\x{vrf:02x}" }} }} '
+        f'match {{ field_id: 2 lpm {{ value: "{prefix}" prefix_len: {bits} }} }} {action} }}'
+    )
 
 
 def rule(match: str, action: str, priority: int = 10) -> str:
-    return f"table_entry {{ table_id: $rule_table priority: {priority} {match} action {{ action {{ action_id: ${action} }} }} }}"
+    return (
+        f"table_entry {{ table_id: $rule_table priority: {priority} {match} "
+        f"action {{ action {{ action_id: ${action} }} }} }}"
+    )
 
 
 UDP = 'match { field_id: 1 ternary { value: "\\x11" mask: "\\xff" } }'
@@ -81,7 +96,12 @@ def _(t: Trial) -> None:
 @requires("S.3", SAI, "A virtual router has routes of its own.")
 def _(t: Trial) -> None:
     router = _router(t)
-    vrf = 'table_entry { table_id: $vrf_table priority: 5 match { field_id: 1 ternary { value: "\\x0a\\x00\\x00\\x00" mask: "\\xff\\x00\\x00\\x00" } } action { action { action_id: $set_vrf params { param_id: 1 value: "\\x07" } } } }'
+    vrf = (
+        "table_entry { table_id: $vrf_table priority: 5 "
+        'match { field_id: 1 ternary { value: "\\x0a\\x00\\x00\\x00" '
+        'mask: "\\xff\\x00\\x00\\x00" } } '
+        'action { action { action_id: $set_vrf params { param_id: 1 value: "\\x07" } } } }'
+    )
     router.do("INSERT", vrf)
     _is_lost(router)
     router.do("INSERT", next_hop(6, 22), routed(SUBNET, 24, to_next_hop(6), 7))
@@ -103,7 +123,11 @@ def _(t: Trial) -> None:
     actions = " ".join(
         f"action_profile_actions {{ {to_next_hop(number)[9:-2]} weight: 1 }}" for number in (6, 7)
     )
-    group = f'table_entry {{ table_id: $group_table match {{ field_id: 1 exact {{ value: "\\x05" }} }} action {{ action_profile_action_set {{ {actions} }} }} }}'
+    group = (
+        "table_entry { table_id: $group_table "
+        'match { field_id: 1 exact { value: "\\x05" } } '
+        f"action {{ action_profile_action_set {{ {actions} }} }} }}"
+    )
     router.do("INSERT", next_hop(6, 22), next_hop(7, 33), group)
     _spread(router)
 
@@ -112,11 +136,21 @@ def _(t: Trial) -> None:
 def _(t: Trial) -> None:
     router = _router(t)
     members = [
-        f"action_profile_member {{ action_profile_id: $groups member_id: {number} {to_next_hop(number)[9:-2]} }}"
+        (
+            f"action_profile_member {{ action_profile_id: $groups member_id: {number} "
+            f"{to_next_hop(number)[9:-2]} }}"
+        )
         for number in (6, 7)
     ]
-    group = "action_profile_group { action_profile_id: $groups group_id: 1 members { member_id: 6 weight: 1 } members { member_id: 7 weight: 1 } }"
-    entry = 'table_entry { table_id: $group_table match { field_id: 1 exact { value: "\\x05" } } action { action_profile_group_id: 1 } }'
+    group = (
+        "action_profile_group { action_profile_id: $groups group_id: 1 "
+        "members { member_id: 6 weight: 1 } members { member_id: 7 weight: 1 } }"
+    )
+    entry = (
+        "table_entry { table_id: $group_table "
+        'match { field_id: 1 exact { value: "\\x05" } } '
+        "action { action_profile_group_id: 1 } }"
+    )
     router.do("INSERT", next_hop(6, 22), next_hop(7, 33), *members, group, entry)
     _spread(router)
 
@@ -142,7 +176,10 @@ def _(t: Trial) -> None:
         "INSERT",
         rule(
             UDP
-            + 'match { field_id: 2 ternary { value: "\\x0a\\x00\\x01\\x02" mask: "\\xff\\xff\\xff\\xff" } }',
+            + (
+                'match { field_id: 2 ternary { value: "\\x0a\\x00\\x01\\x02" '
+                'mask: "\\xff\\xff\\xff\\xff" } }'
+            ),
             "NoAction",
             20,
         ),
@@ -171,7 +208,10 @@ def _(t: Trial) -> None:
 def _(t: Trial) -> None:
     router = _router(t)
     router.do("MODIFY", next_hop(5, 11, "\\x07"))
-    session = "packet_replication_engine_entry { clone_session_entry { session_id: 9 replicas { egress_port: 510 instance: 1 } } }"
+    session = (
+        "packet_replication_engine_entry { "
+        "clone_session_entry { session_id: 9 replicas { egress_port: 510 instance: 1 } } }"
+    )
     router.do("INSERT", session, rule(UDP, "copy"))
     _send(router)
     payload = router.packet_in().payload

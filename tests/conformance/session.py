@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
@@ -63,7 +62,7 @@ class Session:
         if config is not None:
             update.role.config.Pack(config)
         self.send(p4r.StreamMessageRequest(arbitration=update))
-        self.first = self.receive(lambda one: one.WhichOneof("update") == "arbitration")
+        self.first = self.receive("arbitration")
         return self.first
 
     def send(self, message: Any) -> None:
@@ -80,8 +79,8 @@ class Session:
         except grpc.RpcError as error:
             self.inbox.put(error)
 
-    def receive(self, wanted: Callable[[Any], bool] = lambda _: True) -> Any:
-        """Return the next message that is wanted, or the end of the stream as an RpcError."""
+    def receive(self, kind: str | None = None) -> Any:
+        """Return the next message, of a kind if that is given, or the stream's end (RpcError)."""
         deadline = time.monotonic() + ANSWER_S
         while True:
             left = deadline - time.monotonic()
@@ -89,7 +88,9 @@ class Session:
                 message = self.inbox.get(timeout=max(left, 0.001))
             except queue.Empty:
                 raise AnswerError("nothing came on the stream") from None
-            if isinstance(message, grpc.RpcError) or wanted(message):
+            if isinstance(message, grpc.RpcError):
+                return message
+            if kind is None or message.WhichOneof("update") == kind:
                 return message
 
     def next(self, timeout_s: float) -> Any:
@@ -186,12 +187,3 @@ def code_of(call: Callable[[], Any]) -> int:
         code: int = error.code().value[0]
         return code
     return 0
-
-
-@contextlib.contextmanager
-def closing(session: Session) -> Any:
-    """Close a session at the end of a block."""
-    try:
-        yield session
-    finally:
-        session.close()

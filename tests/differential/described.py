@@ -56,7 +56,8 @@ def describe(program: ir.ProgramIR) -> p4i.P4Info:
         )
         item.preamble.CopyFrom(_preamble(profiles[name], name))
     for n, counter in enumerate(c for c in program.counters.values() if c.table is None):
-        array = info.counters.add(size=counter.size, spec=p4i.CounterSpec(unit=3))  # type: ignore[arg-type]
+        spec = p4i.CounterSpec(unit=3)  # type: ignore[arg-type]
+        array = info.counters.add(size=counter.size, spec=spec)
         array.preamble.CopyFrom(_preamble(0x12000001 + n, counter.name))
     for n, register in enumerate(program.registers.values()):
         cells = info.registers.add(size=register.size)

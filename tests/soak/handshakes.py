@@ -1,7 +1,6 @@
-"""Rounds of strangers that begin a TLS handshake and go no further, against an operator who asks
-for the status.
+"""Rounds of strangers that begin TLS handshakes and go no further, beside an operator.
 
-Each of them sends nothing, a part of a ClientHello, a whole one, or a record of a very long one;
+Each stranger sends nothing, a part of a ClientHello, a whole one, or a record of a very long one;
 then it is silent or goes, and comes again when it is closed. The memory of the service is printed
 after each round.
 """
@@ -50,13 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Operator:
-    """Who asks the service for its status, from the address of many strangers and from its own."""
+    """An operator that asks for the status, from an address of strangers and from one of its own."""
 
     port: int
     token: str
     tls: ssl.SSLContext
     times: dict[str, list[float | None]] = field(default_factory=lambda: {SAME: [], OTHER: []})
-    """By address: how long each request took, in seconds; None: there was no answer."""
+    """The times of requests by address, in seconds; None: there was no answer."""
 
     def ask(self) -> None:
         for source, times in self.times.items():
@@ -139,10 +138,10 @@ def _begin_handshakes(port: int, strangers: int) -> None:
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     sources = [f"127.0.0.{1 + number % ADDRESSES}" for number in range(strangers)]
-    asyncio.run(_all_of(port, sources))
+    asyncio.run(_hold_all(port, sources))
 
 
-async def _all_of(port: int, sources: Sequence[str]) -> None:
+async def _hold_all(port: int, sources: Sequence[str]) -> None:
     await asyncio.gather(*(_hold(port, each, number) for number, each in enumerate(sources)))
 
 

@@ -619,7 +619,7 @@ _NAMES = {
 }
 """The names of kinds for people, where these are not their keys."""
 _GUESSED = ("coflows", "sizes", TABLES[0])
-"""What a text is taken for that says nothing of its kind."""
+"""The kinds that a text is taken for if it says nothing of its kind."""
 
 
 CheckedFiles = Annotated[

@@ -1,9 +1,10 @@
 """The variables with which NCCL marks the packets of a job as the plan says.
 
 NCCL 2.30 takes NCCL_IB_TC before a communicator's own traffic class (`ncclConfig_t.trafficClass`),
-and torchcomms since August 2026 (pull request 3879) after it. So both say the same: with one class,
-NCCL_IB_TC is set, and with several it is taken away. Both take NCCL_IB_SL before the traffic class,
-which NCCL would otherwise also use as the service level; that has only four bits.
+and torchcomms since August 2026 (pull request 3879) after it. So that both do the same, only one is
+set: NCCL_IB_TC for one class, or ECHELON_TRAFFIC_CLASSES, from which `echelon_torch` sets those of
+communicators, for several. The other one is taken away. Both libraries take NCCL_IB_SL before the
+traffic class, which NCCL would otherwise also use as the service level; that has only four bits.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ CLASSES_VARIABLE = "ECHELON_TRAFFIC_CLASSES"
 
 @dataclass(frozen=True, slots=True)
 class NcclEnvironment:
-    """What the environment of a job's program has to have, and what it must not have."""
+    """The variables that the environment of a job's program needs, and those it must not have."""
 
     title: str
-    """The reason, in one line."""
+    """The job, its policy and its class, in one line."""
     variables: dict[str, str]
     unset: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -64,6 +65,7 @@ def nccl_environment(job: ClassesResource) -> NcclEnvironment:
         return NcclEnvironment(
             f"{title}: queue {queue}, DSCP {dscp}",
             {"NCCL_IB_TC": str(byte), "NCCL_IB_SL": str(queue)},
+            (CLASSES_VARIABLE,),
         )
     notes = ["set ncclConfig_t.trafficClass of each communicator; in PyTorch, give its group"]
     notes.append("pg_options=echelon_torch.nccl_options(NAME), which sets config.traffic_class")

@@ -1,7 +1,8 @@
-"""Files of other tools, which a reader that refuses them names as what they are.
+"""Files of other tools, whose kind a reader names when it refuses them.
 
 A package that knows such files says in the entry-point group `echelon.foreign` how they are
-recognised: an entry is a kind, or several. That is looked up after a file was refused, so that good files pay nothing.
+recognised: an entry is a kind, or several. That is looked up after a file was refused, so that good
+files pay nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from echelon.model.documents import DocumentError
 
 GROUP = "echelon.foreign"
 HEAD_BYTES = 1 << 16
-"""How much of a file a recogniser sees."""
+"""The number of bytes at the beginning of a file that a recogniser sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +25,15 @@ class ForeignKind:
     """A kind of file that another tool reads or writes."""
 
     description: str
-    """As in *is an ns-3 topology*, with its article."""
+    """The words for a file of the kind, with an article: *an ns-3 topology*."""
     command: str
-    """What reads it, with FILE in the place of its name; empty: nothing does."""
+    """The command that reads it, with FILE in the place of its name; empty: nothing does."""
     recognises: Callable[[bytes], bool]
-    """Whether the beginning of a file is that of one of this kind."""
+    """The test of the beginning of a file: whether it is of this kind."""
     readers: tuple[str, ...]
-    """The names of all that read it, such as formats: they say what is wrong with it."""
+    """The names of its readers, such as formats, which say themselves what is wrong with it."""
     advice: str = ""
-    """What to do where nothing reads it."""
+    """The remedy where nothing reads it."""
 
 
 def foreign_kind(head: bytes) -> ForeignKind | None:

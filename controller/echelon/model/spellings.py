@@ -1,4 +1,4 @@
-"""Other spellings of units: those that mean the same, and the right one for those that are refused.
+"""Other spellings of units: those that are read, and the right ones for those that are refused.
 
 `µs` is read as `us`, for both of Unicode's signs. A spelling that other programs use but that could
 be read in two ways (`Gbps`, `Mb`, `100G`, `sec`) is refused, and the message says what to write.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["MICRO", "as_ascii", "meant"]
+__all__ = ["as_ascii", "meant"]
 
-MICRO = "\u00b5\u03bc"
+_MICRO = "\u00b5\u03bc"
 """The micro sign, which keyboards type, and the Greek letter, into which Unicode normalizes it."""
 
 _ASCII = str.maketrans(
     {
-        **dict.fromkeys(MICRO, "u"),
+        **dict.fromkeys(_MICRO, "u"),
         # Word processors and web pages put these spaces between a number and its unit.
         **dict.fromkeys("\u00a0\u2007\u2009\u202f", " "),
     }
@@ -93,12 +93,12 @@ def as_ascii(text: str) -> str:
 
 
 def meant(unit: str, kind: str, units: Iterable[str]) -> str | None:
-    """Return what to write instead of a unit that is refused, None where nobody can know.
+    """Return what to write instead of a unit that is refused; None where nobody can know.
 
     Args:
-        unit: as it was written.
-        kind: duration, size or rate.
-        units: the kind's own units.
+        unit: the unit as it was written.
+        kind: `duration`, `size` or `rate`.
+        units: the units of that kind.
     """
     meanings = _MEANINGS[kind]
     if unit in meanings:

@@ -12,7 +12,7 @@ from echelon.planning.plan import PlanError
 def entries_by_name(group: Iterable[EntryPoint], noun: str) -> Mapping[str, EntryPoint]:
     """Return the entry points of a group, in alphabetical order of their names.
 
-    Raises `PlanError` if two distributions register the same name; `noun` says what it is of.
+    Raises `PlanError` if two distributions register the same name; it calls entries a `noun`.
     """
     entries: dict[str, EntryPoint] = {}
     for entry in sorted(group):

@@ -64,7 +64,7 @@ MicroBatchSizeOption = Annotated[
 ]
 ZeroOption = Annotated[int, typer.Option(help="Stage of ZeRO: 0 to 3.")]
 SequenceParallelOption = Annotated[
-    bool, typer.Option("--sequence-parallel", help="Of a tensor group.")
+    bool, typer.Option("--sequence-parallel", help="Divide sequences within tensor groups.")
 ]
 InterleaveOption = Annotated[
     int,
@@ -132,8 +132,7 @@ HostsOption = Annotated[
     typer.Option(
         help=(
             "The hosts, as h1,h2,h3 or h[1-3], every second of them as h[1-31/2]. Default: h1,"
-            " h2... as many as "
-            "are needed."
+            " h2... as many as are needed."
         )
     ),
 ]
@@ -233,6 +232,7 @@ _RANGE = re.compile(
     r"(?P<after>[^\[\],]*)"
 )
 _MOST = 100_000
+"""The numbers of a range, at most."""
 
 
 def host_names(text: str) -> list[str]:
@@ -252,16 +252,16 @@ def _expanded(word: str) -> list[str]:
     if match is None:
         if "[" in word or "]" in word:
             raise DocumentError(
-                "--hosts", "", f"'{word}' is no range of hosts (write h[1-16], or h[1-31/2])"
+                "--hosts", "", f"'{word}' is not a range of hosts (write h[1-16], or h[1-31/2])"
             )
         return [word]
     first = int(match["first"])
     last = int(match["last"])
-    if not first <= last <= first + _MOST:
+    if not first <= last < first + _MOST:
         raise DocumentError(
             "--hosts",
             "",
-            f"'{word}' has no end after its beginning that is near (write h[1-16])",
+            f"'{word}' ends before it begins, or has more than {_MOST:,} hosts (write h[1-16])",
         )
     width = len(match["first"])
     step = int(match["step"] or 1)

@@ -26,9 +26,9 @@ class Attention:
     """
     heads: int
     scores: int
-    """Elements of the scores of all heads, likewise."""
+    """Elements of the scores of all heads, for the same pairs as `flops`."""
     key_values: int
-    """Elements of keys and values. None leave a layer that keeps a state instead."""
+    """Elements of keys and values; 0 for a layer that keeps a state instead."""
     key_value_heads: int
     products: tuple[Product, ...]
     causal: bool = True
@@ -54,9 +54,9 @@ def grouped(
 
     Heads have `head` elements, however large `hidden` is. A token sees the `window` before it, or
     its `chunk` of the sequence. `input_biases` are those of queries, keys and values alone (Qwen2),
-    `biases` those of the output, too. `head_norms` are those of queries and keys (Qwen3), `sinks` a score
-    for each head that is nobody's (gpt-oss), and a `gate` for each element of the output is
-    computed with the queries (Qwen3-Next).
+    `biases` those of the output, too. `head_norms` are those of queries and keys (Qwen3). `sinks`
+    are a score for each head that belongs to no token (gpt-oss). A `gate` for each element of the
+    output is computed with the queries (Qwen3-Next).
     """
     queries = heads * head
     keys = key_value_heads * head
@@ -182,7 +182,7 @@ def _head_products(
     key: int,
     value: int,
 ) -> tuple[Product, Product]:
-    """Return those of scores and values, of as many pairs as are doubled in `flops`."""
+    """Return the products of scores and values, for `pairs` of tokens."""
     seen = pairs // sequence
     return (
         Product(sequence, seen, key, batch=heads, cut="batch"),

@@ -1,4 +1,4 @@
-"""The sums of gradients between hosts: how large they are, and in how many parts."""
+"""The sums of gradients between hosts: their sizes, and their numbers of parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_BUCKETS = 1000
 
 
 def plain_buckets(gradient_bytes: int) -> int:
-    """Return in how many parts data parallelism alone sums so many bytes of gradients."""
+    """Return the number of parts in which data parallelism alone sums gradients."""
     return min(-(-gradient_bytes // BUCKET_BYTES), _MOST_BUCKETS)
 
 
@@ -31,7 +31,10 @@ def mesh_buckets(
     layers: int,
     group: int,
 ) -> int:
-    """Return in how many parts a chunk's gradients are summed, which divide its exchanges."""
+    """Return the number of parts in which a chunk's gradients are summed.
+
+    It divides the number of `layers` where a `group` exchanges something in each of them.
+    """
     parameters = max(map(training.parameters, training.stages)) // training.chunks
     bucket = max(BUCKET_PARAMETERS, 10**6 * training.data)
     most = min(layers, -(-parameters // bucket))

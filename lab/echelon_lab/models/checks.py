@@ -1,4 +1,4 @@
-"""Which layouts of a training go together; each refusal names the option and what to give."""
+"""Checks of a training's layout; each refusal names the option and what to give."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def check_heads(training: Training) -> None:
 
 
 def _check_experts(training: Training) -> None:
-    count = max(layer.expert_count for layer in training.model.layers)
     if training.expert == 1:
         return
+    count = max(layer.expert_count for layer in training.model.layers)
     if not count:
         raise DocumentError("--parallel", "ep", f"{training.model.name} has no experts (give ep=1)")
     if count % training.expert:
@@ -101,8 +101,8 @@ def _check_pipeline(training: Training) -> None:
         raise DocumentError("--interleave", "", "needs a pipeline (give pp=2 or more)")
     if training.chunks > 1 and training.micro_batches % training.pipeline:
         reason = (
-            f"needs micro-batches in multiples of pp={training.pipeline}, not {training.micro_batches}"
-            " (change --global-batch or --micro-batches)"
+            f"needs micro-batches in multiples of pp={training.pipeline}, not"
+            f" {training.micro_batches} (change --global-batch or --micro-batches)"
         )
         raise DocumentError("--interleave", "", reason)
 
@@ -118,5 +118,5 @@ def _check_zero(training: Training) -> None:
         reason = f"{training.model.name} has tables, which GPUs share without it (give 0)"
         raise DocumentError("--zero", "", reason)
     if training.is_sharded and not training.overlap:
-        reason = "does not go with --zero 2 or 3, which scatter as they compute"
+        reason = "does not go with --zero 2 or 3, which scatter as they compute (leave it out)"
         raise DocumentError("--no-overlap", "", reason)

@@ -12,7 +12,7 @@ from echelon_lab.models.training import Training
 
 
 def warnings(training: Training) -> Iterator[str]:
-    """Yield what no one trains like, in a sentence each."""
+    """Yield a sentence for each part of the layout with which no one would train."""
     stages = training.pipeline * training.chunks
     micro_batches = training.micro_batches
     if training.pipeline > 1 and micro_batches < stages:

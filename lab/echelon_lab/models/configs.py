@@ -1,7 +1,7 @@
 """Models by the `config.json` that stands beside weights on Hugging Face.
 
-Keys and their defaults are those of the configurations in `transformers`. What a file says and the
-layers of `decoders` have not, such as a window that some layers have, is refused.
+Keys are those of the configurations in `transformers`. What a file has and the layers of `decoders`
+have not, such as a window of some layers, is refused.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from echelon.model.documents import DocumentError
 
 _LARGEST = 10**9
 _DENSE = ("llama", "mistral", "qwen2", "qwen3")
+_WINDOWED = ("mistral", "mixtral")
 _EXPERTS = ("mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss")
 MODEL_TYPES = (*_DENSE, *_EXPERTS)
 """The kinds of decoders that are read."""
 
-# Names of sizes here, and the keys that have them.
+# The keys of sizes, by their names here.
 _COMMON = {
     "layers": "num_hidden_layers",
     "hidden": "hidden_size",
@@ -51,7 +52,7 @@ class ModelConfig:
 
 
 class _Keys:
-    """The keys of a file, as what they must be."""
+    """The keys of a file, checked as they are read."""
 
     def __init__(self, file: Path, values: Mapping[str, object]) -> None:
         self.file = file
@@ -68,7 +69,7 @@ class _Keys:
         if value is None:
             raise self.fault(key, "is missing (give the model's own config.json, all of it)")
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
-            raise self.fault(key, f"is no number from 1 to {_LARGEST} (correct it)")
+            raise self.fault(key, f"is not a number from 1 to {_LARGEST} (correct it)")
         return value
 
     def sizes(self, names: Mapping[str, str]) -> dict[str, Any]:
@@ -82,7 +83,7 @@ class _Keys:
         return value
 
     def must_be(self, key: str, *allowed: object) -> None:
-        """Refuse what layers here do not have. An absent key is its default, which they have."""
+        """Refuse what layers here do not have. They have the default of an absent key."""
         if key in self.values and self.values[key] not in allowed:
             reason = f"{json.dumps(self.values[key])[:40]} is not known here (known: {allowed[0]})"
             raise self.fault(key, reason)
@@ -160,14 +161,20 @@ def _experts(keys: _Keys, count_key: str, width: int) -> dict[str, Any]:
     if active > count:
         reason = f"{active} is more than {count_key} (correct it)"
         raise keys.fault("num_experts_per_tok", reason)
-    return {"count": count, "active": active, "width": width}
+    return {
+        "count": count,
+        "active": active,
+        "width": width,
+    }
 
 
 def _grouped(keys: _Keys, kind: str) -> dict[str, Any]:
     heads = keys.size("num_attention_heads")
     hidden = keys.size("hidden_size")
     if keys.values.get("head_dim") is None and hidden % heads:
-        raise keys.fault("head_dim", f"is missing, and {heads} heads do not divide {hidden}")
+        raise keys.fault(
+            "head_dim", f"is missing, and {heads} heads do not divide {hidden} (give it)"
+        )
     default = max(hidden // heads, 1)
     attention: dict[str, Any] = {"heads": heads}
     attention["head"] = keys.size("head_dim", default)
@@ -178,18 +185,11 @@ def _grouped(keys: _Keys, kind: str) -> dict[str, Any]:
         attention["biases"] = True
     if kind in ("qwen3", "qwen3_moe"):
         attention["head_norms"] = True
-    if kind != "gpt_oss":
-        attention |= _window(keys)
-    return attention
-
-
-def _window(keys: _Keys) -> dict[str, int]:
-    """Return the window of all layers. Qwen names one and does not use it."""
+    # Qwen's files name a window that is not used unless they say so.
     keys.must_be("use_sliding_window", False)
-    is_used = "use_sliding_window" not in keys.values
-    if keys.values.get("sliding_window") is None or not is_used:
-        return {}
-    return {"window": keys.size("sliding_window")}
+    if kind in _WINDOWED and keys.values.get("sliding_window") is not None:
+        attention["window"] = keys.size("sliding_window")
+    return attention
 
 
 def _gpt_oss(keys: _Keys, attention: dict[str, Any]) -> dict[str, Any]:
@@ -202,7 +202,12 @@ def _gpt_oss(keys: _Keys, attention: dict[str, Any]) -> dict[str, Any]:
     both = ["sliding_attention", "full_attention"] * layers
     keys.must_be("layer_types", both[:layers])
     windowed = {**attention, "window": keys.size("sliding_window")}
-    return {"attention": attention, "every": 2, "between": windowed, "experts": experts}
+    return {
+        "attention": attention,
+        "every": 2,
+        "between": windowed,
+        "experts": experts,
+    }
 
 
 def _deepseek(keys: _Keys) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How often a token leaves its host on the way to its experts."""
+"""The copies of a token that leave its host on the way to its experts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ Dispatch = Literal["each", "host"]
 
 
 def copies(layer: Layer, hosts: int, dispatch: Dispatch) -> Fraction:
-    """Return how many copies of a token there are for experts on so many hosts, in the mean.
+    """Return the mean number of copies of a token for experts on so many hosts.
 
     All-to-alls of NCCL have a copy for `each` active expert. DeepEP sends one to each `host` that
-    has some of them, which passes it on over its own links. Tokens choose k of E experts alike: a
-    host with m of these has none of them in C(E - m, k) of C(E, k) cases. A router may first choose
-    some of the groups of experts (DeepSeek-V3, arXiv:2412.19437, section 2.1.2: 4 of 8, each on a
-    host of its own where 64 GPUs share experts). They limit hosts where these have whole groups.
+    has some of them, which passes it on over its own links. Tokens choose k of E experts, all with
+    the same probability: a host with m experts has none of the k in C(E - m, k) of C(E, k) cases. A
+    router may first choose some of the groups of experts (DeepSeek-V3, arXiv:2412.19437, section
+    2.1.2: 4 of 8, each on a host of its own where 64 GPUs share experts). Groups limit the hosts
+    where no host has more than one of them.
     """
     if dispatch == "each":
         return Fraction(layer.active)

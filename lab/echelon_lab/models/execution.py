@@ -1,4 +1,4 @@
-"""How GPUs execute a training beyond the rates of their data sheets, by their names."""
+"""The execution of a training on GPUs, beyond the rates of their data sheets."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CARRIED = "carried over from A100"
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What of a GPU's rates a training gets."""
+    """The part of a GPU's rates that a training gets."""
 
     multiprocessors: int | None = None
-    """What computes a tile each, by the data sheet; None if it has no such parts, or is unknown."""
+    """Parts that each compute a tile, by the data sheet; None if there are none, or if unknown."""
     ring_share: Fraction = A100_RING_SHARE
     """The part of the links inside a host that rings of collectives reach."""
     ring_source: str = CARRIED
@@ -52,5 +52,5 @@ _BY_NAME: Mapping[str, Execution] = {
 
 
 def execution(gpu: Gpu) -> Execution:
-    """Return how that GPU executes; of one that is not known, with all that can be carried over."""
+    """Return the execution on that GPU, with A100's where nothing is published of it."""
     return _BY_NAME.get(gpu.name, Execution())

@@ -1,11 +1,15 @@
-"""GPUs by name, by data sheets and published measurements."""
+"""GPUs by name: data sheets and published measurements (`gpus.yaml`)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from echelon.model.documents import DocumentError, suggestion
 
@@ -23,12 +27,9 @@ class Gpu:
     memory_bytes: int | None
     source: str
     efficiency: Fraction | None = None
-    """The part of the peak that large matrix multiplications were measured to reach.
-
-    They were alone on the GPU.
-    """
+    """The part of the peak that large matrix multiplications reach, alone on the GPU."""
     measured: str = "given"
-    """The source of that."""
+    """The source of `efficiency`."""
     joined: int | None = 8
     """How many GPUs the local links join: the GPUs of a host, or of a rack.
 
@@ -36,145 +37,48 @@ class Gpu:
     """
 
 
-_MAMF = "S. Bekman, Machine Learning Engineering, maximum achievable matmul FLOPS, BF16"
-# No one has published how fast a TPU multiplies matrices alone. The best of these trainings reaches
-# 328 of 459 TFLOP/s with all that it does besides, so that is a lower bound.
-_MAXTEXT = "MaxText, configs/v5p, a whole training of 32B: a lower bound"
+def _read_gpus() -> dict[str, Gpu]:
+    file = Path(__file__).with_name("gpus.yaml")
+    rows: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return {name: _gpu(name, **row) for name, row in rows.items()}
 
 
 def _gpu(
     name: str,
-    source: str,
     *,
+    data_sheet: str,
     tflops: int,
-    local: int,
+    links: int,
     memory: int,
     size: int,
-    efficiency: str | None = None,
-    measured: str = _MAMF,
+    efficiency: str,
+    measured: str,
     joined: int | None = 8,
 ) -> Gpu:
-    """Return a GPU. `local` and `memory` are GB/s, `size` is GB."""
-    gpu = Gpu(
+    """Return a GPU of the file."""
+    return Gpu(
         name,
         peak_flops=tflops * 10**12,
-        local_bytes_per_s=local * 10**9,
+        local_bytes_per_s=links * 10**9,
         memory_bytes_per_s=memory * 10**9,
         memory_bytes=size * 10**9,
-        source=f"{source} data sheet",
-        joined=joined,
-    )
-    if efficiency is None:
-        return gpu
-    return replace(
-        gpu,
+        source=f"{data_sheet} data sheet",
         efficiency=Fraction(efficiency),
         measured=measured,
+        joined=joined,
     )
 
 
-_V100 = _gpu(
-    "V100",
-    "NVIDIA V100 SXM2",
-    tflops=125,
-    local=150,
-    memory=900,
-    size=32,
-    efficiency="0.74",
-    measured="S. Markidis et al., arXiv:1803.04014",
-)
-_A100 = _gpu(
-    "A100",
-    "NVIDIA A100 SXM",
-    tflops=312,
-    local=300,
-    memory=2039,
-    size=80,
-    efficiency="0.869",
-)
-_H100 = _gpu(
-    "H100",
-    "NVIDIA H100 SXM",
-    tflops=989,
-    local=450,
-    memory=3350,
-    size=80,
-    efficiency="0.803",
-)
-_H200 = _gpu(
-    "H200",
-    "NVIDIA H200 SXM",
-    tflops=989,
-    local=450,
-    memory=4800,
-    size=141,
-    efficiency="0.803",
-    measured=f"{_MAMF}, of the H100, whose cores it has",
-)
-_B200 = _gpu(
-    "B200",
-    "NVIDIA HGX B200",
-    tflops=2250,
-    local=900,
-    memory=8000,
-    size=180,
-    efficiency="0.776",
-)
-# A rack of 72: 180 PFLOP/s dense, 13.4 TB of memory and 130 TB/s of NVLink in both directions.
-_GB200 = _gpu(
-    "GB200",
-    "NVIDIA GB200 NVL72",
-    tflops=2500,
-    local=900,
-    memory=8000,
-    size=186,
-    efficiency="0.729",
-    joined=72,
-)
-_MI300X = _gpu(
-    "MI300X",
-    "AMD MI300X",
-    tflops=1307,
-    local=448,
-    memory=5300,
-    size=192,
-    # 668.4 TFLOP/s; the table has the part of 1300.
-    efficiency="0.511",
-)
-_TPU_V5P = _gpu(
-    "TPU-v5p",
-    "Google Cloud TPU v5p",
-    tflops=459,
-    local=600,
-    memory=2765,
-    size=95,
-    efficiency="0.715",
-    measured=_MAXTEXT,
-    joined=None,
-)
-_TPU_V6E = _gpu(
-    "TPU-v6e",
-    "Google Cloud TPU v6e",
-    tflops=918,
-    local=400,
-    memory=1638,
-    size=32,
-    efficiency="0.715",
-    measured=f"carried over from the v5p: {_MAXTEXT}",
-    joined=None,
-)
-GPUS: Mapping[str, Gpu] = {
-    gpu.name: gpu
-    for gpu in (_V100, _A100, _H100, _H200, _B200, _GB200, _MI300X, _TPU_V5P, _TPU_V6E)
-}
+GPUS: Mapping[str, Gpu] = _read_gpus()
 """The GPUs by name."""
 _OWN_NUMBER = re.compile(r"(peak|local|memory)=([0-9]+(?:\.[0-9]+)?)")
 
 
 def find_gpu(text: str) -> Gpu:
-    """Return the GPU of that name, or one's own, as in ``peak=275,local=300,memory=1200``.
+    """Return the GPU of that name, or the one that the text describes.
 
-    These are TFLOP/s, and GB/s of links and memory. Raises `DocumentError`.
+    ``peak=275,local=300,memory=1200`` are TFLOP/s, and GB/s of links and memory. Raises
+    `DocumentError`.
     """
     if "=" in text:
         return _described_gpu(text)

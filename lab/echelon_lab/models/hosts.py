@@ -1,4 +1,4 @@
-"""A host with GPUs and NICs, as what a training takes on it is computed."""
+"""Hosts with GPUs and NICs."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class Host:
     def bytes_per_s(self) -> Fraction:
         """Return the bytes that its NICs carry in a second. Raises `ValueError` without a rate."""
         if self.line_bps is None:
-            raise ValueError("the line rate of the host's NICs is not known")
+            raise ValueError("the line rate of the host's NICs is not known (give line_bps)")
         return NIC_SHARE * self.line_bps / 8

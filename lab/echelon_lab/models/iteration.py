@@ -1,6 +1,6 @@
-"""How long an iteration takes when the training is alone on its hosts.
+"""The time of an iteration when the training is alone on its hosts.
 
-That is the computing of its passes in their schedule, and what of the communication they cannot
+It is the computing of its passes in their schedule, and what of the communication they cannot
 hide. A pipeline sends the output of a stage, and its gradient, for each micro-batch. A stage that
 waits for its sends (`Training.blocking`) is idle for both. Otherwise there are only as many
 micro-batches under way as stages (1F1B), and all wait while one goes to the last stage and back.
@@ -28,11 +28,11 @@ class Iteration:
     """The seconds of an iteration, by what they are spent on."""
 
     computed_s: Fraction
-    """On passes, with what is communicated inside a host, and on waiting for other stages."""
+    """The time of passes, with what is communicated inside a host, and of waiting for stages."""
     sent_s: Fraction
-    """On sends of a pipeline."""
+    """The time of a pipeline's sends."""
     summed_s: Fraction
-    """On sums of gradients over replicas, and gathering parameters."""
+    """The time in which replicas sum gradients and gather parameters."""
 
     @property
     def total_s(self) -> Fraction:
@@ -41,13 +41,14 @@ class Iteration:
 
 
 def iteration(training: Training, host: Host) -> Iteration:
-    """Return what an iteration takes on such hosts, whose NICs' rate is given.
+    """Return the time of an iteration on hosts whose NICs have a rate.
 
     * m micro-batches on p stages of v chunks take m times the slowest stage, and 1/v of all others
       to fill and drain the pipeline;
-    * two sends over each boundary to fill and drain the pipeline, and for each micro-batch and chunk
-      two sends if they block, or else a part of the way to the last stage and back;
-    * sums of gradients, less the last backward pass of a stage if they overlap with it;
+    * there are two sends over each boundary to fill and drain the pipeline, and for each
+      micro-batch and chunk two sends if they block, or else a part of the way to the last stage and
+      back;
+    * sums of gradients take their time, less the last backward pass of a stage if they overlap;
     * with ZeRO-3, each layer takes the longer of computing and gathering, or scattering.
     """
     if training.zero == 3:

@@ -33,11 +33,11 @@ def job_file(
 ) -> str:
     """Return the text of the job file, YAML with comments.
 
-    `hosts` are h1, h2... if they are not given. Raises `DocumentError` for groups that do not fit
-    a `host` or `hosts`.
+    `hosts` are h1, h2... by default. Raises `DocumentError` for groups that do not fit a `host`,
+    and for a wrong number of `hosts`.
 
-    The file describes hosts, since the network sees nothing else: `GPUs per host` consecutive ranks
-    are one worker. Inside a host, groups of tensor, context and expert parallelism take the time of
+    The file describes hosts, since the network sees nothing else: the ranks of a host are one
+    worker. Inside a host, groups of tensor, context and expert parallelism take the time of
     rings over NVLink, which is added to the computing; data-parallel sums are left out. Between
     hosts there are the sends of the pipeline, the exchanges of a context or experts whose groups
     are larger than a host, and the collectives of data parallelism, with the bytes that all GPUs of
@@ -52,14 +52,16 @@ def job_file(
     if len(workers) != count:
         reason = (
             f"{len(workers)} hosts are given, but {training.gpus} GPUs at {host.gpus} a host"
-            f" need {count}"
+            f" need {count} (give as many)"
         )
         raise DocumentError("--hosts", "", reason, code="wrong-length")
     paradigm, section = _section(training, placed)
     lines = []
     for text in comments(training, host, count):
         lines += [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
-    lines += [f"job: {name}", f"parallelism: {paradigm}", f"workers: [{', '.join(workers)}]"]
+    lines.append(f"job: {name}")
+    lines.append(f"parallelism: {paradigm}")
+    lines.append(f"workers: [{', '.join(workers)}]")
     return "\n".join(lines) + "\n" + _text(paradigm, section)
 
 
@@ -96,12 +98,17 @@ def _section(
     sent = []
     for stage in ends:
         sent.append(size_text(gpus_per_host * training.sent_bytes(stage[-1])))
+    schedule = "1f1b"
+    if training.chunks > 1:
+        schedule = "interleaved"
     section: dict[str, Any] = {
-        "schedule": "interleaved" if training.chunks > 1 else "1f1b",
+        "schedule": schedule,
         "micro_batches": training.micro_batches,
         **times,
-        "activation": sent if training.pipeline > 1 else sent[0],
+        "activation": sent,
     }
+    if training.pipeline == 1:
+        section["activation"] = sent[0]
     if training.blocking and training.pipeline > 1:
         section["blocking"] = True
     if training.chunks > 1:
@@ -109,10 +116,13 @@ def _section(
     elif stage_hosts == 1 and not training.blocking:
         return "pipeline", section
 
+    order = ["pipeline", "data"]
+    if group > 1:
+        order.append("tensor")
     mesh: dict[str, Any] = {
         "data": stage_hosts // group,
         "pipeline": training.pipeline,
-        "order": ["pipeline", "data", "tensor"] if group > 1 else ["pipeline", "data"],
+        "order": order,
     }
     layer_count = -(-len(training.model.layers) // (training.pipeline * training.chunks))
     if group > 1:

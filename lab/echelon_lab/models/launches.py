@@ -1,4 +1,4 @@
-"""What a host needs to launch the kernels of a layer, and what each kernel adds on the GPU.
+"""The host's time to launch the kernels of a layer, and what each kernel adds on the GPU.
 
 A GPU that is faster than its host waits for it, so the host's time is a floor under that of the
 GPU: their maximum counts, not their sum.

@@ -1,6 +1,6 @@
 """A model as layers one after another.
 
-Makers of layers yield them: `transformers`, `convolutions`.
+`transformers`, `decoders`, `convolutions` and `recommenders` yield them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from echelon_lab.models.products import Product
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Tables of embeddings, which all GPUs share; but for parameters, what a sample needs."""
+    """Tables of embeddings, which all GPUs share. Other numbers than parameters are of a sample."""
 
     parameters: int = 0
     indices: int = 0
-    """The number of rows that it looks up."""
+    """The number of rows that a sample looks up."""
     looked_up: int = 0
     """Elements of these rows."""
     pooled: int = 0
@@ -65,8 +65,9 @@ class Layer:
     uncut: int = 0
     """The part of `parameters` that each rank of a tensor group has.
 
-    It is routers, norms, and the matrices to latent vectors (Megatron-LM, `parallel_mode="duplicated"`).
-    Those of `transformers` have none: a tensor group is taken to cut their norms and routers, too.
+    These are routers, norms, and the matrices to latent vectors (Megatron-LM,
+    `parallel_mode="duplicated"`). Layers of `transformers` have none: a tensor group is taken to
+    cut their norms and routers, too.
     """
     experts: int = 0
     """The part of `parameters` that are experts."""
@@ -82,7 +83,7 @@ class Layer:
     """The part of `experts` that a token does not go to."""
     tables: Tables = NO_TABLES
     products: tuple[Product, ...] = ()
-    """Its products of matrices, whole; other operations run as fast as the largest products."""
+    """Its products of matrices, uncut; other operations run as fast as the largest products."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,16 @@
-"""A job file of what a user says: the options of `echelon job new`."""
+"""The options of `echelon job new`, and the job file that follows from them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from typing import Any, cast, get_args
 
 import yaml
 
-from echelon.model.documents import DocumentError, parse_document, suggestion
+from echelon.model.documents import NAME, DocumentError, parse_document, suggestion
 from echelon.model.jobs.spec import JobSpec
 from echelon_lab.models.catalogue import find_model
 from echelon_lab.models.checks import check, check_heads
@@ -27,7 +28,6 @@ MICRO_BATCHES = 8
 They are `local_batch_size` 8 by `pipeline_parallel_microbatch_size` 1, torchtitan's defaults
 (torchtitan/config/job_config.py).
 """
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
 
 def new_job_file(
@@ -53,11 +53,11 @@ def new_job_file(
 ) -> str:
     """Return the text of the job file that trains `model` on `gpus` GPUs.
 
-    `parallel` is as in ``dp=8,tp=4,pp=2``; a missing dp is what remains. A host has as many GPUs as
-    their links join unless given, and `nic_bps` for each of them, with which an iteration is
-    predicted. `sequence` is the length of samples, if not that of the model's pre-training.
-    `choices` are those of `Training`. Calls `warn` with each of `warnings`. Raises `DocumentError`,
-    which names the option at fault.
+    `parallel` is as in ``dp=8,tp=4,pp=2``; a missing dp is what remains. By default, a host has as
+    many GPUs as their links join, and samples are as long as in the model's pre-training. With
+    `nic_bps`, the rate of each GPU's NIC, an iteration is predicted. `choices` are other keys of
+    `Training`. Calls `warn` with each of `warnings`. Raises `DocumentError`, which names the option
+    at fault.
     """
     described_model = find_model(model, sequence)
     described_gpu = find_gpu(gpu)
@@ -76,9 +76,9 @@ def new_job_file(
         raise DocumentError("--host-time", "", reason)
     if name is None:
         name = re.sub(r"[^A-Za-z0-9_-]", "_", described_model.name)
-    if not _NAME.fullmatch(name):
-        reason = f"'{name}' is not a name (up to 32 letters, digits, '-', '_'; a letter first)"
-        raise DocumentError("--name", "", reason, code="not-a-name")
+    _check_name("--name", name)
+    for host in hosts or ():
+        _check_name("--hosts", host)
 
     layout = degrees(parallel, gpus)
     if choices.get("blocking") and layout.pipeline == 1:
@@ -93,13 +93,7 @@ def new_job_file(
     training = Training(
         described_model,
         described_gpu,
-        data=layout.data,
-        tensor=layout.tensor,
-        pipeline=layout.pipeline,
-        context=layout.context,
-        expert=layout.expert,
-        folded=layout.folded,
-        shard=layout.shard,
+        **asdict(layout),
         micro_batches=micro_batches,
         micro_batch_samples=micro_batch_samples,
         zero=cast("Zero", zero),
@@ -123,8 +117,14 @@ def new_job_file(
     return text
 
 
+def _check_name(option: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        reason = f"'{name}' is not a name (up to 32 letters, digits, '-', '_'; a letter first)"
+        raise DocumentError(option, "", reason, code="not-a-name")
+
+
 def _check_text(text: str, training: Training) -> None:
-    """Raise `DocumentError` for a job that nothing would take, because it is too large."""
+    """Raise `DocumentError` for a job that is refused, such as one that is too large."""
     try:
         parse_document(JobSpec, yaml.load(text, yaml.CSafeLoader), "the job")
     except DocumentError as error:

@@ -1,4 +1,4 @@
-"""How the groups of a training lie on hosts."""
+"""The placement of a training's groups on hosts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from echelon_lab.models.training import Training
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Consecutive ranks on hosts, and over how many hosts a group of them lies."""
+    """Consecutive ranks on hosts, and the number of hosts of each group of them."""
 
     gpus_per_host: int
     hosts: int
@@ -42,10 +42,10 @@ class Placement:
 
 
 def placement(training: Training, gpus_per_host: int) -> Placement:
-    """Return how a training lies on hosts with so many GPUs.
+    """Return the placement of a training on hosts with so many GPUs.
 
-    Raises `DocumentError` for degrees that do not go together, groups that hosts cut, and those that
-    cannot be written as a job.
+    Raises `DocumentError` for degrees that do not go together, and for groups that hosts cut or
+    that cannot be written as a job.
     """
     check(training)
     if gpus_per_host % training.tensor:

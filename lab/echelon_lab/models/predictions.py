@@ -107,7 +107,9 @@ def _computed_s(training: Training, host: Host) -> Fraction:
         forward, backward = pass_s(training, layers, host)
         times.append(forward + backward)
     # Layers that are sharded follow each other; stages compute at once.
-    busy_s = sum(times, Fraction(0)) if training.is_sharded else max(times)
+    busy_s = max(times)
+    if training.is_sharded:
+        busy_s = sum(times, Fraction(0))
     return training.micro_batches * busy_s
 
 

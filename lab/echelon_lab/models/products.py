@@ -56,7 +56,7 @@ class Product:
         context: int,
         expert: int,
     ) -> Product:
-        """Return what one GPU has of it, of so many samples in groups of these sizes."""
+        """Return the part of it on one GPU, for so many samples in groups of these sizes."""
         rows = _up(self.rows, context)
         batch = self.batch
         if self.is_attention:
@@ -85,7 +85,7 @@ class Product:
         return self.batch * along * across
 
     def waves(self, multiprocessors: int) -> int:
-        """Return how often so many multiprocessors compute a tile each."""
+        """Return the number of times that so many multiprocessors compute a tile each."""
         return _up(self.tiles(), multiprocessors)
 
     def executed_flops(self, multiprocessors: int | None) -> Fraction:
@@ -97,27 +97,6 @@ class Product:
         return Fraction(self.waves(multiprocessors) * multiprocessors * tile_flops)
 
 
-def attention_products(
-    sequence: int,
-    hidden: int,
-    *,
-    heads: int,
-    head: int,
-    keys: int,
-) -> tuple[Product, ...]:
-    """Return those of attention: projections, scores and values, and the output's projection.
-
-    Heads have `head` elements each; keys, and values, have `keys` elements a token.
-    """
-    queries = heads * head
-    return (
-        Product(sequence, queries + 2 * keys, hidden, cut="columns"),
-        Product(sequence, sequence, head, batch=heads, cut="batch"),
-        Product(sequence, head, sequence, batch=heads, cut="batch"),
-        Product(sequence, hidden, queries, cut="inner"),
-    )
-
-
 def feed_forward_products(
     sequence: int,
     hidden: int,
@@ -127,7 +106,7 @@ def feed_forward_products(
     experts: int = 1,
     active: int = 1,
 ) -> tuple[Product, ...]:
-    """Return those of a feed-forward layer, or of `experts` with equal parts of the tokens.
+    """Return the products of a feed-forward layer, or of `experts` with equal parts of the tokens.
 
     Each token goes to `active` of the experts, which are multiplied at once.
     """

@@ -21,7 +21,7 @@ def dlrm(
 ) -> Iterator[Layer]:
     """Yield the layers of a DLRM (M. Naumov et al., arXiv:1906.00091).
 
-    Of each table, which has `rows` of `width` elements, a sample looks up `hotness` rows, and adds
+    A sample looks up `hotness` rows of each table, which has `rows` of `width` elements, and adds
     them up. `features` pass the layers at the `bottom`. Their output and that of each table are
     multiplied with each other, or pass `cross_layers` of `cross_rank` (DCN-v2; R. Wang et al.,
     arXiv:2008.13535, section 3.2), and then the layers at the `top`.

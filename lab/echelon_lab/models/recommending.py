@@ -35,7 +35,12 @@ class _Nodes:
 
     def collective(self, name: str, kind: str, size_bytes: int, *after: str) -> None:
         """Add a node of all ranks, behind those of these names on every rank."""
-        node = {"name": name, "collective": kind, "group": "all", "bytes": size_text(size_bytes)}
+        node = {
+            "name": name,
+            "collective": kind,
+            "group": "all",
+            "bytes": size_text(size_bytes),
+        }
         names = []
         for before in after:
             names += [self._part(before, rank) for rank in range(self.hosts)]
@@ -57,8 +62,8 @@ def recommending(training: Training, placed: Placement) -> dict[str, Any]:
     """Return an iteration of a DLRM as a graph, with a rank for each host.
 
     GPUs share the tables, by tables or columns in equal parts, and have copies of all else. Each
-    looks up rows for the samples of all, and an all-to-all brings what it has added up to whose
-    samples they are; another brings the gradients back (D. Mudigere et al., arXiv:2104.05158,
+    looks up rows for the samples of all and adds them up. An all-to-all brings the sums to the GPUs
+    of the samples, another brings the gradients back (D. Mudigere et al., arXiv:2104.05158,
     section 4). The layers at the bottom are computed meanwhile. Numbers of rows are exchanged for
     the next batch (TorchRec, TrainPipelineSparseDist). The gradients of copies are summed as soon
     as they are there.
@@ -71,11 +76,12 @@ def recommending(training: Training, placed: Placement) -> dict[str, Any]:
     row_bytes = training.micro_batch_samples * element_bytes * tables.looked_up
     rows_s = Fraction(row_bytes, training.gpu.memory_bytes_per_s)
     vector_bytes = samples * element_bytes * tables.pooled
+    index_bytes = samples * INDEX_BYTES * tables.indices
     bottom_bytes = element_bytes * training.dense([bottom])
     above_bytes = element_bytes * training.dense(above)
 
     nodes = _Nodes(placed.hosts)
-    nodes.collective("indices", "all-to-all", samples * INDEX_BYTES * tables.indices)
+    nodes.collective("indices", "all-to-all", index_bytes)
     nodes.compute("lookup", rows_s)
     nodes.collective("embeddings", "all-to-all", vector_bytes, "lookup")
     nodes.compute("bottom", forward_s(training, [bottom]), "lookup")

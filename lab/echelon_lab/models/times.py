@@ -1,4 +1,4 @@
-"""What GPUs need for the passes of a micro-batch, with what they communicate inside a host.
+"""The times of a micro-batch's passes, with what GPUs communicate inside a host.
 
 A pass takes the longer of two: what the GPU does (`computing`, and rings inside the host), or what
 the host needs to launch it (`launches`).
@@ -23,7 +23,7 @@ def pass_s(
     layers: Sequence[Layer],
     host: Host,
 ) -> tuple[Fraction, Fraction]:
-    """Return what a host spends on the forward and on the backward pass of one micro-batch."""
+    """Return the times of the forward and of the backward pass of one micro-batch on a host."""
     forward = forward_s(training, layers)
     forward += local_s(training, layers, host)
     backward = backward_s(training, layers)
@@ -33,7 +33,7 @@ def pass_s(
 
 
 def host_s(training: Training, layers: Sequence[Layer]) -> tuple[Fraction, Fraction]:
-    """Return what the host needs to launch the forward and the backward pass."""
+    """Return the host's times to launch the forward and the backward pass."""
     # Operators were counted of transformers only.
     launched = len([layer for layer in layers if layer.scores])
     share = host_share(training)

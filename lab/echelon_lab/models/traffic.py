@@ -1,4 +1,4 @@
-"""What the GPUs of a training send in an iteration."""
+"""The bytes that the GPUs of a training send in an iteration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ class Traffic:
     They are sizes of tensors, as they are handed to the library.
     """
 
-    stage: int
     tensor_all_reduce: int
     """The bytes of an all-reduce.
 
@@ -68,7 +67,6 @@ def _stage_traffic(
     for layer in layers:
         exchanged += table_bytes(training, layer)
     return Traffic(
-        number,
         tensor_all_reduce=passes * micro_batches * training.tensor_bytes(layers),
         pipeline_send=micro_batches * _pipeline_sends(training, number),
         data_all_reduce=all_reduce,
@@ -84,7 +82,10 @@ def _stage_traffic(
 
 
 def _state_bytes(training: Training, layers: Sequence[Layer]) -> tuple[int, int, int]:
-    """Return what a GPU all-reduces, reduce-scatters and all-gathers of gradients and parameters."""
+    """Return the bytes of gradients and parameters that a GPU exchanges with replicas.
+
+    They are those of all-reduces, reduce-scatters and all-gathers.
+    """
     if training.data * training.context == 1:
         return 0, 0, 0
     summed = training.summed_bytes(layers)
@@ -99,7 +100,7 @@ def _state_bytes(training: Training, layers: Sequence[Layer]) -> tuple[int, int,
 
 
 def table_bytes(training: Training, layer: Layer) -> int:
-    """Return what a GPU hands to all-to-alls of tables: indices, rows that are added, gradients."""
+    """Return the bytes of all-to-alls of tables: indices, sums of rows, and their gradients."""
     elements = 2 * training.model.parameter_bytes * layer.tables.pooled
     return training.micro_batch_samples * (INDEX_BYTES * layer.tables.indices + elements)
 

@@ -98,7 +98,7 @@ class Training:
     host_time: Fraction = Fraction(1)
     """What hosts need to launch kernels, as a part of what PyTorch needs without graphs.
 
-    None for graphs that are compiled or captured whole.
+    It is 0 for graphs that are compiled or captured whole.
     """
 
     @property
@@ -106,18 +106,17 @@ class Training:
         """Return whether gradients are scattered as they are computed.
 
         ZeRO 2 and 3 do so without a pipeline.
-
         """
         return self.zero >= 2 and self.pipeline == 1
 
     @property
     def shards(self) -> int:
-        """Return among how many GPUs the state of a layer is sharded."""
+        """Return the number of GPUs that shard the state of a layer."""
         return self.shard or self.data * self.context
 
     @property
     def expert_span(self) -> int:
-        """Return within how many consecutive ranks a group of experts lies."""
+        """Return the number of consecutive ranks within which a group of experts lies."""
         if self.folded:
             return self.expert
         return self.tensor * self.context * self.expert
@@ -206,7 +205,7 @@ class Training:
         return self.model.parameter_bytes * self.micro_batch_samples * layer.routed // cut
 
     def context_bytes(self, layer: Layer) -> int:
-        """Return the bytes of keys and values of a layer on one GPU, of a sequence's all parts."""
+        """Return the bytes of a layer's keys and values on one GPU, gathered from all parts."""
         if self.context == 1:
             return 0
         elements = self.micro_batch_samples * layer.key_values
@@ -255,9 +254,9 @@ class Training:
         return max(sizes)
 
     def _parameter_state_bytes(self, shards: int) -> Fraction:
-        """Return the bytes of a parameter's state on one of so many GPUs that may share it."""
+        """Return the bytes of a parameter's state on each of so many GPUs that may shard it."""
         total = Fraction(0)
-        # From these stages of ZeRO on, each part of the state is cut.
+        # ZeRO cuts each part of the state from its stage on.
         for size, stage in zip(STATE_BYTES, (3, 2, 1), strict=True):
             total += Fraction(size, shards if self.zero >= stage else 1)
         return total

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from echelon_lab.models.attentions import grouped
 from echelon_lab.models.layers import Layer
-from echelon_lab.models.products import Product, attention_products, feed_forward_products
+from echelon_lab.models.products import Product, feed_forward_products
 
 
 def transformer(
@@ -60,43 +62,50 @@ def transformer(
         tensor_reduces=1,
     )
 
-    kv = h // heads * (key_value_heads or heads)
-    attention = 2 * h * h + 2 * h * kv
+    attention = grouped(
+        s,
+        h,
+        heads=heads,
+        head=h // heads,
+        key_value_heads=key_value_heads or heads,
+        biases=biases,
+    )
     expert = (3 if gated else 2) * h * f
-    router = 0
-    if experts > 1:
-        router = h * experts
-    attention_bias = 0
     expert_bias = 0
     if biases:
-        attention_bias = 2 * h + 2 * kv
         expert_bias = f + h
     all_experts = experts * (expert + expert_bias)
-    scores_flops = 4 * s * s * h
-    weights_flops = 2 * s * (attention + active_experts * expert + router)
+    router = 0
+    expert_sizes: dict[str, Any] = {}
+    if experts > 1:
+        router = h * experts
+        expert_sizes = {
+            "experts": all_experts,
+            "routed": active_experts * s * h,
+            "expert_count": experts,
+            "idle": (experts - active_experts) * (expert + expert_bias),
+        }
+    weights_flops = 2 * s * (attention.weights + active_experts * expert + router)
     products = (
-        *attention_products(s, h, heads=heads, head=h // heads, keys=kv),
+        *attention.products,
         *feed_forward_products(s, h, f, is_gated=gated, experts=experts, active=active_experts),
     )
     for number in range(1, layers + 1):
         yield Layer(
             f"layer{number}",
-            parameters=attention + attention_bias + all_experts + router + 2 * norm,
-            forward_flops=weights_flops + scores_flops,
+            parameters=attention.weights + attention.vectors + all_experts + router + 2 * norm,
+            forward_flops=weights_flops + attention.flops,
             output=s * h,
             tensor_reduces=1 if experts > 1 else 2,
-            attention_flops=scores_flops,
+            attention_flops=attention.flops,
             causal=causal,
             heads=heads,
-            scores=heads * s * s,
-            key_values=2 * s * kv,
-            key_value_heads=key_value_heads or heads,
-            experts=all_experts if experts > 1 else 0,
-            routed=active_experts * s * h if experts > 1 else 0,
-            expert_count=experts if experts > 1 else 0,
+            scores=attention.scores,
+            key_values=attention.key_values,
+            key_value_heads=attention.key_value_heads,
             active=active_experts,
-            idle=(experts - active_experts) * (expert + expert_bias),
             products=products,
+            **expert_sizes,
         )
 
     head = 0

@@ -8,8 +8,8 @@ run then says of slowdowns is off by the part that each grain names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
@@ -21,7 +21,10 @@ from echelon_lab.scenarios.results import alone_iterations_s
 from echelon_lab.scenarios.scenario import Scenario
 
 MOST_FLOWS = 1_000_000
-"""The flows of a run beyond which it is made coarse: some 5 to 60 s of a processor for each policy."""
+"""The flows of a run beyond which it is made coarse.
+
+They take some 5 to 60 s of a processor for each policy.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,11 @@ class Setup:
     """The least time of an iteration of each job, of which slowdowns are multiples."""
     period_s: Fraction
     """The time of an iteration of the slowest job alone, over its usual paths."""
-    whole_flows: Mapping[str, int] = field(default_factory=dict)
+    whole_flows: Mapping[str, int]
     """The flows of each job with whole rings."""
 
     def sizes(self, lives: int) -> dict[str, int]:
-        """Return how many iterations are one, by job."""
+        """Return the number of iterations that are simulated as one, by job."""
         names = [job.name for job in self.scenario.jobs]
         alone_s = [float(self.least_s[name]) for name in names]
         slowest = max(range(len(alone_s)), key=alone_s.__getitem__)
@@ -69,7 +72,7 @@ class Setup:
         return dict(zip(names, grains(alone_s, lives), strict=True))
 
     def flows(self, grain: Grain, iterations: int) -> int:
-        """Return about how many flows start in so many iterations of the slowest job."""
+        """Return about the number of flows in so many iterations of the slowest job."""
         sizes = self.sizes(grain.lives)
         flows = 0
         for job in self.scenario.jobs:
@@ -84,7 +87,7 @@ class Setup:
 
 
 def setup(scenario: Scenario, least_s: Mapping[str, Fraction] | None = None) -> Setup:
-    """Return what is to be simulated; `least_s` if that is known.
+    """Return the setup of a scenario, whose `least_s` is computed unless it is given.
 
     Raises `PlanError` for a job that cannot run.
     """
@@ -110,7 +113,11 @@ def with_grain(prepared: Setup, grain: Grain) -> Scenario:
     )
 
 
-def _with_grain(jobs: Sequence[Job], grain: Grain, sizes: Mapping[str, int]) -> tuple[Job, ...]:
+def _with_grain(
+    jobs: Sequence[Job],
+    grain: Grain,
+    sizes: Mapping[str, int],
+) -> tuple[Job, ...]:
     changed = []
     for job in jobs:
         if not grain.has_rounds:
@@ -132,7 +139,7 @@ class Coarsened:
 
     @property
     def changes(self) -> str:
-        """Return what is simulated less finely, as one paragraph for people."""
+        """Return a paragraph for people on what is simulated less finely."""
         several = []
         for name, together in self.scenario.together.items():
             if together > 1:
@@ -153,10 +160,10 @@ class Coarsened:
 
 
 def coarsened(scenario: Scenario) -> Coarsened | None:
-    """Return the scenario with the finest grain that is no long run; None: it is none as it is.
+    """Return the scenario with the finest grain whose run is short; None if it is short already.
 
-    A scenario stays as it is, however long it takes, whose run does not end with the slowest job or
-    which delays iterations by their numbers. Raises `PlanError` for a job that cannot run.
+    A scenario also stays as it is, however long it takes, if its run does not end with the slowest
+    job or if it delays iterations by their numbers. Raises `PlanError` for a job that cannot run.
     """
     if scenario.until != "all-done" or scenario.delays:
         return None
@@ -165,12 +172,12 @@ def coarsened(scenario: Scenario) -> Coarsened | None:
     if flows <= MOST_FLOWS:
         return None
     prepared = setup(scenario, least_s)
-    grain = _finest(prepared, GRAINS)
+    grain = _finest(prepared)
     return Coarsened(with_grain(prepared, grain), grain, flows)
 
 
 def expected_flows(scenario: Scenario, least_s: Mapping[str, Fraction]) -> int:
-    """Return about how many flows start until the slowest job has done all its iterations."""
+    """Return about the number of flows until the slowest job has done all its iterations."""
     length_s = scenario.iterations * max(least_s.values())
     flows = 0
     for job in scenario.jobs:
@@ -178,12 +185,9 @@ def expected_flows(scenario: Scenario, least_s: Mapping[str, Fraction]) -> int:
     return flows
 
 
-def _finest(prepared: Setup, choices: Iterable[Grain]) -> Grain:
-    """Return the first grain under which a run is not long, or the last of them."""
-    iterations = prepared.scenario.iterations
-    last = GRAINS[-1]
-    for grain in choices:
-        last = grain
-        if prepared.flows(grain, iterations) <= MOST_FLOWS:
-            break
-    return last
+def _finest(prepared: Setup) -> Grain:
+    """Return the finest grain under which a run is not long, or the coarsest of all."""
+    for grain in GRAINS:
+        if prepared.flows(grain, prepared.scenario.iterations) <= MOST_FLOWS:
+            return grain
+    return GRAINS[-1]

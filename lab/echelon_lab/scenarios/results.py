@@ -5,7 +5,7 @@
    "jobs": {JOB: {
       "iteration_times_s": [SECONDS, ...],          of the finished iterations, in order; of several
                                                     that are simulated together: their mean
-      "iterations_together": COUNT,                 iterations that are simulated as one, if several are
+      "iterations_together": COUNT,                 iterations simulated as one, if several are
       "alone_iteration_s": SECONDS,                 at least, without other jobs (`alone_iterations_s`)
       "mean_slowdown": RATIO,                       mean iteration time / alone
       "steady": {"mean_slowdown": RATIO,            the same without the first third of the run,

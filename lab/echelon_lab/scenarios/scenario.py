@@ -13,7 +13,7 @@ until: all-done                   # default: every job iterates until the slowes
 seed: 0                           # seed for all random choices (default 0)
 transport:                        # of the emulated senders; the defaults are shown
   packet: 1250 B                  # on the wire
-  window: auto                    # packets in flight on a connection: as its path needs, or a number
+  window: auto                    # packets in flight per connection: as its path needs, or a number
   initial_window: 4               # packets that a flow begins with; the window opens by one for each acknowledged
                                   # (default: the window, or for a number what the path holds)
   retransmit_after: 2 s           # without acknowledgement
@@ -266,9 +266,9 @@ class Scenario:
     A job without one is recognised by its shim.
     """
     together: Mapping[str, int] = field(default_factory=dict)
-    """How many iterations are simulated as one, by job (`echelon_lab.scenarios.coarse`).
+    """The number of iterations that are simulated as one, by job (`echelon_lab.scenarios.coarse`).
 
-    None are: the run has every flow.
+    Empty: the run has every flow.
     """
     misjudged: tuple[Job, ...] | None = None
     """The jobs as the controller sees them; None: as `profile_error` says."""

@@ -122,7 +122,7 @@ def test_active_parameters_are_the_published_ones(name: str) -> None:
 
 
 def test_deepseek_is_counted_by_hand() -> None:
-    """By the sizes of arXiv:2412.19437, section 4.2: 3 dense layers, 58 with 256 + 1 experts."""
+    """arXiv:2412.19437, section 4.2, has 3 dense layers, and 58 of 256 + 1 experts."""
     hidden, heads = 7168, 128
     queries = hidden * 1536 + 1536 * heads * (128 + 64)
     keys = hidden * (512 + 64) + 512 * heads * (128 + 128)
@@ -145,12 +145,12 @@ def test_deepseek_is_counted_by_hand() -> None:
 
 def test_windows_and_states_are_cheaper_than_all_pairs() -> None:
     """gpt-oss sees 128 tokens in every second layer; Qwen3-Next has a state in three of four."""
-    local, whole = find_model("gpt-oss-20b").layers[1:3]
+    windowed, full = find_model("gpt-oss-20b").layers[1:3]
     by_hand = sum(min(token + 1, 128) for token in range(4096)) / sum(range(1, 4097))
-    assert local.attention_flops / whole.attention_flops == pytest.approx(by_hand, rel=0.01)
+    assert windowed.attention_flops / full.attention_flops == pytest.approx(by_hand, rel=0.01)
     layers = find_model("qwen3-next-80b-a3b").layers[1:-1]
-    whole_layers = [number for number, layer in enumerate(layers, start=1) if layer.key_values]
-    assert whole_layers == list(range(4, 49, 4))
+    full_layers = [number for number, layer in enumerate(layers, start=1) if layer.key_values]
+    assert full_layers == list(range(4, 49, 4))
     # Twice as long a sequence has twice the operations of a state, and four times those of pairs.
     longer = find_model("qwen3-next-80b-a3b", 8192).layers[1:-1]
     assert longer[0].attention_flops == 2 * layers[0].attention_flops
@@ -165,7 +165,7 @@ def test_every_second_layer_of_maverick_has_experts() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_products_are_the_operations_of_a_layer(name: str) -> None:
-    """But for routers, whose products are small, and for what a state needs."""
+    """Routers, whose products are small, and states have operations besides."""
     for layer in find_model(name).layers:
         if layer.products:
             products = sum(product.flops for product in layer.products)

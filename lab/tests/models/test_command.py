@@ -1,4 +1,4 @@
-"""`echelon job new` for models of 2026 in several layouts, and `echelon check` of what it writes."""
+"""`echelon job new` for models of 2026 in several layouts, checked by `echelon check`."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("arguments", commands())
 def test_what_is_written_is_good(arguments: str, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
-    made = CliRunner().invoke(app, ["job", "new", *arguments.split(), "-o", str(file)])
-    assert made.exit_code == 0, made.output
+    result = CliRunner().invoke(app, ["job", "new", *arguments.split(), "-o", str(file)])
+    assert result.exit_code == 0, result.output
     checked = CliRunner().invoke(app, ["check", str(file)])
     assert checked.exit_code == 0, checked.output
     assert "is good" in checked.output

@@ -145,6 +145,14 @@ def test_a_window_takes_less_than_all_tokens(tmp_path: Path) -> None:
     assert with_window < without.forward_flops
 
 
+def test_a_window_that_qwen_names_and_does_not_use_is_none(tmp_path: Path) -> None:
+    config, _ = CONFIGS["qwen2.5-14b"]
+    config = {**config, "sliding_window": 128}
+    del config["use_sliding_window"]
+    without = find_model(written(tmp_path, {**config, "sliding_window": None}), 8192)
+    assert find_model(written(tmp_path, config), 8192).layers == without.layers
+
+
 def test_a_job_is_named_after_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "Tiny-1.5"
     folder.mkdir()

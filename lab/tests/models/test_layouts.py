@@ -69,7 +69,7 @@ class TestExperts:
         assert sent_bytes(self.LAYOUT) == pytest.approx(exchanged + crossing + summed, rel=1e-6)
 
     def test_a_copy_for_each_host(self) -> None:
-        """At most 4 hosts for each token. Routers are drawn here: 4 of 8 groups, then 8 experts."""
+        """A token goes to 4 hosts at most. Routers draw 4 of 8 groups here, then 8 experts."""
         dice = Random(1)
         hosts = 0
         for _ in range(20_000):
@@ -119,7 +119,7 @@ class TestExperts:
         assert ours.tensor_all_reduce == 2 * (48 + 1) * SEQUENCE * 2048 * BF16
 
     def test_a_tensor_group_that_cuts_experts_gathers_their_tokens(self) -> None:
-        """Megatron-LM, core/transformer/moe/token_dispatcher.py: of 2 experts, twice the tokens."""
+        """Two experts have twice the tokens (Megatron-LM, core/transformer/moe)."""
         model = find_model("mixtral-8x7b")
         training = Training(model, GPUS["H100"], data=8, tensor=2, expert=8)
         layer = model.layers[1]
@@ -133,16 +133,17 @@ class TestExperts:
 
 
 def test_ranks_of_a_tensor_group_have_latent_matrices_and_routers_whole() -> None:
-    """Megatron-LM, core/transformer/multi_latent_attention.py: `linear_q_down_proj` and
-    `linear_kv_down_proj` are duplicated, and routers are no parallel layers.
+    """These are `linear_q_down_proj` and `linear_kv_down_proj`, and routers are no parallel layers.
+
+    Megatron-LM, core/transformer/multi_latent_attention.py.
     """
     model = find_model("deepseek-v3")
     hidden, layers, mixtures = 7168, 61, 58
     down = hidden * (1536 + 512 + 64) + 1536 + 512
     uncut = layers * (down + 2 * hidden) + mixtures * hidden * 256 + hidden
     training = Training(model, GPUS["H100"], data=8, tensor=8)
-    others = 671_026_404_352 - experts("deepseek-v3") - uncut
-    assert training.dense(model.layers) == uncut + others // 8
+    cut = 671_026_404_352 - experts("deepseek-v3") - uncut
+    assert training.dense(model.layers) == uncut + cut // 8
 
 
 class TestShards:

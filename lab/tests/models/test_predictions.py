@@ -112,9 +112,9 @@ def test_the_schedule_of_the_job_file_exposes_sends_and_sums(shape: dict[str, An
 
 
 def test_gpus_that_are_not_known_execute_what_products_need() -> None:
-    own = find_gpu("peak=275,local=300,memory=1200")
-    assert execution(own).multiprocessors is None
-    assert execution(own).ring_bytes_per_s(own) == 230 * 10**9
+    described = find_gpu("peak=275,local=300,memory=1200")
+    assert execution(described).multiprocessors is None
+    assert execution(described).ring_bytes_per_s(described) == 230 * 10**9
     assert {name for name in GPUS if execution(GPUS[name]).multiprocessors is None} == {
         name for name in GPUS if name.startswith("TPU")
     }

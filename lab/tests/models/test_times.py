@@ -65,7 +65,7 @@ def test_gradients_have_the_operations_of_the_product() -> None:
 
 
 def test_products_of_a_model_are_its_operations() -> None:
-    """But for what experts round up, and their router."""
+    """Experts round up, and have a router besides."""
     for name in ("gpt-13b", "llama3-70b", "bert-large"):
         for layer in find_model(name).layers[1:]:
             assert sum(product.flops for product in layer.products) == layer.forward_flops
@@ -148,7 +148,7 @@ def test_attention_with_and_without_flash_attention() -> None:
 
 
 def test_a_layer_without_products_computes_its_operations() -> None:
-    """And has no kernels, which were counted of transformers."""
+    """It has no kernels, which were counted of transformers."""
     model = Model("one", "", (Layer("all", 10, PEAK, 1),), "an image")
     training = Training(model, A100)
     assert forward_s(training, model.layers) == 1
@@ -188,12 +188,12 @@ def test_the_rings_of_a_tensor_group_take_time() -> None:
     """
     training = trained("gpt-13b", tensor=4, data=2)
     layer = training.model.layers[1:2]
-    one_s = (Fraction("8.4") + 6 * Fraction("3.4")) * US
-    one_s += Fraction(3 * 20_971_520, 2 * 230 * 10**9)
-    assert local_s(training, layer, Host(8)) == 2 * one_s
+    sum_s = (Fraction("8.4") + 6 * Fraction("3.4")) * US
+    sum_s += Fraction(3 * 20_971_520, 2 * 230 * 10**9)
+    assert local_s(training, layer, Host(8)) == 2 * sum_s
     # Full recomputation repeats the sums of the forward pass.
-    again = replace(training, recompute="full")
-    assert local_s(again, layer, Host(8), backward=True) == 4 * one_s
+    repeating = replace(training, recompute="full")
+    assert local_s(repeating, layer, Host(8), backward=True) == 4 * sum_s
     # Two hosts: 91 % of 800 Gbit/s, and NICs for 2 of 30 steps.
     wide = replace(training, tensor=16, data=1)
     steps_s = (14 + 28 * Fraction("1.9") + 2 * 4) * US

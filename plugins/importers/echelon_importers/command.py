@@ -13,6 +13,7 @@ import typer
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import fail
+from echelon_importers.tallies import print_tally
 
 if TYPE_CHECKING:
     from echelon_importers import Source, Workload
@@ -318,25 +319,11 @@ def _summarise(
             }
         )
     else:
-        _say(out, workload)
+        typer.echo(f"{out}: {len(workload.nodes)} nodes on {workload.ranks} ranks")
+        print_tally(tally)
     if len(workload.nodes) > _MANY_NODES:
         typer.echo(
             f"{out}: {len(workload.nodes)} nodes make planning slow (take a part with --iterations"
             " or --layers, fewer hosts, or --merge)",
             err=True,
         )
-
-
-def _say(out: Path, workload: Workload) -> None:
-    tally = workload.tally
-    typer.echo(f"{out}: {len(workload.nodes)} nodes on {workload.ranks} ranks")
-    typer.echo(f"  read: {_listed(tally.read)}")
-    typer.echo(f"  derived: {_listed(tally.derived)}")
-    typer.echo(f"  ignored: {_listed(tally.ignored)}")
-    for note in tally.notes:
-        typer.echo(f"  {note}")
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    parts = [f"{count} {noun}" for noun, count in counts.items() if count]
-    return ", ".join(parts) or "nothing"

@@ -116,8 +116,9 @@ def _check_computing(
             return
         reason = (
             "has no times of computing, and no job computes nothing (give --computing '300 ms',"
-            " what a rank computes in all, if the format is aicb, simai or astra-sim; the profile of"
-            " each rank, too, if it is pytorch; or --computing '0 s': communication alone is meant)"
+            " what a rank computes in all, if the format is aicb, simai or astra-sim; the profile"
+            " of each rank, too, if it is pytorch; or --computing '0 s': communication alone is"
+            " meant)"
         )
         raise DocumentError(source, "", reason, code="missing-key")
     is_spread = workload.tally.derived[SPREAD] > 0

@@ -21,6 +21,8 @@ from echelon_importers.workload import Workload
 
 MOST_BYTES = 1 << 30
 """The most bytes that are unpacked from one file."""
+_GZIP = b"\x1f\x8b"
+"""The first bytes of a gzip file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +34,24 @@ class Source:
 
     def unpacked(self) -> bytes:
         """Return the bytes, decompressed if they are gzip. Raises `DocumentError`."""
-        if self.data[:2] != b"\x1f\x8b":
+        if not self.data.startswith(_GZIP):
             return self.data
-        try:
-            with gzip.GzipFile(fileobj=io.BytesIO(self.data)) as stream:
-                unpacked = stream.read(MOST_BYTES + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            reason = f"is not a whole gzip file: {error} (copy it again)"
-            raise self.refusal(reason, code="bad-syntax") from None
+        unpacked = self.beginning(MOST_BYTES + 1)
         if len(unpacked) > MOST_BYTES:
             reason = f"unpacks to more than {MOST_BYTES >> 30} GiB (select a part)"
             raise self.refusal(reason, code="too-large")
         return unpacked
+
+    def beginning(self, length: int) -> bytes:
+        """Return the first bytes, decompressed if they are gzip. Raises `DocumentError`."""
+        if not self.data.startswith(_GZIP):
+            return self.data[:length]
+        try:
+            with gzip.GzipFile(fileobj=io.BytesIO(self.data)) as stream:
+                return stream.read(length)
+        except (OSError, EOFError, zlib.error) as error:
+            reason = f"is not a whole gzip file: {error} (copy it again)"
+            raise self.refusal(reason, code="bad-syntax") from None
 
     def refusal(self, reason: str, code: Code = "invalid-value") -> DocumentError:
         """Return an error about the file as a whole."""

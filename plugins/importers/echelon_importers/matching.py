@@ -31,7 +31,7 @@ class Matches:
     groups: dict[Ranks, str]
     """A name for the ranks of each group."""
     took_s: Mapping[str, Fraction]
-    """How long communication took where the traces say it, by name."""
+    """The seconds that communication took where the traces say it, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ def _check_ends(
         other = dst
     place = min(len(sent), len(received), len(longer) - 1)
     reason = (
-        f"has no counterpart on rank {other}: rank {src} sends {len(sent)} times to rank {dst}, which"
-        f" receives {len(received)} times from it"
+        f"has no counterpart on rank {other}: rank {src} sends {len(sent)} times to rank {dst},"
+        f" which receives {len(received)} times from it"
     )
     raise node_fault(sources[where], longer[place], reason, "give files of the same steps")

@@ -1,4 +1,4 @@
-"""Computing that a file lets run at once, although one unit does one thing at a time.
+"""Waits for computing that a file lets run at once, although its unit does one thing at a time.
 
 A stream of a GPU runs its kernels one after the other, in the order in which they are launched.
 Where a trace gives neither streams nor times, the order is that of ASTRA-sim, which has one unit of
@@ -17,8 +17,8 @@ from fractions import Fraction
 from heapq import heappop, heappush
 
 from echelon.model.jobs.combinators import Step
-from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow
-from echelon_importers.workload import ReadCounts, Workload
+from echelon.model.jobs.graph import ComputeUnit
+from echelon_importers.workload import ReadCounts, Workload, step_ranks
 
 Unit = tuple[int, int | None]
 """A rank, and its stream that does one thing at a time; None: the file does not say."""
@@ -38,14 +38,11 @@ def one_at_a_time(workload: Workload, turns: Mapping[str, Turn]) -> Workload:
         return workload
     order = _Replay(workload, turns).order()
     waits = _Waits(turns)
-    nodes = tuple(waits.add(node) for node in order)
+    nodes = tuple(map(waits.add, order))
     counts = ReadCounts()
     counts.derived["waits for computing before it on the same GPU, one at a time"] = waits.added
-    return replace(
-        workload,
-        nodes=nodes,
-        tally=workload.tally + counts,
-    )
+    tally = workload.tally + counts
+    return replace(workload, nodes=nodes, tally=tally)
 
 
 class _Replay:
@@ -55,7 +52,7 @@ class _Replay:
         self._turns = turns
         self._steps: dict[str, Step] = {}
         self._missing: Counter[str] = Counter()
-        """How many nodes each node still waits for."""
+        """The number of nodes that each node still waits for."""
         self._followers: dict[str, list[str]] = {}
         for node in workload.nodes:
             self._steps[node.name] = node
@@ -64,10 +61,10 @@ class _Replay:
                 self._followers.setdefault(name, []).append(node.name)
         self._started: list[Step] = []
         self._ends: list[tuple[Fraction, int, str]] = []
-        """When what has started ends, by time and then by start."""
+        """A heap of the nodes that have started: the end, the place in the order, and the name."""
         self._units: dict[Unit, _Unit] = {}
         self._woken: dict[Unit, None] = {}
-        """The units that something has come to or left since they last chose."""
+        """The units at which a node has arrived or ended since they last chose."""
 
     def order(self) -> list[Step]:
         """Return the nodes in the order in which they start."""
@@ -85,13 +82,14 @@ class _Replay:
         return self._started
 
     def _arrive(self, name: str, now_s: Fraction) -> None:
+        """Start a node whose waits have ended, or let it wait for its unit."""
         turn = self._turns.get(name)
         if turn is None:
             self._start(name, now_s)
             return
-        launched_s = now_s
-        if turn.unit[1] is None:
-            launched_s = Fraction(0)
+        _, stream = turn.unit
+        # Without streams, numbers alone give the order.
+        launched_s = Fraction(0) if stream is None else now_s
         unit = self._units.setdefault(turn.unit, _Unit())
         heappush(unit.ready, (launched_s, turn.number, name))
         self._woken[turn.unit] = None
@@ -116,6 +114,7 @@ class _Replay:
         self._started.append(node)
 
     def _end(self, name: str, now_s: Fraction) -> None:
+        """Free the unit of a node, and let the nodes arrive that need no other end."""
         turn = self._turns.get(name)
         if turn is not None:
             self._units[turn.unit].is_busy = False
@@ -128,38 +127,44 @@ class _Replay:
 
 @dataclass(slots=True)
 class _Unit:
-    """What waits for a unit, and whether it computes."""
+    """A unit in the run."""
 
     ready: list[tuple[Fraction, int, str]] = field(default_factory=list)
-    """By the time of the launch, and by number."""
+    """A heap of the nodes that are ready: the time of the launch, the number, and the name."""
     is_busy: bool = False
 
 
 class _Waits:
     """The waits of nodes for those before them on their units, without most that follow from them.
 
-    Each node knows the last place on each unit of its own ranks that it waits for.
+    Nodes have places on their units, from 1. Each node knows the last place on each unit of its
+    own ranks that it waits for.
     """
 
     def __init__(self, turns: Mapping[str, Turn]) -> None:
         self.added = 0
         self._turns = turns
         self._units: dict[str, set[Unit]] = {}
+        """The units of each rank."""
         for turn in turns.values():
             rank, _ = turn.unit
             self._units.setdefault(str(rank), set()).add(turn.unit)
         self._last: dict[Unit, Step] = {}
+        """The last node on each unit."""
         self._count: Counter[Unit] = Counter()
+        """The place of that node."""
         self._places: dict[str, dict[Unit, int]] = {}
+        """The places that each node knows."""
 
     def add(self, node: Step) -> Step:
         """Return the node, which comes next, with its waits."""
-        turn = self._turns.get(node.name)
         places = self._reached(node, node.after)
+        turn = self._turns.get(node.name)
         if turn is not None:
             unit = turn.unit
             before = self._last.get(unit)
             if before is not None:
+                self.added += places[unit] < self._count[unit]
                 node = self._waiting(before, node, unit)
             self._last[unit] = node
             self._count[unit] += 1
@@ -174,17 +179,15 @@ class _Waits:
         unit: Unit,
     ) -> Step:
         """Return the node, which waits for the last one on its unit."""
-        place = self._count[unit]
-        reached = self._reached(node, node.after)
-        if reached[unit] < place:
-            self.added += 1
         # The node before waits for these itself.
         earlier = set(before.after)
         after = []
         for name in node.after:
             if name not in earlier and not self._is_on(unit, name):
                 after.append(name)
-        if self._reached(node, after)[unit] < place:
+
+        reached = self._reached(node, after)
+        if reached[unit] < self._count[unit]:
             after.append(before.name)
         return replace(node, after=tuple(after))
 
@@ -193,23 +196,16 @@ class _Waits:
         return turn is not None and turn.unit == unit
 
     def _reached(self, node: Step, after: Iterable[str]) -> dict[Unit, int]:
-        """Return the last places on the units of a node's ranks that it waits for, from 1."""
-        out: dict[Unit, int] = {}
-        for rank in _ranks(node):
+        """Return the last places on the units of a node's ranks that it waits for; 0: none."""
+        reached: dict[Unit, int] = {}
+        for rank in step_ranks(node):
             for unit in self._units.get(rank, ()):
-                out[unit] = 0
+                reached[unit] = 0
         for name in after:
-            for unit, place in self._places[name].items():
-                if out.get(unit, place) < place:
-                    out[unit] = place
-        return out
-
-
-def _ranks(node: Step) -> tuple[str, ...]:
-    match node:
-        case ComputeUnit():
-            return (node.worker,)
-        case CollectiveStep():
-            return node.group
-        case Flow():
-            return (node.src, node.dst)
+            places = self._places[name]
+            # A collective knows units of many ranks, of which computing needs those of one.
+            for unit in min(places, reached, key=len):
+                place = places.get(unit, 0)
+                if reached.get(unit, place) < place:
+                    reached[unit] = place
+        return reached

@@ -1,7 +1,7 @@
-"""By what files are recognised that stand beside workloads and topologies, and that nothing reads.
+"""Kinds of files that stand beside workloads and topologies, and that nothing reads.
 
 People try them, and another reader may take them for its own: a list of flows begins like a trace
-of coflows. Each is named, with what to give instead.
+of coflows. A refusal names the kind of the file, and says what to give instead.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _having(description: str, advice: str, *keys: bytes) -> ForeignKind:
 
 _GROUP = rb'\s*"[^"]*"\s*:\s*\[[0-9,\s]*\]\s*'
 _XML = rb"(?:<\?[^>]*\?>|<!--.*?-->|\s)*"
-# How many follow; then source, destination, priority, perhaps a port, bytes, seconds.
+# The number of flows; then source, destination, priority, perhaps a port, bytes, seconds.
 _FLOWS = rb"[0-9]+[ \t]*\r?\n(?:[0-9]+[ \t]+){4,5}" + _NUMBER + rb"[ \t]*(?:\r?\n|$)"
 
 _CONFIG = (rb"model_type", rb"hidden_size", rb"num_hidden_layers")

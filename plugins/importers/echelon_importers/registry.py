@@ -1,7 +1,7 @@
 """The registry of importers: which formats there are, and how to make the importer of one.
 
-An importer is a class derived from `echelon_importers.importer.Importer`. A distribution registers it in the
-entry-point group `echelon.importers`, under the name of its format::
+An importer is a class derived from `echelon_importers.importer.Importer`. A distribution registers
+it in the entry-point group `echelon.importers`, under the name of its format::
 
     [project.entry-points."echelon.importers"]
     chakra = "echelon_importers.chakra:Chakra"
@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from echelon.model.documents import DocumentError, parse_document, suggestion
+from echelon_importers.entries import load_class
 from echelon_importers.importer import Importer
 from echelon_importers.topologies.topology import topology_kinds
 
@@ -43,11 +44,7 @@ def load_importer(name: str) -> type[Importer[Any]]:
     if entry is None:
         hint = suggestion(name, [*_registered(), *topology_kinds()])
         raise DocumentError("FORMAT", "", f"'{name}' is not a format ({hint})", code="not-allowed")
-    try:
-        importer: type[Importer[Any]] = entry.load()
-    except Exception as error:  # whatever a foreign module raises when it is imported
-        reason = f"'{name}' ({entry.value}) cannot be imported: {error} (repair or remove it)"
-        raise DocumentError("FORMAT", "", reason, code="not-allowed") from error
+    importer: type[Importer[Any]] = load_class(entry)
     return importer
 
 

@@ -1,4 +1,4 @@
-"""What a GPU needs for operations and bytes for which a file has no times.
+"""Times of a GPU for operations and bytes, where a file has none.
 
 The roofline (S. Williams et al., Communications of the ACM 52(4), 2009) takes the longer of two
 times: that of the operations at the rate at which large matrices were measured to multiply, and
@@ -34,7 +34,7 @@ class Roofline:
 def find_roofline(gpu: str) -> Roofline:
     """Return the rates of a GPU by its name in `echelon job new`. Raises `DocumentError`.
 
-    One's own, as ``peak=275,local=300,memory=1200``, reaches the peak that it is said to have.
+    A GPU that is given by its rates, as ``peak=275,local=300,memory=1200``, reaches its peak.
     """
     try:
         from echelon_lab.models.gpus import find_gpu

@@ -14,12 +14,13 @@ from echelon.cli.tables import show_json
 from echelon.cli.usage import fail
 from echelon.model.fabric.load import build_fabric
 from echelon_importers.importer import Source
+from echelon_importers.tallies import listed, print_tally
 from echelon_importers.topologies.conversion import ImportedFabric, import_fabric
 
 
 @dataclass(frozen=True, slots=True)
 class FabricTarget:
-    """What is written: the fabric's name, its file, and its picture if there shall be one."""
+    """The name of a fabric, the file to write, and its picture if there shall be one."""
 
     name: str
     file: Path
@@ -60,24 +61,24 @@ def _summarise(
     as_json: bool,
 ) -> None:
     """Print what the fabric file has, and what was read, derived and ignored."""
+    spec = fabric.spec
     tally = fabric.tally
-    counts = {"hosts": len(fabric.spec.hosts), "switches": len(fabric.spec.switches)}
-    counts["links"] = len(fabric.spec.links)
-    parts = {"read": tally.read, "derived": tally.derived, "ignored": tally.ignored}
+    counts = {
+        "hosts": len(spec.hosts),
+        "switches": len(spec.switches),
+        "links": len(spec.links),
+    }
     if as_json:
-        kept = {part: _positive(values) for part, values in parts.items()}
-        show_json({"file": out, **counts, **kept, "notes": tally.notes})
+        show_json(
+            {
+                "file": out,
+                **counts,
+                "read": +tally.read,
+                "derived": +tally.derived,
+                "ignored": +tally.ignored,
+                "notes": tally.notes,
+            }
+        )
         return
-    typer.echo(f"{out}: {_listed(counts)}")
-    for part, values in parts.items():
-        typer.echo(f"  {part}: {_listed(_positive(values)) or 'nothing'}")
-    for note in tally.notes:
-        typer.echo(f"  {note}")
-
-
-def _positive(counts: Mapping[str, int]) -> dict[str, int]:
-    return {noun: count for noun, count in counts.items() if count}
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {noun}" for noun, count in counts.items())
+    typer.echo(f"{out}: {listed(counts)}")
+    print_tally(tally)

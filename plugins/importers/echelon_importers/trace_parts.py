@@ -1,4 +1,4 @@
-"""What a rank does in its trace: the nodes of which a job is put together."""
+"""The nodes of a rank's trace, of which a job is put together."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class TraceNode:
     """One node of the trace of a rank."""
 
     number: int
-    """Unique in the trace."""
+    """The number of the node, unique in the trace."""
     after: tuple[int, ...]
     does: Work | Joined | TracedTransfer
     origin: str = ""
-    """Where the file has it, for messages; empty: the node's number."""
+    """The place in the file, for messages; empty: the node's number."""
     ran_s: tuple[Fraction, Fraction] | None = None
-    """When this rank began and ended its part in communication; None: the trace does not say."""
+    """The span of this rank's part in communication; None: the trace does not say."""
 
 
 Transfers = Literal["eager", "rendezvous", "buffered"]

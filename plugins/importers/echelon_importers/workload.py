@@ -58,6 +58,17 @@ class Workload:
     """How long communication took where the trace was recorded, in seconds, by the node's name."""
 
 
+def step_ranks(step: Step) -> tuple[str, ...]:
+    """Return the ranks that have a part in a step."""
+    match step:
+        case ComputeUnit():
+            return (step.worker,)
+        case CollectiveStep():
+            return step.group
+        case Flow():
+            return (step.src, step.dst)
+
+
 def contracted(workload: Workload) -> Workload:
     """Return the workload with fewer nodes of computing.
 
@@ -248,11 +259,11 @@ class Builder:
             raise TooLargeError
         self._nodes.append(node)
 
-    def wait(self, rank: int, *names: str) -> None:
-        """Let what `rank` does next wait for these nodes too."""
+    def wait(self, rank: int, name: str) -> None:
+        """Let what `rank` does next wait for this node too."""
         worker = str(rank)
-        last = (*self._last[worker], *names)
-        self._last[worker] = tuple(dict.fromkeys(last))
+        if name not in self._last[worker]:
+            self._last[worker] = (*self._last[worker], name)
 
     def workload(self) -> Workload:
         """Return what has been added."""

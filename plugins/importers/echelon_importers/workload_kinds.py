@@ -1,4 +1,4 @@
-"""By what files of workloads are recognised where a reader of other files refuses them."""
+"""Kinds of workloads, which readers of other files name when they refuse them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Rank:
 
 
 def gpipe(stages: int, micro_batches: int) -> list[Rank]:
-    """All forward passes, then all backward passes."""
+    """Return the ranks of GPipe: all forward passes, then all backward passes."""
     ranks = []
     for stage in range(stages):
         rank = Rank()
@@ -87,7 +87,7 @@ def gpipe(stages: int, micro_batches: int) -> list[Rank]:
 
 
 def one_forward_one_backward(stages: int, micro_batches: int) -> list[Rank]:
-    """1F1B as Megatron runs it: a send and the next receipt are one batch."""
+    """Return the ranks of 1F1B as Megatron runs it: a send and the next receipt are one batch."""
     ranks = []
     for stage in range(stages):
         rank = Rank()
@@ -114,7 +114,7 @@ def one_forward_one_backward(stages: int, micro_batches: int) -> list[Rank]:
 
 
 def looped(stages: int, micro_batches: int) -> list[Rank]:
-    """Two stages a rank, breadth first: rank r has stages r and r + `stages`.
+    """Return ranks of two stages each, breadth first: rank r has stages r and r + `stages`.
 
     Each way around the loop has its own process group and streams.
     """

@@ -187,6 +187,23 @@ def test_a_refusal_names_the_node(parts: list[object], place: str) -> None:
     assert (refusal.value.file, refusal.value.path) == ("a.et", place)
 
 
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        {"dataDeps": [-1]},
+        {"dataDeps": 3},
+        {"type": "NO_NODE"},
+        {"attr": [{"name": "comm_size", "int64Val": "much"}]},
+    ],
+)
+def test_a_refusal_names_the_node_of_a_json_file_by_its_own_number(mistake: object) -> None:
+    assert isinstance(mistake, dict)
+    document = {"nodes": [{"id": 7, "type": "COMP_NODE", **mistake}]}
+    with pytest.raises(DocumentError) as refusal:
+        read([Source("a.json", json.dumps(document).encode())], ranks=2)
+    assert refusal.value.path == "node 7"
+
+
 def test_ranks_that_disagree_are_refused() -> None:
     traces = [
         Source(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -55,13 +56,18 @@ def test_groups_of_the_file_are_two_all_reduces_of_two_ranks() -> None:
     assert sent_bytes(workload) == [MIB] * 4
 
 
+def test_a_file_of_groups_may_be_compressed() -> None:
+    packed = Source("groups.json.gz", gzip.compress(GROUPS.data))
+    assert sorted(read([*traces(*halves()), packed]).groups) == [("0", "1"), ("2", "3")]
+
+
 @pytest.mark.parametrize("name", ["", "0"])
 def test_no_name_and_0_are_all_ranks_as_in_astra_sim(name: str) -> None:
     workload = read([*traces(*halves(name)), GROUPS])
     assert sorted(workload.groups) == [("0", "1"), ("0", "1", "2", "3"), ("2", "3")]
     assert sent_bytes(workload) == [MIB + 3 * MIB // 2] * 4
-    own = Source("groups.json", b'{"1": [0, 1], "2": [2, 3], "0": [3, 2, 1, 0], "": [1, 3, 0, 2]}')
-    workload = read([*traces(*halves(name)), own])
+    file = Source("groups.json", b'{"1": [0, 1], "2": [2, 3], "0": [3, 2, 1, 0], "": [1, 3, 0, 2]}')
+    workload = read([*traces(*halves(name)), file])
     assert ("3", "2", "1", "0") in workload.groups or name == ""
 
 

@@ -29,8 +29,8 @@ def sources(*files: Path) -> list[Source]:
     return [Source(file.name, file.read_bytes()) for file in files]
 
 
-def read(given: Sequence[Source], **options: object) -> Workload:
-    return make_importer("chakra", options).read(given)
+def read(files: Sequence[Source], **options: object) -> Workload:
+    return make_importer("chakra", options).read(files)
 
 
 def attributes(message: Any) -> dict[str, Any]:
@@ -169,18 +169,18 @@ SAMPLES = {
 
 
 def test_attributes_of_all_types_have_their_values() -> None:
-    made = node(1, 1)
+    message = node(1, 1)
     expected: dict[str, object] = {}
     for kind in SCALARS:
         value = SAMPLES.get(kind, 12345)
         read_value = value.decode() if isinstance(value, bytes) else value
-        scalar = made.attr.add(name=kind, doc_string="said")
+        scalar = message.attr.add(name=kind, doc_string="said")
         setattr(scalar, f"{kind}_val", value)
-        listed = made.attr.add(name=f"{kind}s")
+        listed = message.attr.add(name=f"{kind}s")
         getattr(listed, f"{kind}_list").values.extend([value, value])
         expected |= {kind: read_value, f"{kind}s": (read_value, read_value)}
-    made.attr.add(name="nothing")
-    data = delimited(NEW["GlobalMetadata"](version="1.0.0"), made)
+    message.attr.add(name="nothing")
+    data = delimited(NEW["GlobalMetadata"](version="1.0.0"), message)
     [wire] = read_trace(Source("a.et", data))
     assert dict(wire.attributes) == {**expected, "nothing": None}
 
@@ -195,7 +195,7 @@ def test_an_attribute_without_a_value_is_refused_where_it_is_needed() -> None:
 
 
 def test_dimensions_may_be_a_list_of_any_whole_numbers() -> None:
-    made = node(1, 7, comm_type=0, comm_size=8)
-    made.attr.add(name="involved_dim").int64_list.values.extend([1, 0])
+    message = node(1, 7, comm_type=0, comm_size=8)
+    message.attr.add(name="involved_dim").int64_list.values.extend([1, 0])
     with pytest.raises(DocumentError, match="some dimensions only"):
-        read(traces([made], [made]))
+        read(traces([message], [message]))

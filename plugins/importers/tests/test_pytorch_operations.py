@@ -228,27 +228,27 @@ def test_two_micro_batches_on_two_stages() -> None:
     """The case of mlcommons/chakra's pull requests 112 and 185."""
     forward, backward, other = "gemm", "gemm_bwd", 7
 
-    def at(start_us: float, us: float, name: str = forward) -> dict[str, Any]:
+    def computed(start_us: float, us: float, name: str = forward) -> dict[str, Any]:
         return kernel(start_us, us, other, name)
 
     first = kineto(
-        at(1000, 1000),
+        computed(1000, 1000),
         transfer("send", 1, 2000, **{"Src Rank": 0}) | {"dur": 400},
-        at(2000, 1000),
+        computed(2000, 1000),
         transfer("send", 1, 3000) | {"dur": 400},
         transfer("recv", 1, 5000) | {"dur": 400},
-        at(5400, 2000, backward),
+        computed(5400, 2000, backward),
         transfer("recv", 1, 7000) | {"dur": 400},
-        at(7400, 2000, backward),
+        computed(7400, 2000, backward),
     )
     second = kineto(
         transfer("recv", 0, 1000) | {"dur": 1400},
-        at(2400, 1000),
+        computed(2400, 1000),
         transfer("recv", 0, 2400) | {"dur": 1000},
-        at(3400, 1000),
-        at(4400, 600, backward),
+        computed(3400, 1000),
+        computed(4400, 600, backward),
         transfer("send", 0, 5000) | {"dur": 400},
-        at(5400, 1600, backward),
+        computed(5400, 1600, backward),
         transfer("send", 0, 7000) | {"dur": 400},
         rank=1,
     )

@@ -71,7 +71,7 @@ def counted(document: str, ranks: int) -> Bytes:
 
 
 def moe_layers(number: int, attention: str, route: int, expert: int, time: int = 1) -> list[str]:
-    """Rows of layers with experts in a text for inference."""
+    """Return rows of layers with experts in a text for inference."""
     return [
         f"attention_norm -1 {time} NONE 0 0 NONE 0 0 NONE 0 100",
         f"attention_layer -1 {time} {attention} 0 NONE 0 0 NONE 0 100",
@@ -146,7 +146,7 @@ TRAINING = (
 
 
 def gpt(ga: int, layers: int, time: int, activations: int = 64) -> list[str]:
-    """Rows of a stage of a GPT without sequence parallelism."""
+    """Return the rows of a stage of a GPT without sequence parallelism."""
     reduced = f"ALLREDUCE {activations}"
     row = f"-1 {time} {reduced} {time} {reduced} {time} NONE 0 100"
     return [
@@ -258,8 +258,8 @@ def test_computing_takes_the_place_of_placeholders() -> None:
 
 
 def test_placeholders_among_measured_times_are_counted() -> None:
-    one = "model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 2 ga: 1"
-    document = text(one, gpt(1, 2, 2000))
+    settings = "model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 2 ga: 1"
+    document = text(settings, gpt(1, 2, 2000))
     workload = read(document, ranks=2)
     assert workload.tally.notes == [
         "of 24 times of computing 5 are placeholders (1 or 2 ns) and 3 are 0"
@@ -272,12 +272,12 @@ def test_placeholders_among_measured_times_are_counted() -> None:
 
 
 def test_none_sends_nothing_whatever_its_size() -> None:
-    one = "model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 2 ga: 1 pp_comm: 0"
+    settings = "model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 2 ga: 1 pp_comm: 0"
     rows = [
         "embedding_layer -1 2000 NONE 33554432 1 NONE 33554432 1 NONE 0 100",
         "moe_grad_norm1 -1 1 NONE 0 1 NONE 0 1 ALLGATHER 0 100",
     ]
-    workload = read(text(one, rows), ranks=2)
+    workload = read(text(settings, rows), ranks=2)
     assert not sent(workload)
     ignored = workload.tally.ignored
     assert ignored["sizes of NONE, which is not sent"] == 2

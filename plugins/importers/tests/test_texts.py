@@ -125,7 +125,7 @@ def test_loops_run_what_astra_sim_runs(loop: str, expected: str) -> None:
     ],
 )
 def test_a_transformer_waits_for_the_gradients_of_its_inputs(loop: str, waits: bool) -> None:
-    """`issue_input_grad_comm` blocks in `iterate_hybrid_parallel_Transformer`, and not elsewhere."""
+    """`issue_input_grad_comm` blocks in `iterate_hybrid_parallel_Transformer` alone."""
     workload = read("astra-sim", HEAD.format(loop) + LAYERS, ranks=4)
     [weights] = [node for node in workload.nodes if node.name == "wg-2-r0"]
     assert weights.after == (("ig-2-g0",) if waits else ("ig-2-r0",))
@@ -170,8 +170,8 @@ def test_a_list_computes_what_a_gpu_needs_for_its_matrices() -> None:
         read("aicb", MATRICES, ranks=8)
     with pytest.raises(DocumentError, check=coded("unknown-name", "'A1000'", file="--gpu")):
         read("aicb", MATRICES, ranks=8, gpu="A1000")
-    own = read("aicb", MATRICES, ranks=8, gpu="peak=312,local=300,memory=2039")
-    first = next(node for node in own.nodes if isinstance(node, ComputeUnit))
+    computed = read("aicb", MATRICES, ranks=8, gpu="peak=312,local=300,memory=2039")
+    first = next(node for node in computed.nodes if isinstance(node, ComputeUnit))
     assert first.duration_s == times_s[0] * Fraction("0.869"), "one's own reaches its peak"
 
 

@@ -47,9 +47,9 @@ def test_servers_of_simai_are_hosts_of_several_links(servers: int, gpus: int, co
         assert rate(network, f"h{server}", f"s{first_rail + rail}") == 400
     # A packet between servers may take each rail.
     assert len(ways(network, "h1", "h2")) == gpus
-    told = imported("ns3", simai(servers, gpus, cores)).tally
-    assert told.ignored["links to NVSwitches"] == nvlinks
-    assert f"--ranks-per-host {gpus} --local-bandwidth '2880 Gbit/s'" in " ".join(told.notes)
+    tally = imported("ns3", simai(servers, gpus, cores)).tally
+    assert tally.ignored["links to NVSwitches"] == nvlinks
+    assert f"--ranks-per-host {gpus} --local-bandwidth '2880 Gbit/s'" in " ".join(tally.notes)
 
 
 def test_gpus_of_simai_may_be_hosts() -> None:
@@ -191,8 +191,8 @@ def test_a_dimension_inside_servers_is_left_out() -> None:
     network = fabric("astra-network", "astra-network.yml", inside=1)
     assert shape(network) == (4, 4, 8)
     assert rate(network, "h1-sw", "h2-sw") == 8 * 400
-    told = imported("astra-network", "astra-network.yml", inside=1).tally
-    assert "--ranks-per-host 8 --local-bandwidth '3200 Gbit/s'" in " ".join(told.notes)
+    tally = imported("astra-network", "astra-network.yml", inside=1).tally
+    assert "--ranks-per-host 8 --local-bandwidth '3200 Gbit/s'" in " ".join(tally.notes)
 
 
 def network_text(shapes: str, counts: str) -> bytes:
@@ -379,9 +379,9 @@ def test_networks_apart_are_imported_one_by_one() -> None:
     text = b"SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n[3-5]\n"
     with pytest.raises(DocumentError, check=coded("unconnected", "'n1'", "'n3'", "part=n1")):
         imported("slurm", text, rate="1 Gbit/s")
-    told = imported("slurm", text, rate="1 Gbit/s", part="b")
-    assert tuple(told.spec.hosts) == ("n3", "n4", "n5")
-    assert told.tally.ignored["nodes without a way to b"] == 3
+    fabric_file = imported("slurm", text, rate="1 Gbit/s", part="b")
+    assert tuple(fabric_file.spec.hosts) == ("n3", "n4", "n5")
+    assert fabric_file.tally.ignored["nodes without a way to b"] == 3
 
 
 @pytest.mark.parametrize(
@@ -429,8 +429,8 @@ def test_the_ports_that_ibnetdiscover_reports() -> None:
     text = imported("infiniband", REPORT).text
     assert "{between: [leaf1, spine], rate: 200 Gbit/s}" in text
     assert text.count("rate: 100 Gbit/s") == 2
-    told = imported("infiniband", REPORT).tally
-    assert told.ignored["ports without a cable"] == 1
+    tally = imported("infiniband", REPORT).tally
+    assert tally.ignored["ports without a cable"] == 1
 
 
 @pytest.mark.parametrize("line", [b"SW 5 1 0x1 4x EDR - CA", b"SW 5 1 0x1 4x EDR", b"SW 5"])
@@ -454,9 +454,9 @@ def test_what_ibnetdiscover_found() -> None:
     # FDR: 14.0625 Gbaud, of which 64 of 66 bits are data.
     assert float(rate(network, "H-00000000000000c4", other)) == pytest.approx(54.545, abs=1e-3)
     assert rate(network, "leaf1", other) == 4 * 50 + 1 * 50
-    told = imported("infiniband", "fabric.ibnetdiscover", delay="1 us").tally
-    assert "4xHDR and 1xHDR" in " ".join(told.notes)
-    assert told.ignored["aggregation nodes inside switches"] == 1
+    tally = imported("infiniband", "fabric.ibnetdiscover", delay="1 us").tally
+    assert "4xHDR and 1xHDR" in " ".join(tally.notes)
+    assert tally.ignored["aggregation nodes inside switches"] == 1
 
 
 def test_a_topology_file_of_ufm() -> None:

@@ -15,7 +15,7 @@ GBPS = 10**9
 
 
 def imported(kind: str, file: str | bytes, **settings: object) -> ImportedFabric:
-    """Import a file of `topologies`, or bytes."""
+    """Return the import of a file of `topologies`, or of bytes."""
     data = file if isinstance(file, bytes) else (DATA / file).read_bytes()
     name = "file" if isinstance(file, bytes) else str(DATA / file)
     return import_fabric(kind, Source(name, data), "f", settings)

@@ -123,18 +123,18 @@ def delimited(*parts: Any) -> bytes:
 
 def split(data: bytes) -> list[Any]:
     """Return the nodes in a trace of the second generation, behind its metadata."""
-    nodes, at = [], 0
-    while at < len(data):
+    nodes, place = [], 0
+    while place < len(data):
         length = shift = 0
         while True:
-            byte = data[at]
-            at += 1
+            byte = data[place]
+            place += 1
             length |= (byte & 127) << shift
             shift += 7
             if byte < 128:
                 break
-        nodes.append(data[at : at + length])
-        at += length
+        nodes.append(data[place : place + length])
+        place += length
     return [NEW["Node"].FromString(node) for node in nodes[1:]]
 
 
@@ -164,9 +164,9 @@ def kernel(
 ) -> Any:
     """Return a node of a GPU, which runs on a stream: a collective if it has a size."""
     kind = 7 if "comm_size" in attributes else 4
-    made = node(number, kind, after, us, is_cpu_op=False, stream=stream, **attributes)
-    made.start_time_micros = start_us
-    return made
+    message = node(number, kind, after, us, is_cpu_op=False, stream=stream, **attributes)
+    message.start_time_micros = start_us
+    return message
 
 
 def process_groups(number: int, groups: Mapping[str, Sequence[int]]) -> Any:
@@ -175,9 +175,9 @@ def process_groups(number: int, groups: Mapping[str, Sequence[int]]) -> Any:
         {"pg_name": name, "ranks": list(ranks), "group_size": len(ranks)}
         for name, ranks in groups.items()
     ]
-    made = node(number, 1, is_cpu_op=True)
-    made.inputs.values = str([json.dumps(listed)])
-    return made
+    message = node(number, 1, is_cpu_op=True)
+    message.inputs.values = str([json.dumps(listed)])
+    return message
 
 
 def traces(*ranks: Sequence[Any], version: str = "0.0.4") -> list[Source]:

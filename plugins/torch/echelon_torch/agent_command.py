@@ -4,6 +4,7 @@ service.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,8 +203,6 @@ def _options(
 
 def _with_classes(client: Client, job: str) -> dict[str, str]:
     """Return this environment with what NCCL needs for the job's classes."""
-    import os
-
     from echelon.cli.nccl import nccl_environment
 
     try:

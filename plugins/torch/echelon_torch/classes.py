@@ -40,8 +40,8 @@ def nccl_options(name: str) -> Any:
     it makes the communicator.
 
     Args:
-        name: of the EchelonFlow, as `echelon job env` says it. One that has no class there, or an
-            environment without classes, leaves the option as it is.
+        name: the EchelonFlow's name, as `echelon job env` prints it. If it has no class there, or
+            the environment has no classes, the option stays as it is.
 
     Raises:
         RuntimeError: this PyTorch has no such option.

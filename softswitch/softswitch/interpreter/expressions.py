@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from softswitch import ir
+from softswitch.numerals import brief
 from softswitch.v1model import SHIFT_LIMIT
 
 from .packet import FieldSlot, Get, HeaderSlots, PacketState, Put, Slots, Unfit
@@ -85,15 +86,11 @@ _DEREFERENCES = ("dereference_header_stack", "dereference_union_stack", "derefer
 
 
 class Expressions:
-    """The reader of a program's expressions.
+    """The reader of a program's expressions."""
 
-    Only those of a parser may look ahead of its position.
-    """
-
-    def __init__(self, slots: Slots, in_parser: bool = False) -> None:
+    def __init__(self, slots: Slots) -> None:
         self.slots = slots
         self.program = slots.program
-        self._in_parser = in_parser
 
     def value(self, expr: ir.Expr) -> Get:
         """Return the function for a number, a truth value or the bytes of a varbit field."""
@@ -109,7 +106,7 @@ class Expressions:
                 position = index + 1
                 return lambda p: p.args[position]
             case ir.Lookahead(offset, width):
-                return self._lookahead(offset, width)
+                return _lookahead(offset, width)
             case ir.RegisterRef(register, index):
                 return self._register(register, self.value(index))
             case ir.Op():
@@ -168,7 +165,8 @@ class Expressions:
 
     def _element(self, elements: Sequence[Sequence[HeaderSlots]], index: ir.Expr) -> Headers:
         if isinstance(index, ir.Const) and not 0 <= index.value < len(elements):
-            raise Unfit(f"index {index.value} is out of range, there are {len(elements)} elements")
+            number = brief(index.value)
+            raise Unfit(f"index {number} is out of range, there are {len(elements)} elements")
         chosen = self.value(index)
 
         def element(p: PacketState) -> Sequence[HeaderSlots] | None:
@@ -215,20 +213,6 @@ class Expressions:
         return self.header(expr.left), slots
 
     # -- what is outside the packet ----------------------------------------------------------------
-
-    def _lookahead(self, offset: int, width: int) -> Get:
-        if not self._in_parser:
-            raise Unfit("lookahead outside a parser")
-        size = (offset + width + 7) // 8
-        spare = size * 8 - offset - width
-        mask = (1 << width) - 1
-
-        def look(p: PacketState) -> int:
-            need(p, size)
-            data = p.data[p.offset : p.offset + size]
-            return int.from_bytes(data, "big") >> spare & mask
-
-        return look
 
     def _register(self, register: str, index: Get) -> Get:
         def read(p: PacketState) -> Any:
@@ -371,6 +355,19 @@ class Expressions:
             return None
         slot = self.slots.field(expr.header, expr.field)
         return slot if slot.field.varbit else None
+
+
+def _lookahead(offset: int, width: int) -> Get:
+    size = (offset + width + 7) // 8
+    spare = size * 8 - offset - width
+    mask = (1 << width) - 1
+
+    def look(p: PacketState) -> int:
+        need(p, size)
+        data = p.data[p.offset : p.offset + size]
+        return int.from_bytes(data, "big") >> spare & mask
+
+    return look
 
 
 def _cast(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from softswitch import ir
+from softswitch.numerals import numeral
 from softswitch.trace import events
 from softswitch.v1model import STATE_LIMIT
 
@@ -52,7 +53,7 @@ class PlainParser:
             code = error
         if p.tell is not None:
             names = {code: name for name, code in self.program.errors.items()}
-            p.tell(events.ParserError(names.get(code, str(code))))
+            p.tell(events.ParserError(names.get(code) or numeral(code)))
         p.switch.parser_error(code)
         self.slots.set(p, "parser_error", code)
 
@@ -144,7 +145,7 @@ class PlainParser:
         length = None if op.length is None else self._value(op.length)
         if isinstance(op.target, ir.HeaderRef):
             only = self.slots.headers[op.target.name]
-            return lambda p: _take(p, only, length)
+            return lambda p: _take(p, only, length, op.needs_fixed)
         elements = self.slots.elements(op.target.name)
         index = self.slots.next_index[op.target.name]
         member = op.member if isinstance(op.target, ir.UnionStackRef) else 0
@@ -154,7 +155,7 @@ class PlainParser:
             number = p.values[index]
             if number >= len(headers):
                 raise ParserStopped("StackOutOfBounds")
-            _take(p, headers[number], length)
+            _take(p, headers[number], length, op.needs_fixed)
             p.values[index] += 1
 
         return extract
@@ -176,8 +177,11 @@ def _take(
     p: PacketState,
     held: HeaderSlots,
     length: Get | None,
+    needs_fixed: bool,
 ) -> None:
     """Extract a header, whose variable field has ``length`` bits."""
+    if needs_fixed:
+        need(p, held.fixed_bytes)
     if length is not None and held.varying:
         extra = _whole_bytes(length(p))
     else:

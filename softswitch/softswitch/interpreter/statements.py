@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from softswitch import ir
+from softswitch.numerals import brief
 from softswitch.trace import events
 from softswitch.v1model import LOOP_LIMIT, OPERATORS, check_jumps, check_primitive
 
@@ -31,7 +32,7 @@ class PlainStatements:
         self.slots = slots
         self.program = slots.program
         self.kind = kind
-        self.expressions = Expressions(slots, in_parser=kind == "parser")
+        self.expressions = Expressions(slots)
         self.value, self.target = self.expressions.value, self.expressions.target
 
     def body(self, body: tuple[ir.Primitive, ...]) -> Done:
@@ -310,7 +311,9 @@ class PlainStatements:
         # 0 stands for no list.
         if isinstance(number, ir.Const) and (number.value == 0 or number.value in numbers):
             return number.value
-        raise Unfit(f"there is no list of fields with id {getattr(number, 'value', None)}")
+        if not isinstance(number, ir.Const):
+            raise Unfit("the id of a list of fields must be a constant")
+        raise Unfit(f"there is no list of fields with id {brief(number.value)}")
 
     @staticmethod
     def _note(name: str, value: int) -> Done:

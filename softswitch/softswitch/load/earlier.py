@@ -15,7 +15,7 @@ from .reader import Reader
 from .scope import Scope
 
 _MOST_MEMBERS = 1 << 16
-"""The members of a profile without a size of its own. BMv2 has no limit, and P4Runtime needs one."""
+"""The members of a profile without a size. BMv2 has no limit, and P4Runtime needs one."""
 
 
 def table_actions(scope: Scope, table: Reader) -> tuple[int, ...]:

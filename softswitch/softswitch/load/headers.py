@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from softswitch import ir
+from softswitch.numerals import brief
 
 from . import limits
 from .reader import Reader
@@ -131,7 +132,7 @@ def _by_id(reader: Reader, names: Mapping[int, str]) -> tuple[str, ...]:
     for item in reader.elements():
         number = item.integer()
         if number not in names:
-            raise item.fail(f"there is no object with id {number}")
+            raise item.fail(f"there is no object with id {brief(number)}")
         elements.append(names[number])
     return tuple(elements)
 

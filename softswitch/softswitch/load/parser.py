@@ -40,7 +40,7 @@ class ParserReader:
         ops = tuple(map(self._parser_op, items))
         key: list[ir.KeyPart] = []
         for item in reader.members("transition_key"):
-            value = self.scope.expr(item)
+            value = self._value(item)
             key.append(ir.KeyPart(value, self.scope.width(value, item)))
         transitions = [self._transition(item, key) for item in reader.members("transitions")]
         return ir.ParserState(name, ops, tuple(key), tuple(transitions), reader.place)
@@ -70,7 +70,7 @@ class ParserReader:
                 target = operand(0)
                 if not isinstance(target, ir.FieldRef):
                     raise reader.fail("'set' must assign to a field")
-                return ir.Assign(target, operand(1), place)
+                return ir.Assign(target, self._value(params[1].with_place(place)), place)
             case "verify":
                 expect(2)
                 # Earlier programs give the code itself.
@@ -88,6 +88,13 @@ class ParserReader:
                 return self.scope.primitive(params[0].with_place(place), None)
             case _:
                 raise reader.fail(f"parser operation '{op}' is not supported")
+
+    def _value(self, reader: Reader) -> ir.Expr:
+        """Read what may be bits ahead of the parser, which BMv2 has in no larger expression."""
+        if reader.text_of("type") != "lookahead":
+            return self.scope.expr(reader)
+        offset, width = reader.get("value").with_place(reader.place).pair()
+        return ir.Lookahead(offset.integer(), width.integer(1, 1 << 20))
 
     def _extract(self, reader: Reader, length: ir.Expr | None) -> ir.Extract:
         scope = self.scope
@@ -117,9 +124,10 @@ class ParserReader:
         is_variable = any(field.varbit for field in header.type.fields)
         if length is not None and not is_variable:
             raise reader.fail(f"header '{sample}' has no variable-length field")
-        if length is None and is_variable:
+        needs_fixed = length is None and is_variable
+        if needs_fixed:
             length = variable_length(scope, header.type, reader)
-        return ir.Extract(target, member, length, reader.place)
+        return ir.Extract(target, member, length, reader.place, needs_fixed)
 
     def _transition(self, reader: Reader, key: list[ir.KeyPart]) -> ir.Transition:
         kind = reader.optional_text("type") or "hexstr"

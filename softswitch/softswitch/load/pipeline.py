@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from softswitch import ir
 from softswitch.errors import ProgramError
+from softswitch.numerals import brief
 
 from .earlier import profile_name, profiles_in_tables, table_actions
 from .reader import Reader
@@ -301,7 +302,7 @@ def _key_element(reader: Reader, key: ir.Key) -> int | tuple[int, int]:
         low = reader.hexadecimal_of("start") & full
         high = reader.hexadecimal_of("end") & full
         if low > high:
-            raise reader.fail(f"range {low}..{high} is empty")
+            raise reader.fail(f"range {brief(low)}..{brief(high)} is empty")
         return low, high
     value = reader.hexadecimal_of("key") & full
     if kind == "exact":

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from softswitch import ir
 from softswitch.errors import ProgramError
+from softswitch.numerals import brief
 
 _T = TypeVar("_T")
 
@@ -46,7 +47,7 @@ class Reader:
         too_large = high is not None and value > high
         if value < low or too_large:
             limit = "" if high is None else high
-            raise self.fail(f"must be in {low}..{limit}, is {value}")
+            raise self.fail(f"must be in {low}..{limit}, is {brief(value)}")
         return value
 
     def hexadecimal(self) -> int:
@@ -146,5 +147,7 @@ class Reader:
 def abbreviated(value: object) -> str:
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
+    if type(value) is int:
+        return brief(value)
     text = json.dumps(value)
     return text if len(text) <= 40 else text[:37] + "..."

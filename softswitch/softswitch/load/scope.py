@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from softswitch import ir
 from softswitch.hashes import ALGORITHMS
 from softswitch.ir import header_alternatives
+from softswitch.numerals import brief
 
 from .reader import Reader
 
@@ -158,7 +159,7 @@ class Scope:
                 index = value.integer()
                 if index >= params:
                     raise reader.fail(
-                        f"action has {params} parameters, index {index} is out of range"
+                        f"action has {params} parameters, index {brief(index)} is out of range"
                     )
                 return ir.ParamRef(index)
             case "header":
@@ -184,8 +185,9 @@ class Scope:
             case "union_stack_field":
                 return self.union_last_field(value)
             case "lookahead":
-                offset, width = value.pair()
-                return ir.Lookahead(offset.integer(), width.integer(1, 1 << 20))
+                raise reader.fail(
+                    "bits ahead of the parser are not part of an expression; set a field to them"
+                )
             case "register":
                 register, index_expr = value.pair()
                 name = self.existing(register, self.objects["register_array"], "register array")
@@ -319,7 +321,7 @@ class Scope:
     def action_id(self, reader: Reader) -> ir.Action:
         number = reader.integer()
         if number not in self.actions:
-            raise reader.fail(f"there is no action with id {number}")
+            raise reader.fail(f"there is no action with id {brief(number)}")
         return self.actions[number]
 
 

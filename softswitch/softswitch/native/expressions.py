@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from softswitch import ir
 from softswitch.errors import ProgramError
 from softswitch.ir import MAX_WIDTH, header_alternatives, union_alternatives
+from softswitch.numerals import brief
 from softswitch.v1model import SHIFT_LIMIT
 
 from .layout import CLayout
@@ -205,8 +206,7 @@ class CExpressions:
                 start = sum(words(p.width) for p in self.params[:index])
                 return f"arg[{start}]" if count == 1 else f"(arg + {start})"
             case ir.Lookahead():
-                if self.lookahead is None:
-                    raise self.fail("lookahead outside a parser")
+                assert self.lookahead is not None
                 return self.lookahead(expr, count)
             case ir.RegisterRef(register, index):
                 return self._register(register, index, count)
@@ -664,7 +664,8 @@ class CExpressions:
                 value = f"({condition} ? {value} : ~0ull)"
             return names, value
         if not 0 <= fixed < len(names):
-            raise self.fail(f"index {fixed} is out of range, there are {len(names)} elements")
+            number = brief(fixed)
+            raise self.fail(f"index {number} is out of range, there are {len(names)} elements")
         return (names[fixed],), None
 
     def targets(self, expr: ir.Expr) -> tuple[list[tuple[str, str]], str | None]:

@@ -38,11 +38,10 @@ class CParserWriter:
         )
         with out.block("static int parse(ss_switch *s, packet *p, int original, uint64_t now_ns)"):
             out("context *c = &p->c;", "c->off = 0;")
-            variable = self.unit.intrinsic("parser_error")
             no_error = self.program.errors["NoError"]
             # Metadata starts as zero, which is the number of NoError in all but old programs.
-            if variable is not None and no_error:
-                out(f"if (original) {variable} = {literal(no_error)};")
+            if no_error:
+                out(f"if (original) {{{self._stored(no_error)} }}")
             if parser.initial is not None:
                 counted = is_cyclic(parser)
                 if counted:
@@ -219,12 +218,16 @@ class CParserWriter:
         errors = self.unit.errors
         if code not in errors:
             errors.append(code)
+        count = f"s->errors[{errors.index(code)}]++;"
+        self.out(f"if (original) {{ {count}{self._stored(code)} }}", "goto done;")
+
+    def _stored(self, code: int) -> str:
+        """Return the statement that gives the program an error's code, none if it has no field."""
         variable = self.unit.intrinsic("parser_error")
-        if variable is not None:
-            held = f" {variable} = {literal(code)};"
-        else:
-            held = ""
-        self.out(f"if (original) {{ s->errors[{errors.index(code)}]++;{held} }}", "goto done;")
+        if variable is None:
+            return ""
+        mask = (1 << self.unit.intrinsic_width("parser_error")) - 1
+        return f" {variable} = {literal(code & mask)};"
 
     def _extract(self, op: ir.Extract) -> None:
         out = self.out
@@ -264,12 +267,15 @@ class CParserWriter:
         out = self.out
         held = self.layout.headers[header]
         assert held.split is not None
+        if op.needs_fixed:
+            self._need(str(held.size))
         bits = self._natural(op.length if op.length is not None else ir.Const(0), op.place)
         with out.block(f"if ({bits} & 7)"):
             self._error("ParserInvalidArgument")
         self._need(f"{held.size} + ({bits} >> 3)")
         limit = self.program.headers[header].type.max_length_bytes
-        if limit is not None:
+        # No packet exceeds a larger limit, which may have more digits than C's numbers.
+        if limit is not None and limit < MAX_PACKET_BYTES:
             with out.block(f"if ({held.size} + ({bits} >> 3) > {limit})"):
                 self._error("HeaderTooShort")
         rest = held.size - held.split

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from softswitch import ir
+from softswitch.numerals import brief
 from softswitch.v1model import LOOP_LIMIT, OPERATORS, check_jumps, check_primitive
 
 from .calculations import Calculations
@@ -485,8 +486,10 @@ class Statements:
         expressions: CExpressions,
     ) -> int:
         number = expressions.constant(expr)
-        if number is None or (number and number not in lists):
-            raise expressions.fail(f"there is no list of fields with id {number}")
+        if number is None:
+            raise expressions.fail("the id of a list of fields must be a constant")
+        if number and number not in lists:
+            raise expressions.fail(f"there is no list of fields with id {brief(number)}")
         return number
 
     def _truncate(self, primitive: ir.Primitive, expressions: CExpressions) -> None:

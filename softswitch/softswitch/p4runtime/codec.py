@@ -13,6 +13,7 @@ from typing import Any
 
 from finsy.proto import p4r
 
+from softswitch.numerals import brief
 from softswitch.p4runtime.bytestring import OutOfRangeError, decode, encode
 from softswitch.p4runtime.p4info import ActionInfo, MatchInfo, MatchKind
 from softswitch.rpc.status import Code, RefusedError
@@ -195,7 +196,7 @@ def _reader(kind: MatchKind, width: int) -> _Read:
         low = decode(ends.low, width)
         high = decode(ends.high, width)
         if low > high:
-            raise OutOfRangeError(f"the range is empty: {low} is above {high}")
+            raise OutOfRangeError(f"the range is empty: {brief(low)} is above {brief(high)}")
         if low == 0 and high == full:
             raise OutOfRangeError("the range covers every value; omit the field for don't care")
         return low, high

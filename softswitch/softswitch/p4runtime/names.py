@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterable
 
 from softswitch.p4runtime.bytestring import decode, encode
+from softswitch.p4runtime.p4info import P4InfoError
 from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["Names"]
 
 _MAPPINGS = "@p4runtime_translation_mappings"
 _MAPPING = re.compile(r'\{\s*"([^"]*)"\s*,\s*(\d+)\s*\}')
-_DECIMAL = re.compile(rb"0|[1-9][0-9]{0,9}")
+_DECIMAL = re.compile(rb"0|[1-9][0-9]{0,1299}")
+
+_MOST_BITS = 4_096
+"""The widest number of a string: it is also written in digits, 1,234 at most."""
 
 
 class Names:
@@ -26,6 +30,9 @@ class Names:
         name: of the type, for messages.
         width: of its numbers in the program, in bits.
         annotations: of the type.
+
+    Raises:
+        P4InfoError: the type is too wide, or a number of the annotation does not fit it.
     """
 
     def __init__(
@@ -34,6 +41,11 @@ class Names:
         width: int,
         annotations: Iterable[str],
     ) -> None:
+        if width > _MOST_BITS:
+            raise P4InfoError(
+                f"type {name}: {width} bits are too many for sdn_string, give it {_MOST_BITS} at"
+                " most"
+            )
         self.name = name
         self.width = width
         self._numbers: dict[bytes, int] = {}
@@ -67,6 +79,12 @@ class Names:
 
     def _map(self, annotation: str) -> None:
         for text, digits in _MAPPING.findall(annotation):
+            is_long = len(digits) > len(str(1 << _MOST_BITS))
+            if is_long or int(digits) >> self.width:
+                raise P4InfoError(
+                    f"type {self.name}: {_MAPPINGS} gives '{text}' a number that does not fit"
+                    f" {self.width} bits"
+                )
             self._add(text.encode(), int(digits))
 
     def _new_number(self, text: bytes) -> int:

@@ -43,8 +43,10 @@ class Translation:
         if any(map(self._is_translated, self._types)):
             self.p4info = p4i.P4Info()
             self.p4info.CopyFrom(p4info)
-            self._read_tables(program)
-            self._read_actions(program)
+            tables = [(table.preamble, table.match_fields) for table in self.p4info.tables]
+            self._matches = self._member_names(tables, _key_widths(program))
+            actions = [(action.preamble, action.params) for action in self.p4info.actions]
+            self._params = self._member_names(actions, _param_widths(program))
             self._read_headers(program)
 
     @property
@@ -67,23 +69,18 @@ class Translation:
             return False
         return bool(self._types[type_name].HasField("translated_type"))
 
-    def _read_tables(self, program: ir.ProgramIR) -> None:
-        widths = _key_widths(program)
-        for table in self.p4info.tables:
-            preamble = table.preamble
-            key_widths = widths.get(preamble.name, {})
-            places = self._places(table.match_fields, key_widths)
-            for field, names in places.items():
-                self._matches[preamble.id, field] = names
-
-    def _read_actions(self, program: ir.ProgramIR) -> None:
-        widths = _param_widths(program)
-        for action in self.p4info.actions:
-            preamble = action.preamble
-            param_widths = widths.get(preamble.name, {})
-            places = self._places(action.params, param_widths)
-            for param, names in places.items():
-                self._params[preamble.id, param] = names
+    def _member_names(
+        self,
+        owners: Iterable[tuple[p4i.Preamble, Iterable[Any]]],
+        widths: Mapping[str, _Widths],
+    ) -> dict[tuple[int, int], Names]:
+        """Return the names of the values of tables' keys or actions' parameters, by both ids."""
+        by_ids: dict[tuple[int, int], Names] = {}
+        for preamble, members in owners:
+            places = self._places(members, widths.get(preamble.name, {}))
+            for member, names in places.items():
+                by_ids[preamble.id, member] = names
+        return by_ids
 
     def _read_headers(self, program: ir.ProgramIR) -> None:
         for header in self.p4info.controller_packet_metadata:
@@ -190,24 +187,14 @@ def _key_widths(program: ir.ProgramIR) -> dict[str, _Widths]:
     widths: dict[str, _Widths] = {}
     for pipeline in (program.ingress, program.egress):
         for node in pipeline.nodes.values():
-            if not isinstance(node, ir.TableSpec):
-                continue
-            keys: dict[str, int] = {}
-            for key in node.keys:
-                keys[key.name] = key.width
-            widths[node.name] = keys
+            if isinstance(node, ir.TableSpec):
+                widths[node.name] = _by_name(node.keys)
     return widths
 
 
 def _param_widths(program: ir.ProgramIR) -> dict[str, _Widths]:
     """Return the widths of each action's parameters, by the action's name."""
-    widths: dict[str, _Widths] = {}
-    for action in program.actions.values():
-        params: dict[str, int] = {}
-        for param in action.params:
-            params[param.name] = param.width
-        widths[action.name] = params
-    return widths
+    return {action.name: _by_name(action.params) for action in program.actions.values()}
 
 
 def _header_widths(program: ir.ProgramIR, described: Any) -> _Widths:
@@ -215,13 +202,13 @@ def _header_widths(program: ir.ProgramIR, described: Any) -> _Widths:
 
     The P4Info does not say which header of the program it is: the one that has just these fields.
     """
-    wanted: list[str] = []
-    for part in described.metadata:
-        wanted.append(part.name)
+    wanted = [part.name for part in described.metadata]
     for header in program.headers.values():
-        widths: dict[str, int] = {}
-        for field in header.type.fields:
-            widths[field.name] = field.width
+        widths = _by_name(header.type.fields)
         if list(widths) == wanted:
             return widths
     return {}
+
+
+def _by_name(fields: Iterable[ir.Key | ir.Param | ir.Field]) -> _Widths:
+    return {field.name: field.width for field in fields}

@@ -332,7 +332,11 @@ def test_what_a_program_exports_for_its_class(service: Operated) -> None:
     comment, *exports = service.good("job", "env", "bert").splitlines()
     assert comment == f"# job bert, policy crux: queue {known}, DSCP {8 * known}"
     # The byte in the IPv4 header: six bits of code point, and two that say ECN-capable (RFC 3168).
-    assert exports == [f"export NCCL_IB_TC={known << 5 | 2}", f"export NCCL_IB_SL={known}"]
+    assert exports == [
+        f"export NCCL_IB_TC={known << 5 | 2}",
+        f"export NCCL_IB_SL={known}",
+        "unset ECHELON_TRAFFIC_CLASSES",
+    ]
     of_json, *_ = json.loads(service.good("job", "env", "bert", "--json"))["classes"]
     assert of_json["traffic_class"] == known << 5 | 2
 

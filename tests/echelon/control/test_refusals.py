@@ -6,6 +6,7 @@ import pytest
 
 from echelon.controller.machine.effects import SetAlarm
 from echelon.controller.machine.facts import IntentLacking, JobInstalled, LinksDown
+from echelon.controller.machine.refusals import lacks_of
 from echelon.model.fabric.model import Fabric
 from echelon.switches.southbound.events import IntentRefused, SwitchChanged
 from echelon.switches.southbound.outcomes import NOWHERE, Refused, RefusedEntry, RefusedSetting
@@ -57,10 +58,15 @@ def refuse(world: World, switch: str, *parts: Refused) -> None:
 
 def ring_out(world: World) -> None:
     """Let the alarms of outages ring, and plan anew."""
-    for one in world.waiting(SetAlarm):
-        if one.alarm.kind == "outage":
-            world.carry_out(one)
+    for effect in world.waiting(SetAlarm):
+        if effect.alarm.kind == "outage":
+            world.carry_out(effect)
     world.run(connect=False)
+
+
+def reported(world: World) -> list[str | None]:
+    """Return what clients are informed of as refused; None: nothing any more."""
+    return [fact.problem for fact in world.facts if isinstance(fact, IntentLacking)]
 
 
 def crossing(world: World) -> set[str]:
@@ -83,8 +89,8 @@ def test_a_port_of_a_host_concerns_the_jobs_of_that_host(world: World) -> None:
     assert "is not served: no such port" in world.machine.outages.links["h1", "leaf1"]
     assert states(world) == {"a": "planned", "b": "installed", "local": "planned"}
     assert world.machine.progress.settled("a"), "there is no other path"
-    (told,) = [fact for fact in world.facts if isinstance(fact, LinksDown)]
-    assert str(told) == f"leaf1 port {min(refused.ports)} is not served (no such port)"
+    (down,) = [fact for fact in world.facts if isinstance(fact, LinksDown)]
+    assert str(down) == f"leaf1 port {min(refused.ports)} is not served (no such port)"
 
 
 def test_a_port_between_switches_is_led_around(world: World) -> None:
@@ -116,8 +122,7 @@ def test_an_accepted_port_completes_its_jobs(world: World) -> None:
     assert world.machine.outages.links == {}
     assert set(states(world).values()) == {"installed"}
     assert "c" in [fact.job for fact in world.facts if isinstance(fact, JobInstalled)]
-    told = [fact.problem for fact in world.facts if isinstance(fact, IntentLacking)]
-    assert told == [None]
+    assert reported(world) == [None]
 
 
 @pytest.mark.parametrize(
@@ -140,8 +145,30 @@ def test_what_serves_nobody_concerns_no_job(world: World) -> None:
     refuse(world, "leaf1", digests, entry("leaf1", "flow", None, NOWHERE))
     assert set(states(world).values()) == {"installed"}
     refuse(world, "leaf1", digests)
-    told = [fact.problem for fact in world.facts if isinstance(fact, IntentLacking)]
-    assert told == [str(digests)], "told once"
+    assert reported(world) == [f"{digests} (and 1 more)", str(digests)]
+
+
+def test_several_parts_are_reported_once_also_if_a_later_session_refuses_them(
+    world: World,
+) -> None:
+    first = queues(world, "leaf1", "h1")
+    refuse(world, "leaf1", first, queues(world, "leaf1", "h2"))
+    world.disconnect("leaf1")
+    world.run()
+    assert world.machine._switches["leaf1"].serves  # noqa: SLF001
+    assert reported(world) == [f"{first} (and 1 more)"]
+
+
+def test_a_full_table_is_one_lack_for_each_job(world: World) -> None:
+    entries = [
+        RefusedEntry("leaf1", "level", f"key={key}", "full", "RESOURCE_EXHAUSTED", job)
+        for key, job in enumerate(["a", "b"] * 5)
+    ]
+    lacks = lacks_of("leaf1", entries, world.fabric)
+    assert [(lack.job, lack.problem) for lack in lacks] == [
+        ("a", str(entries[0])),
+        ("b", str(entries[1])),
+    ]
 
 
 def test_a_switch_that_refuses_all_is_led_around(world: World) -> None:
@@ -160,6 +187,19 @@ def test_a_switch_that_refuses_all_is_led_around(world: World) -> None:
     assert set(world.machine.outages.links) == SPINE1
 
     spine.is_stuck = False
+    world.run()
+    ring_out(world)
+    assert world.machine.outages.links == {}
+
+
+def test_a_switch_that_comes_back_and_refuses_is_no_longer_said_to_be_silent(world: World) -> None:
+    world.disconnect("spine1")
+    ring_out(world)
+    assert set(world.machine.outages.links.values()) == {"switch spine1 does not answer"}
+    world.tell(SwitchChanged("spine1", "refused", "this program does not fit"))
+    assert set(world.machine.outages.links.values()) == {"switch spine1 refuses its intent"}
+    world.tell(SwitchChanged("spine1", "away", "gone"))
+    assert set(world.machine.outages.links.values()) == {"switch spine1 does not answer"}
     world.run()
     ring_out(world)
     assert world.machine.outages.links == {}

@@ -395,6 +395,8 @@ class World:
             switch.acknowledged = done.version
             if switch.refuses:
                 text = str(switch.refuses[0])
+                if len(switch.refuses) > 1:
+                    text += f" (and {len(switch.refuses) - 1} more)"
                 self.tell(SwitchChanged(name, "refused", text))
                 self.tell(IntentRefused(name, text, done.version, switch.refuses, is_clear=True))
             elif again:

@@ -45,7 +45,7 @@ def submit(daemon: Daemon, tmp_path: Path, spec: Mapping[str, Any]) -> Result:
 
 
 def assert_serves_the_rest(lab: Lab, daemon: Daemon, client: Client, tmp_path: Path) -> None:
-    """Check what the evidence asks for: two of three hosts are served."""
+    """Check that two of three hosts are served, and that everybody learns why one is not."""
     near = submit(daemon, tmp_path, pipeline("near", "h1", "h2"))
     assert near.exit_code == 0, near.output
     until(lambda: {link.state for link in client.links() if link.a == "h3"} == {"down"}, "it is up")
@@ -66,9 +66,9 @@ def assert_serves_the_rest(lab: Lab, daemon: Daemon, client: Client, tmp_path: P
     problems = "\n".join(client.status().problems)
     for words in ("links down: h3 - s1 (port 3 ", "switch s1: queues of port 3: ", "ports: 1, 2"):
         assert words in problems
-    told = {event.action: event.object for event in client.events()}
-    assert "queues of port 3" in told["intent refused"]
-    assert told["links down"].startswith("s1 port 3 is not served")
+    objects = {event.action: event.object for event in client.events()}
+    assert "queues of port 3" in objects["intent refused"]
+    assert objects["links down"].startswith("s1 port 3 is not served")
     metrics = client.metrics()
     assert 'echelon_switch_links_down{switch="s1"} 1.0' in metrics
     assert 'echelon_refused_entries{switch="s1"} 1.0' in metrics
@@ -81,7 +81,6 @@ def lab(build: Build) -> Lab:
 
 
 def test_a_port_that_is_not_there_leaves_the_others_served(lab: Lab, tmp_path: Path) -> None:
-    """Evidence 19, from the start."""
     write_fabric(lab, THREE)
     daemon = lab.daemon()
     with lab.client(daemon) as client:
@@ -89,7 +88,7 @@ def test_a_port_that_is_not_there_leaves_the_others_served(lab: Lab, tmp_path: P
 
 
 def test_a_port_that_comes_with_a_reload_leaves_the_others_served(lab: Lab, tmp_path: Path) -> None:
-    """Evidence 19, in a running service; then the port is cabled."""
+    """The service runs already; in the end the port is cabled."""
     daemon = lab.daemon()
     with lab.client(daemon) as client:
         assert submit(daemon, tmp_path, pipeline("first", "h1", "h2")).exit_code == 0

@@ -21,7 +21,7 @@ SET = "/gnmi.gNMI/Set"
 
 @dataclass
 class Refusals:
-    """What the switch refuses from now on; may change at any time."""
+    """The parts that a switch refuses from now on; they may change at any time."""
 
     ports: Collection[int] = ()
     """The ports whose queues are not set."""
@@ -37,7 +37,7 @@ class Refusals:
 
 
 class RefusingSwitch:
-    """A server that stands before the switch at `behind`."""
+    """A proxy of the switch at `behind`."""
 
     def __init__(self, behind: str, refusals: Refusals, address: str = "127.0.0.1:0") -> None:
         self._channel = grpc.insecure_channel(behind)

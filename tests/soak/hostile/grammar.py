@@ -95,6 +95,8 @@ class Grammar:
         return {"type": "expression", "value": inner}
 
     def leaf(self) -> JSON:
+        if self.is_evil():
+            return self.look()
         chosen = self.random.random()
         if chosen < 0.25:
             return number(self.edge())
@@ -108,7 +110,7 @@ class Grammar:
         return field(*self.any_field())
 
     def look(self) -> JSON:
-        """Return bits ahead of the parser, which p4c only assigns."""
+        """Return bits ahead of the parser, which may be assigned, and be part of a select's key."""
         offset = self.random.choice((0, 8, 13, 64, self.random.choice(EDGES[:-2])))
         return {"type": "lookahead", "value": [offset, self.width()]}
 
@@ -206,29 +208,29 @@ class Grammar:
         self.fields += [("scalars", entry[0]) for entry in scalars]
         self.fields += [("standard_metadata", name) for name in PLAIN_FIELDS]
         self.stack_field = types["s0"][0][0]
-        made = program(types, scalars, self.random.randrange(1, 5))
+        document = program(types, scalars, self.random.randrange(1, 5))
         arrays = ("register_arrays", "counter_arrays", "meter_arrays")
         for kind in arrays:
-            for array in made[kind]:
+            for array in document[kind]:
                 array["size"] = self.size()
-        for array in made["register_arrays"]:
+        for array in document["register_arrays"]:
             array["bitwidth"] = self.width()
-        self._fill_parser(made)
-        self._fill_actions(made)
-        self._fill_calculations(made)
+        self._fill_parser(document)
+        self._fill_actions(document)
+        self._fill_calculations(document)
         order = [self.random.choice(("a", "b", "v", "s[0]")) for _ in range(3)]
         if self.is_evil():
             order *= self.random.choice((100, 10_000))
-        made["deparsers"][0]["order"] = order
-        return made
+        document["deparsers"][0]["order"] = order
+        return document
 
-    def _fill_parser(self, made: JSON) -> None:
-        states = made["parsers"][0]["parse_states"]
+    def _fill_parser(self, document: JSON) -> None:
+        states = document["parsers"][0]["parse_states"]
         names = ["start", "next", None]
         for state in states:
             state["parser_ops"] = self.operations()
-            key = field(*self.any_field())
-            state["transition_key"] = [key]
+            is_ahead = self.random.random() < 0.2
+            state["transition_key"] = [self.look() if is_ahead else field(*self.any_field())]
             arms = []
             for _ in range(self.random.randrange(3)):
                 value = hex(abs(self.edge()) & 255)
@@ -238,8 +240,8 @@ class Grammar:
             arms.append({"type": "default", "value": None, "mask": None, "next_state": last})
             state["transitions"] = arms
 
-    def _fill_actions(self, made: JSON) -> None:
-        first, second = made["actions"]
+    def _fill_actions(self, document: JSON) -> None:
+        first, second = document["actions"]
         first["primitives"] += self.body(8)
         widths = [self.width() for _ in range(self.random.randrange(3))]
         second["runtime_data"] = [
@@ -248,7 +250,7 @@ class Grammar:
         self.params = len(widths)
         second["primitives"] = self.body(8)
         self.params = 0
-        table = made["pipelines"][1]["tables"][0]
+        table = document["pipelines"][1]["tables"][0]
         data = [hex(abs(self.edge())) for _ in widths]
         table["default_entry"] = {
             "action_id": 1, "action_const": False, "action_data": data,
@@ -260,14 +262,14 @@ class Grammar:
             key = {"match_type": kind, "name": f"k{index}", "target": list(self.any_field())}
             table["key"].append(dict(key, mask=None))
 
-    def _fill_calculations(self, made: JSON) -> None:
+    def _fill_calculations(self, document: JSON) -> None:
         inputs: list[JSON] = [field(*self.any_field()) for _ in range(self.random.randrange(1, 5))]
         inputs += [{"type": "header", "value": name} for name in self.random.sample("abv", 2)]
         if self.random.random() < 0.3:
             inputs.append({"type": "payload", "value": None})
         if self.is_evil():
             inputs *= self.random.choice((20, 2_000))
-        made["calculations"][0].update(algo=self.random.choice(ALGORITHMS), input=inputs)
+        document["calculations"][0].update(algo=self.random.choice(ALGORITHMS), input=inputs)
 
     def packets(self, count: int) -> list[bytes]:
         """Return packets: some too short for anything, some as long as an interface sends."""

@@ -79,8 +79,8 @@ def _batch(
         return first + count
     fallen = first + max(0, len(lines) - 1)
     outcome.kinds["fell"] += 1
-    said = " ".join(done.stderr.split())[-1500:]
-    outcome.faults.append(f"seed {fallen}: the process ended with {done.returncode}: {said}")
+    output = " ".join(done.stderr.split())[-1500:]
+    outcome.faults.append(f"seed {fallen}: the process ended with {done.returncode}: {output}")
     return fallen + 1
 
 

@@ -39,7 +39,7 @@ def compiler_named(name: str) -> Compiler:
 
 
 def attempt(seed: int, compiler: Compiler, packets: int) -> str:
-    """Return what became of the program of a seed: refused, unfit, python or ran, or differs."""
+    """Return what became of the program of a seed: a kind of `FINE`, or how engines differ."""
     grammar = Grammar(seed)
     source = json.dumps(grammar.make()).encode()
     refusal = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from softswitch import Switch
+from softswitch import Switch, load_program
 from softswitch.cli.memory_option import memory_bytes
-from softswitch.errors import ProgramError, TooLarge
+from softswitch.errors import BadEntry, ProgramError, TooLarge
 from softswitch.native.choice import Choice
 from tests.engines import COMPILERS
 from tests.faults import naming
@@ -24,19 +25,19 @@ SCALARS = [["x", 64, False]]
 
 
 def small() -> JSON:
-    made = program(TYPES, SCALARS)
-    made["parsers"][0]["parse_states"][0]["parser_ops"] = [
+    document = program(TYPES, SCALARS)
+    document["parsers"][0]["parse_states"][0]["parser_ops"] = [
         {"op": "extract", "parameters": [{"type": "regular", "value": "a"}]}
     ]
-    made["deparsers"][0]["order"] = ["a"]
-    return made
+    document["deparsers"][0]["order"] = ["a"]
+    return document
 
 
 def assigning(value: JSON) -> JSON:
-    made = small()
+    document = small()
     call = {"op": "assign", "parameters": [field("scalars", "x"), value]}
-    made["actions"][0]["primitives"].append(call)
-    return made
+    document["actions"][0]["primitives"].append(call)
+    return document
 
 
 def operation(op: str, left: JSON, right: JSON) -> JSON:
@@ -51,19 +52,19 @@ def chain(op: str, levels: int, right: JSON) -> JSON:
 
 
 def array(kind: str, count: int, **size: int) -> JSON:
-    made = small()
-    plain = made[kind][0]
-    made[kind] = [{**plain, **size, "name": f"n{number}"} for number in range(count)]
-    return made
+    document = small()
+    plain = document[kind][0]
+    document[kind] = [{**plain, **size, "name": f"n{number}"} for number in range(count)]
+    return document
 
 
 def keys(count: int, width: int) -> JSON:
-    made = program(TYPES, [["x", width, False]])
+    document = program(TYPES, [["x", width, False]])
     target = {"match_type": "exact", "target": ["scalars", "x"], "mask": None}
-    made["pipelines"][0]["tables"][0]["key"] = [
+    document["pipelines"][0]["tables"][0]["key"] = [
         {**target, "name": f"k{number}"} for number in range(count)
     ]
-    return made
+    return document
 
 
 def wide_header(count: int) -> JSON:
@@ -72,27 +73,27 @@ def wide_header(count: int) -> JSON:
 
 
 def emitted(times: int) -> JSON:
-    made = small()
-    made["deparsers"][0]["order"] = ["a"] * times
-    return made
+    document = small()
+    document["deparsers"][0]["order"] = ["a"] * times
+    return document
 
 
 def many_actions(count: int) -> JSON:
-    made = small()
+    document = small()
     calls = [{"op": "assign", "parameters": [field("scalars", "x"), number(1)]}] * 20
-    made["actions"] += [
+    document["actions"] += [
         {"name": f"b{number}", "id": 2 + number, "runtime_data": [], "primitives": calls}
         for number in range(count)
     ]
-    return made
+    return document
 
 
 def divided(width: int) -> JSON:
-    made = program(TYPES, [["x", width, False]])
+    document = program(TYPES, [["x", width, False]])
     value = operation("/", field("scalars", "x"), field("a", "f1"))
     call = {"op": "assign", "parameters": [field("a", "f0"), value]}
-    made["actions"][0]["primitives"].append(call)
-    return made
+    document["actions"][0]["primitives"].append(call)
+    return document
 
 
 LARGE: dict[str, tuple[Callable[[], JSON], tuple[str, ...]]] = {
@@ -133,15 +134,53 @@ VAST = number((1 << 20_000) + 1)
 
 
 def advancing(bits: JSON) -> JSON:
-    made = small()
-    state = made["parsers"][0]["parse_states"][0]
+    document = small()
+    state = document["parsers"][0]["parse_states"][0]
     state["parser_ops"].append({"op": "advance", "parameters": [bits]})
-    return made
+    return document
 
 
+def calling(op: str, *parameters: JSON) -> JSON:
+    document = small()
+    document["actions"][0]["primitives"].append({"op": op, "parameters": list(parameters)})
+    return document
+
+
+def with_range(low: JSON, high: JSON) -> JSON:
+    """Return a program with an entry whose range is empty."""
+    document = keys(1, 65_536)
+    table = document["pipelines"][0]["tables"][0]
+    table["match_type"] = table["key"][0]["match_type"] = "range"
+    key = {"match_type": "range", "start": low["value"], "end": high["value"]}
+    entry = {"action_id": 0, "action_data": []}
+    table["entries"] = [{"priority": 1, "match_key": [key], "action_entry": entry}]
+    return document
+
+
+def of_element(index: JSON) -> JSON:
+    """Return a program that reads a field of a stack's element with this index."""
+    document = program({**TYPES, "s0": [["f0", 8, False]]}, SCALARS)
+    stack = {"type": "header_stack", "value": "s"}
+    element = {"op": "dereference_header_stack", "left": stack, "right": index}
+    value = {"type": "field", "value": [{"type": "expression", "value": element}, "f0"]}
+    call = {"op": "assign", "parameters": [field("scalars", "x"), value]}
+    document["actions"][0]["primitives"].append(call)
+    return document
+
+
+REFUSED: dict[str, JSON] = {
+    "advance": advancing(VAST),
+    "list of fields": calling("recirculate", VAST),
+    "digest": calling("generate_digest", number(0), VAST),
+    "range": with_range(VAST, number(1)),
+    "index": of_element(VAST),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("engine", ["python", "auto"])
-def test_a_vast_constant_is_refused_in_a_line(engine: str) -> None:
-    source = json.dumps(advancing(VAST)).encode()
+def test_a_vast_constant_is_refused_in_a_line(engine: str, name: str) -> None:
+    source = json.dumps(REFUSED[name]).encode()
     choice = Choice(engine)
 
     def load() -> Switch:
@@ -151,6 +190,27 @@ def test_a_vast_constant_is_refused_in_a_line(engine: str) -> None:
     with pytest.raises(ProgramError) as refused:
         load()
     assert len(str(refused.value)) < 500
+
+
+def test_a_vast_number_of_a_controller_is_refused_in_a_line() -> None:
+    document = keys(1, 65_536)
+    table = document["pipelines"][0]["tables"][0]
+    table["match_type"] = table["key"][0]["match_type"] = "range"
+    switch = Switch(load_program(document, "range.json"))
+    with pytest.raises(BadEntry, match=r"range 0x1000.* is empty") as refused:
+        switch.tables["t"].insert([(int(VAST["value"], 16), 1)], 1, "send", [])
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("engine", ["python", "auto"])
+def test_a_vast_number_is_logged(engine: str, caplog: pytest.LogCaptureFixture) -> None:
+    text = {"type": "string", "value": "it is {}, not {}"}
+    values = {"type": "parameters_vector", "value": [VAST, number(7)]}
+    choice = Choice(engine)
+    loaded = choice.load(json.dumps(calling("log_msg", text, values)).encode(), "log.json")
+    with caplog.at_level(logging.INFO):
+        Switch(loaded, native=choice(loaded)).process(2, bytes(20), 0)
+    assert f"it is {VAST['value']}, not 7" in caplog.messages
 
 
 def test_the_small_program_itself_runs() -> None:
@@ -188,14 +248,14 @@ for native in (None, compile_native(program.ir, [compiler])):
 @pytest.mark.parametrize("before", [16, 512, 4_096, 8_192, 1 << 63, (1 << 64) - (1 << 40)])
 def test_no_look_ahead_reads_before_or_behind_a_packet(compiler: Any, before: int) -> None:
     """An offset near 2**64 bytes once began anew: memory before the packet left in a header."""
-    made = small()
+    document = small()
     offset = 8 * ((1 << 64) - before)
     look = {"type": "lookahead", "value": [offset, 64]}
-    state = made["parsers"][0]["parse_states"][0]
+    state = document["parsers"][0]["parse_states"][0]
     state["parser_ops"].append({"op": "set", "parameters": [field("a", "f1"), look]})
     done = subprocess.run(
         [sys.executable, "-c", AHEAD, compiler.name],
-        input=json.dumps(made).encode(),
+        input=json.dumps(document).encode(),
         capture_output=True,
         check=False,
     )
@@ -208,9 +268,9 @@ def test_no_look_ahead_reads_before_or_behind_a_packet(compiler: Any, before: in
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_packets_that_wait_take_no_more_than_the_budget(compiler: Any) -> None:
-    made = program({**TYPES, "b": [["f0", 65_536, False]] * 1}, SCALARS)
+    document = program({**TYPES, "b": [["f0", 65_536, False]] * 1}, SCALARS)
     choice = Choice("native", [compiler])
-    loaded = choice.load(json.dumps(made).encode(), "waiting.json")
+    loaded = choice.load(json.dumps(document).encode(), "waiting.json")
     switch = Switch(loaded, native=choice(loaded), memory_bytes=memory_bytes("17MiB"))
     waiting = [switch.ingress(2, bytes(64), 0) for _ in range(3_000)]
     taken = sum(map(len, waiting))
@@ -233,12 +293,12 @@ def test_a_packet_that_is_too_long_is_dropped(engine: str) -> None:
 @pytest.mark.parametrize("engine", ["python", "auto"])
 def test_a_packet_of_no_bytes_and_a_negative_length(engine: str) -> None:
     """Two differences between the engines that hostile programs have shown."""
-    made = program({**TYPES, "v": [["n", 8, False], ["rest", "*"]]}, SCALARS)
-    made["deparsers"][0]["order"] = ["v"]
+    document = program({**TYPES, "v": [["n", 8, False], ["rest", "*"]]}, SCALARS)
+    document["deparsers"][0]["order"] = ["v"]
     call = {"op": "truncate", "parameters": [number(-3)]}
-    made["actions"][0]["primitives"].append(call)
+    document["actions"][0]["primitives"].append(call)
     choice = Choice(engine)
-    loaded = choice.load(json.dumps(made).encode(), "edges.json")
+    loaded = choice.load(json.dumps(document).encode(), "edges.json")
     switch = Switch(loaded, native=choice(loaded))
     assert [switch.process(2, data, 0) for data in (b"", b"abcdef")] == [
         [(1, b"")],

@@ -44,6 +44,7 @@ def number(value: int) -> dict[str, Any]:
     return {"type": "hexstr", "value": hex(value)}
 
 
+PARSER_ERROR = field("standard_metadata", "parser_error")
 WORDS_BITS = operation("*", {"type": "local", "value": 1}, number(32))
 OPTIONS_BITS = operation("&", operation("-", WORDS_BITS, number(160)), number(0x1FF))
 """The header's length, in words of 32 bits, less its fixed part; in bits, never negative."""
@@ -206,25 +207,27 @@ def test_forwarding(switch: Switch, words: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "expected"),
+    ("errors", "expected"),
     [
         ([], (0, 1)),
         ([["NoError", 1], ["PacketTooShort", 2], ["Ours", 7]], (1, 2)),
         ([["Ours", 4]], (5, 6)),
+        ([["NoError", (1 << 41) + 3]], ((1 << 41) + 3, (1 << 41) + 4)),
     ],
-    ids=["none", "all", "some"],
+    ids=["none", "all", "some", "wider than its field"],
 )
 @pytest.mark.parametrize("engine", ENGINES)
-def test_error_codes(engine: str, own: list[Any], expected: tuple[int, int]) -> None:
+def test_error_codes(engine: str, errors: list[Any], expected: tuple[int, int]) -> None:
     """A program sees its own number of NoError, too; the core's other errors follow its own."""
-    program = changed("errors", value=own)
-    shown = action(
+    program = changed("errors", value=errors)
+    show = action(
         3,
         "show",
         [],
-        ["modify_field", field("ip", "id"), field("standard_metadata", "parser_error")],
+        ["modify_field", field("ip", "id"), PARSER_ERROR],
+        ["modify_field", field("ip", "src"), operation(">>", PARSER_ERROR, number(32))],
     )
-    program["actions"].append(shown)
+    program["actions"].append(show)
     table = program["pipelines"][0]["tables"][1]
     table["default_entry"] = {"action_id": 3, "action_data": []}
     table["actions"], table["next_tables"] = ["mark", "show"], {"mark": None, "show": None}
@@ -232,10 +235,40 @@ def test_error_codes(engine: str, own: list[Any], expected: tuple[int, int]) -> 
     loaded = load_program(program, "earlier.json")
     switch = Switch(loaded, native=Choice(engine, compilers()[-1:])(loaded))
     [(_, sent)] = switch.process(1, packet(5), 0)
-    assert int.from_bytes(sent[4:6], "big") == expected[0]
+    assert int.from_bytes(sent[4:6], "big") == expected[0] & 0xFFFF
+    assert sent[12:16] == bytes(4)
     codes = load_ir(json.dumps(program), "earlier.json").errors
     assert (codes["NoError"], codes["PacketTooShort"]) == expected
     assert len(set(codes.values())) == len(codes)
+
+
+@pytest.mark.parametrize("size", [1, 19, 20])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_fixed_fields_come_before_the_length(engine: str, size: int) -> None:
+    """BMv2 looks for them first, whichever of them `length_exp` needs for this packet."""
+    is_ipv4 = operation("==", {"type": "local", "value": 0}, number(4))
+    choice = {
+        "op": "?",
+        "cond": is_ipv4,
+        "left": number(3),
+        "right": {"type": "local", "value": 10},
+    }
+    length = {"type": "expression", "value": choice}
+    program = changed("header_types", 1, "length_exp", value=length)
+    loaded = load_program(program, "earlier.json")
+    switch = Switch(loaded, native=Choice(engine, compilers()[-1:])(loaded))
+    switch.process(1, packet(5)[:size], 0)
+    error = "PacketTooShort" if size < 20 else "ParserInvalidArgument"
+    assert switch.stats.parser_errors == {error: 1}
+
+
+@pytest.mark.parametrize("most", [1 << 18, 1 << 64, 1 << 10_000])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_header_that_may_be_longer_than_any_packet(engine: str, most: int) -> None:
+    loaded = load_program(changed("header_types", 1, "max_length", value=most), "earlier.json")
+    switch = Switch(loaded, native=Choice(engine, compilers()[-1:])(loaded))
+    switch.process(1, packet(6), 0)
+    assert switch.stats.parser_errors == {}
 
 
 def test_a_verify_by_code() -> None:

@@ -86,6 +86,8 @@ def test_mutations(programs: Path, name: str, data: st.DataObject) -> None:
             switch.process(1, bytes([kind]) * size, 1_000)
 
 
+AHEAD = {"type": "lookahead", "value": [0, 8]}
+
 CASES: list[tuple[str, tuple[Any, ...], Any, str, str]] = [
     ("parsing", ("__meta__", "version", 0), 3, "version", "2.x"),
     (
@@ -115,6 +117,14 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str, str]] = [
         "ghost",
         "state 'start' op 0",
         "ghost",
+    ),
+    (
+        "parsing",
+        ("parsers", 0, "parse_states", 2, "parser_ops", 0, "parameters", 1),
+        # BMv2 has no such expressions either: "Invalid 'type' in expression: 'lookahead'".
+        {"type": "expression", "value": {"op": "~", "left": None, "right": AHEAD}},
+        "state 'options' op 0",
+        "ahead parser set",
     ),
     ("parsing", ("header_types", 2, "fields", 0, 1), 7, "header 'start'", "23"),
     (

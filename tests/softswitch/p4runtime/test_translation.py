@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - messages in text form stay on one line
 """Values that controllers see in another form: other widths, and strings."""
 
 from __future__ import annotations
@@ -10,12 +9,21 @@ from finsy.proto import p4i, p4r
 
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.names import Names
+from softswitch.p4runtime.p4info import P4InfoError
 from softswitch.rpc.status import Code
 from tests.conformance.requirement import NEXT_HOPS, Program
 from tests.softswitch.p4runtime.conftest import CPU_PORT, Controller
 
-ENTRY = 'table_entry { table_id: $next_hop_table match { field_id: 1 exact { value: "\\x05" } } action { action { action_id: $send params { param_id: 1 value: "%s" } params { param_id: 2 value: "\\x0a" } params { param_id: 3 value: "\\x0b" } } } }'
-ADMIT = 'table_entry { table_id: $admission_table priority: 1 match { field_id: 2 optional { value: "%s" } } action { action { action_id: $admit } } }'
+ENTRY = (
+    'table_entry { table_id: $next_hop_table match { field_id: 1 exact { value: "\\x05" } } '
+    'action { action { action_id: $send params { param_id: 1 value: "%s" } '
+    'params { param_id: 2 value: "\\x0a" } params { param_id: 3 value: "\\x0b" } } } }'
+)
+ADMIT = (
+    "table_entry { table_id: $admission_table priority: 1 "
+    'match { field_id: 2 optional { value: "%s" } } '
+    "action { action { action_id: $admit } } }"
+)
 MAPPINGS = '@p4runtime_translation_mappings({{"uplink", 3}, {"cpu", 510}})'
 
 
@@ -70,6 +78,22 @@ def test_a_decimal_string_is_its_number_and_another_has_one_of_the_upper_half() 
     assert numbers == {b"7": 7, b"a": 256, b"b": 257, b"uplink": 3}
     assert names.text(b"\x07") == b"7"
     assert names.text(b"\x09") == b"9", "a port that no controller has named"
+
+
+def test_digits_stand_for_their_number_however_many_they_are() -> None:
+    names = Names("wide_t", 64, [])
+    assert names.number(names.text(b"\xff" * 8)) == b"\xff" * 8
+
+
+@pytest.mark.parametrize("digits", ["512", "9" * 5_000])
+def test_a_mapping_to_a_number_that_does_not_fit(digits: str) -> None:
+    with pytest.raises(Exception, match="gives 'uplink' a number that does not fit 9 bits"):
+        controlled(strings=True, annotation=MAPPINGS.replace("3", digits))
+
+
+def test_a_type_that_is_too_wide_for_strings() -> None:
+    with pytest.raises(P4InfoError, match="20000 bits are too many for sdn_string"):
+        Names("vast_t", 20_000, [])
 
 
 def test_a_number_that_belongs_to_another_string() -> None:

@@ -168,6 +168,8 @@ class SwitchLine:
     """The parts that it refuses."""
     refusal: str | None = None
     """The reason why it refuses part of its intent, or all of it."""
+    reported_refusal: str | None = None
+    """The refusal of which clients were informed last."""
     cleared: int = 0
     """The version of the last intents with which it gave up what they lack, in any session."""
     takeovers: int = 0
@@ -176,17 +178,20 @@ class SwitchLine:
     """The election id of the controller that took it last; None: none has."""
     _taken_s: float = 0.0
 
-    def acknowledge(self, version: int, lacks: tuple[Lack, ...] = ()) -> None:
+    def acknowledge(
+        self,
+        version: int,
+        lacks: tuple[Lack, ...] = (),
+        refusal: str | None = None,
+    ) -> None:
         """Note that it holds the intent of `version`, but for some parts.
 
         The same again changes nothing.
         """
         self.serves = version
         self.lacks = lacks
-        self.refusal = None
-        if lacks:
-            self.refusal = lacks[0].problem
-        else:
+        self.refusal = refusal
+        if not lacks:
             self.holds = version
             self.cleared = version
 
@@ -331,13 +336,14 @@ class Progress:
         rpc_s: float,
         now: Instant,
         lacks: tuple[Lack, ...] = (),
+        refusal: str | None = None,
     ) -> list[str]:
         """Note that a switch holds the intent of `version`, but for some parts.
 
         Returns the jobs whose change is complete with that.
         """
         self._counts = None
-        self.switches[switch].acknowledge(version, lacks)
+        self.switches[switch].acknowledge(version, lacks, refusal)
         done = []
         for name in sorted(self._pending):
             standing = self.jobs[name].standing
@@ -440,8 +446,10 @@ class Progress:
         if standing.version is None or line.serves < standing.version:
             is_whole = line.refusal is not None and not line.serves
             return is_whole and any(switch in link for link in cut)
-        lacks = line.lacks_of(name, standing)
-        return all(not (lack.takes_links and cut.isdisjoint(lack.links or ())) for lack in lacks)
+        for lack in line.lacks_of(name, standing):
+            if lack.takes_links and cut.isdisjoint(lack.links or ()):
+                return False
+        return True
 
     def times(self, name: str) -> tuple[ChangeTimes | None, float | None]:
         """Return the times of the last complete change, and when it was complete.

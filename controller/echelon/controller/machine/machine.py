@@ -59,7 +59,6 @@ from echelon.switches.southbound.events import (
     SwitchChanged,
     SwitchConnected,
 )
-from echelon.switches.southbound.outcomes import Refused
 from echelon.switches.telemetry.flow_log import FlowLog
 from echelon.switches.telemetry.sizes import Measured, size_factors
 from echelon.switches.telemetry.tracker import JobView
@@ -179,8 +178,6 @@ class Machine:
         self._decision_next = False
         """Plans and decisions take turns where both wait."""
         self._stories = Stories()
-        self._lacking_told: dict[str, str | None] = {}
-        """What was told last of the refusal of each switch."""
         self.jobs.restore(snapshot)
         planner.restore(snapshot["numbers"], snapshot["settings"].get(CARRIED))
         for name in self.jobs.jobs:
@@ -560,19 +557,21 @@ class Machine:
         encoding_s: float,
         rpc_s: float,
         now: Instant,
-        refused: tuple[Refused, ...] = (),
+        refused: IntentRefused | None = None,
     ) -> Effects:
         """Take note that a switch holds its intent, but for the parts that it refuses."""
+        parts = () if refused is None else refused.parts
         done = self.progress.acknowledged(
             switch,
             version,
             encoding_s=encoding_s,
             rpc_s=rpc_s,
             now=now,
-            lacks=lacks_of(switch, refused, self.outages.fabric),
+            lacks=lacks_of(switch, parts, self.outages.fabric),
+            refusal=None if refused is None else refused.problem,
         )
         out: Effects = [*self.outages.see_refused(switch, None)]
-        out += self.outages.see_unserved(switch, ports_without_service(refused))
+        out += self.outages.see_unserved(switch, ports_without_service(parts))
         out += self._tell_lacking(switch)
         for name in done:
             times, _ = self.progress.times(name)
@@ -587,7 +586,7 @@ class Machine:
         switch = event.switch
         if not event.parts:
             return self._refused_as_a_whole(switch, event.problem)
-        out = self._acknowledged(switch, event.version, 0.0, 0.0, now, event.parts)
+        out = self._acknowledged(switch, event.version, 0.0, 0.0, now, event)
         if event.is_clear:
             self._switches[switch].cleared = event.version
             self._pipeline.acknowledge(switch)
@@ -599,11 +598,11 @@ class Machine:
 
     def _tell_lacking(self, switch: str) -> Effects:
         """Tell of the refusal of a switch, if it is another one than before."""
-        problem = self._switches[switch].refusal
-        if problem == self._lacking_told.get(switch):
+        line = self._switches[switch]
+        if line.refusal == line.reported_refusal:
             return []
-        self._lacking_told[switch] = problem
-        return [facts.IntentLacking(switch, problem)]
+        line.reported_refusal = line.refusal
+        return [facts.IntentLacking(switch, line.refusal)]
 
     def _hold(self, version: int) -> bool:
         """Return whether every switch that can be reached has acknowledged that version."""

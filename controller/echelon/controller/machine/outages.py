@@ -1,4 +1,4 @@
-"""Switches and ports that do not answer or serve, with the links that this takes.
+"""Switches and ports that do not answer or serve, with the links that are down for it.
 
 What fails for the grace time is down. It is up again when it has not failed for the same time, and
 for twice as long with each outage that comes soon after another: however a switch flaps, plans are
@@ -41,6 +41,8 @@ class _Watch:
     """Whether it does not answer, or is down."""
     refused: str | None = None
     """The reason why the switch does not serve it as the plan wants; None: it does."""
+    cause: str | None = None
+    """The refusal for which it failed last; None: it was silent."""
     is_down: bool = False
     alarm: int = 0
     """The alarm with which it is to be down, or up again."""
@@ -48,6 +50,11 @@ class _Watch:
     """Number of outages since the last quiet time."""
     down_s: float = 0.0
     """The time at which the last one began."""
+
+    @property
+    def refusal(self) -> str | None:
+        """The reason why it fails although it answers; None: it does not answer, or serves."""
+        return None if self.silent else self.refused
 
 
 class Outages:
@@ -125,7 +132,7 @@ class Outages:
         for cause in self._causes():
             if cause[0] == switch:
                 links.update(self._links_of(cause))
-        return LinksDown(switch, port, watch.is_down, len(links), self._refusal(watch))
+        return LinksDown(switch, port, watch.is_down, len(links), watch.refusal)
 
     def rewire(self, fabric: Fabric) -> None:
         """Take up a fabric with other links, and find out which of them are down."""
@@ -136,8 +143,28 @@ class Outages:
             links.update(dict.fromkeys(self._links_of(cause), reason))
         self.links = links
 
+    def problems(self, avoided: Collection[LinkEnds], *, reroutes: bool) -> Mapping[LinkEnds, str]:
+        """Return the problem of a job whose path leads over a link that is down, by link.
+
+        Args:
+            avoided: links that move.
+            reroutes: whether plans avoid links that are down.
+        """
+        if reroutes:
+            hint = "there is no other path"
+        else:
+            hint = "`echelon link drain` leads around it"
+        problems = {}
+        for (a, b), reason in self.links.items():
+            problems[a, b] = f"link {a} - {b} is down: {reason}; {hint}"
+        for a, b in avoided:
+            problems[a, b] = (
+                f"link {a} - {b} moves, and there is no other path until the new links stand"
+            )
+        return problems
+
     def is_down(self, switch: str) -> bool:
-        """Return whether a switch has not answered for the grace time."""
+        """Return whether a switch has not answered, or refused its intent, for the grace time."""
         return self._watches[switch, None].is_down
 
     def _causes(self) -> list[Subject]:
@@ -152,6 +179,11 @@ class Outages:
 
     def _see(self, subject: Subject, watch: _Watch) -> list[SetAlarm]:
         fails = watch.silent or watch.refused is not None
+        if fails and watch.cause != watch.refusal:
+            watch.cause = watch.refusal
+            # The links that it takes show the new reason.
+            if watch.is_down:
+                self.rewire(self.fabric)
         if fails == watch.fails:
             return []
         watch.fails = fails
@@ -177,37 +209,13 @@ class Outages:
             if port is None or port == linked_port:
                 yield ends_of(switch, neighbour)
 
-    def _refusal(self, watch: _Watch) -> str | None:
-        """Return what is refused of a switch or port that answers."""
-        return None if watch.silent else watch.refused
-
     def _reason(self, subject: Subject) -> str:
         switch, port = subject
-        refused = self._refusal(self._watches[subject])
+        refusal = self._watches[subject].cause
         if port is None:
-            if refused is None:
+            if refusal is None:
                 return f"switch {switch} does not answer"
             return f"switch {switch} refuses its intent"
-        if refused is None:
+        if refusal is None:
             return f"port {port} of switch {switch} is down"
-        return f"port {port} of switch {switch} is not served: {refused}"
-
-    def problems(self, avoided: Collection[LinkEnds], *, reroutes: bool) -> Mapping[LinkEnds, str]:
-        """Return the problem of a job whose path leads over a link that is down, by link.
-
-        Args:
-            avoided: links that move.
-            reroutes: whether plans avoid links that are down.
-        """
-        if reroutes:
-            hint = "there is no other path"
-        else:
-            hint = "`echelon link drain` leads around it"
-        problems = {}
-        for (a, b), reason in self.links.items():
-            problems[a, b] = f"link {a} - {b} is down: {reason}; {hint}"
-        for a, b in avoided:
-            problems[a, b] = (
-                f"link {a} - {b} moves, and there is no other path until the new links stand"
-            )
-        return problems
+        return f"port {port} of switch {switch} is not served: {refusal}"

@@ -34,20 +34,26 @@ def lacks_of(
     parts: Iterable[Refused],
     fabric: Fabric,
 ) -> tuple[Lack, ...]:
-    """Return what a switch lacks that refuses these parts."""
-    lacks = []
+    """Return what a switch lacks that refuses these parts.
+
+    A full table refuses thousands of entries. Those that concern the same jobs are one lack, with
+    the problem of the first.
+    """
+    lacks: dict[tuple[str | None, frozenset[int] | None, bool], Lack] = {}
     for part in parts:
+        concern = part.job, part.ports, part.takes_links
+        if concern in lacks:
+            continue
         links = None
         if part.ports is not None:
             links = _links_of(switch, part.ports, fabric)
-        lack = Lack(
+        lacks[concern] = Lack(
             problem=str(part),
             job=part.job,
             links=links,
             takes_links=part.takes_links,
         )
-        lacks.append(lack)
-    return tuple(lacks)
+    return tuple(lacks.values())
 
 
 def _links_of(

@@ -220,8 +220,8 @@ class SwitchConnection:
         self._intents: dict[int, Intent] = {}
         """Intents by version: the newest, and the one being written."""
         self._installed: int | None = None
-        self._refused: object = None
-        """What was refused as last reported; None: nothing."""
+        self._refused: tuple[IntentRefused, int] | None = None
+        """What was refused as last reported, and the session; None: nothing."""
         self._standing: frozenset[Refused] = frozenset()
         """The parts that the switch refuses."""
         self._followed: set[str] = set()
@@ -614,15 +614,16 @@ class SwitchConnection:
                 self._follow_session(self._watch_ports(session))
         if isinstance(event, lifecycle.WriteFailed):
             refused = IntentRefused(self.name, event.problem, order.version)
-            tell = self._refusal(refused, (order.version, event.problem))
+            tell = self._refusal(refused)
         self._operation = None
         self._answer(number, event, *tell)
 
     async def _check_alive(self, session: IntentSession, applied: Applied) -> None:
         """Raise `SouthboundError` if settings are refused because the session has broken."""
-        news = [part for part in applied.refused if part not in self._standing]
-        if any(isinstance(part, RefusedSetting) for part in news):
-            await self._guarded(session.ping(self._timing.answer_s))
+        for part in applied.refused:
+            if isinstance(part, RefusedSetting) and part not in self._standing:
+                await self._guarded(session.ping(self._timing.answer_s))
+                return
 
     async def _diagnose(self, session: IntentSession, error: SouthboundError) -> lifecycle.Event:
         """Return whether a call failed because the switch refused it, or is away."""
@@ -663,8 +664,7 @@ class SwitchConnection:
             refused = IntentRefused(
                 self.name, problem, order.version, applied.refused, applied.is_clear
             )
-            # Whoever forgot it when the session before was lost hears of it once more.
-            tell += self._refusal(refused, (refused, self._session_number))
+            tell += self._refusal(refused)
             return lifecycle.Written(problem), tell
         if self._installed != order.version or self._refused is not None:
             acknowledged = Acknowledged(
@@ -681,11 +681,13 @@ class SwitchConnection:
         self._refused = None
         return lifecycle.Written(None), tell
 
-    def _refusal(self, refused: IntentRefused, news: object) -> list[SwitchEvent]:
+    def _refusal(self, refused: IntentRefused) -> list[SwitchEvent]:
         """Return what to tell of a refusal, if it is news."""
-        if self._refused == news:
+        # The owner forgets the parts that a switch lacks when the session is lost.
+        session = self._session_number if refused.parts else 0
+        if self._refused == (refused, session):
             return []
-        self._refused = news
+        self._refused = refused, session
         return [refused]
 
     # -- listening ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from echelon.switches.lowering.intent import DigestSetting, MulticastGroup, Queu
 from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
 
 if TYPE_CHECKING:
-    # The codec takes finsy and gRPC, which who only names refusals has no use for.
+    # The codec imports finsy and gRPC, which the machine, who only names refusals, does without.
     from echelon.switches.southbound.codec import EntryText
 
 NOWHERE: frozenset[int] = frozenset()
@@ -105,7 +105,7 @@ class RefusedSettings:
 
         Args:
             name: what the block reads or writes.
-            ports: those that it concerns, if it is not about `queues`.
+            ports: the ports that it concerns, if it is not about `queues`.
             queues: the settings that are not in force if it fails.
         """
         self._refused.pop(name, None)

@@ -1,4 +1,4 @@
-"""The queues of a switch, set for all ports at once or, where a switch refuses that, port by port."""
+"""Writing the queues of a switch: all ports at once or, where it refuses that, port by port."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class QueueWriter:
         self._errors = errors
 
     async def write(self, settings: Iterable[QueueSetting]) -> int:
-        """Set what differs and was not refused just so; return how many are set."""
+        """Set the queues that differ, but for those that were refused; return how many are set."""
         ports = self._to_set(settings)
         if not ports:
             return 0
@@ -61,7 +61,7 @@ class QueueWriter:
         return count
 
     def _to_set(self, settings: Iterable[QueueSetting]) -> Mapping[str, Sequence[QueueSetting]]:
-        """Return the queues to set by what a refusal of their port is called."""
+        """Return the queues to set by port, each under the name that a refusal has."""
         by_port: dict[int, list[QueueSetting]] = {}
         for setting in changed_queues(self._held, settings):
             by_port.setdefault(setting.port, []).append(setting)
@@ -73,7 +73,7 @@ class QueueWriter:
         return ports
 
     async def _set(self, queues: Sequence[QueueSetting]) -> SouthboundError | None:
-        """Set queues; return why the switch refuses that, None: it does not."""
+        """Set queues, and return why the switch refuses that; None: it does not."""
         try:
             with self._errors("setting queues"):
                 await self._driver.write(queues)

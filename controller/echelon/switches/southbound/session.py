@@ -467,7 +467,7 @@ class IntentSession(ABC):
                 *map(self._invalid, self._wanted.invalid),
                 *self._standing.values(),
             ),
-            has_left_groups and self._standing.keys().isdisjoint(held),
+            has_left_groups and held.keys().isdisjoint(self._standing),
             len(self._foreign),
             queues,
             digests,

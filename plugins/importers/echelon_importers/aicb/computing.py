@@ -1,4 +1,4 @@
-"""How long the ranks of a list compute: as measured, from shapes of matrices, or as options say."""
+"""Times of computing of a list: as measured, from shapes of matrices, or as options say."""
 
 from __future__ import annotations
 

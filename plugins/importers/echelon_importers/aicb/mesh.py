@@ -1,4 +1,4 @@
-"""How many ranks a list has, and how they lie: from the sizes of its groups, and from options."""
+"""The mesh of the ranks of a list, from the sizes of its groups and from options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from echelon_importers.importer import Importer, Source
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many ranks the groups of a stage have; None: nothing says it."""
+    """The numbers of ranks in the groups of a stage; None: nothing says it."""
 
     tp: int | None
     dp: int | None
@@ -57,7 +57,10 @@ def _ranks_in_stage(source: Source, sections: Sequence[Section]) -> int:
     """Return how many ranks the list says that a stage has; 0: it does not."""
     numbers = {len(section.ranks) for section in sections if section.ranks}
     if len(numbers) > 1:
-        raise source.refusal("has stages with different numbers of ranks (which is not supported)")
+        reason = (
+            "has stages with different numbers of ranks (which is unsupported: import one of them)"
+        )
+        raise source.refusal(reason)
     return numbers.pop() if numbers else 0
 
 

@@ -47,6 +47,8 @@ _COLUMNS = ("comm_type", "comm_group", "msg_size", "stage")
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """A row of a list."""
+
     line: int
     kind: str
     group: str
@@ -79,6 +81,7 @@ class Section:
 
 
 def read_sections(source: Source) -> Iterator[Section]:
+    """Yield the sections of a list, one for each stage. Raises `DocumentError`."""
     columns: Sequence[str] = ()
     section: Section | None = None
     ranks: Ranks = ()

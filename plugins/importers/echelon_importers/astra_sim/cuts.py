@@ -1,4 +1,4 @@
-"""Where the rows of a text are cut: at micro-batches, and at transformer layers.
+"""Cuts between the rows of a text: at micro-batches, and at transformer layers.
 
 The names of rows are those of AICB (`mocked_model` of aliyun/aicb).
 """
@@ -11,11 +11,11 @@ from echelon_importers.astra_sim.layers import Rows
 from echelon_importers.importer import Source
 
 _MICRO_BATCH = "embedding_layer"
-"""How the name of a micro-batch's first row begins."""
+"""The beginning of the name of a micro-batch's first row."""
 _AFTER_ALL = ("cross_entropy", "optimizer")
-"""How names of the rows behind all micro-batches begin."""
+"""The beginnings of the names of the rows behind all micro-batches."""
 LAYER = "attention"
-"""How the names of a transformer layer's first rows begin."""
+"""The beginning of the names of a transformer layer's first rows."""
 
 
 def micro_batch_bounds(
@@ -23,7 +23,7 @@ def micro_batch_bounds(
     layers: Rows,
     count: int,
 ) -> list[int]:
-    """Return where each of `count` micro-batches begins, and where the last one ends."""
+    """Return the row at which each of `count` micro-batches begins, and the end of the last one."""
     starts = starts_of(layers, _MICRO_BATCH)
     if not starts:
         return _equal_bounds(source, len(layers), count)
@@ -55,7 +55,7 @@ def _equal_bounds(
 
 
 def starts_of(rows: Rows, beginning: str) -> list[int]:
-    """Return where runs of rows start whose names begin so."""
+    """Return the first row of each run of rows whose names begin with `beginning`."""
     starts = []
     is_inside = False
     for index, row in enumerate(rows):

@@ -46,13 +46,13 @@ class Header:
 
     @property
     def is_inference(self) -> bool:
-        """Whether a forward pass is all that runs."""
+        """Return whether a forward pass is all that runs."""
         has_mode = self.number("mode", 0) == INFERENCE
         return has_mode or self.loop == "DISTRIBUTED_INFERENCE"
 
     @property
     def stages(self) -> int:
-        """The stages of the pipeline."""
+        """Return the number of stages of the pipeline."""
         return self.number("pp", 1)
 
     def of_one_stage(self) -> Header:

@@ -13,7 +13,7 @@ Direction = Literal["fwd", "bwd"]
 
 
 class Visit(NamedTuple):
-    """What a micro-batch does between two sends."""
+    """The rows that a micro-batch runs between two sends."""
 
     direction: Direction
     number: int
@@ -23,7 +23,7 @@ class Visit(NamedTuple):
 
     @property
     def step(self) -> int:
-        """The way to the next place."""
+        """Return the distance to the next place."""
         return 1 if self.direction == "fwd" else -1
 
     def previous(self) -> Visit:

@@ -51,7 +51,7 @@ class Layer:
     """A line of a layer."""
 
     number: int
-    """Counted from 1."""
+    """The number of the layer, counted from 1."""
     line: int
     name: str
     parts: Mapping[Phase, Part]
@@ -124,7 +124,7 @@ def _check_phases(
     parts: Mapping[Phase, Part],
     header: Header,
 ) -> None:
-    """Refuse what contradicts the first line."""
+    """Raise `DocumentError` if a layer contradicts the first line."""
     sends_back = any(parts[phase].kind is not None for phase in _BACKWARD)
     if header.number("mode", 0) == INFERENCE and sends_back:
         reason = "has a collective in the backward pass, but mode 1 is inference"

@@ -40,7 +40,7 @@ class Loop(NamedTuple):
 
     @property
     def has_parts(self) -> bool:
-        """Whether the loop divides the ranks into groups."""
+        """Return whether the loop divides the ranks into groups."""
         return not {"model", "others"}.isdisjoint((self.model, self.data))
 
 

@@ -1,4 +1,4 @@
-"""How many ranks a text workload has, and how they lie.
+"""The mesh of the ranks of a text workload.
 
 As in Megatron-LM, the ranks of a group of model parallelism follow each other; then come the groups
 of experts, the data-parallel replicas, and the stages.

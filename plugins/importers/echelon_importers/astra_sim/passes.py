@@ -26,7 +26,7 @@ _SCOPES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What holds for all stages."""
+    """The settings that hold for all stages."""
 
     header: Header
     first_row: int
@@ -34,7 +34,7 @@ class Plan:
     gathers_input: bool
     """Whether the bytes of an all-gather are those that a rank has before it, rather than after."""
     counted: set[tuple[str, int, Phase]] = field(default_factory=set)
-    """What has been counted of which part of which layer: stages may run the same rows."""
+    """The parts of layers that have been counted, by noun: stages may run the same rows."""
 
 
 class Task(NamedTuple):
@@ -43,16 +43,16 @@ class Task(NamedTuple):
     layer: Layer
     phase: Phase
     suffix: str = ""
-    """What sets its name apart from the same part's that ran before."""
+    """The end of its name where the same part ran before."""
 
     @property
     def part(self) -> Part:
-        """What it computes and sends."""
+        """Return what the task computes and sends."""
         return self.layer.parts[self.phase]
 
 
 class Passes:
-    """What the ranks of one stage do with rows, forward and backward."""
+    """The forward and backward passes of the ranks of one stage."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Passes:
         size = len(mesh.ranks) // stages
         self.ranks = range(stage * size, (stage + 1) * size)
         self.tag = f"s{stage}" if stages > 1 else ""
-        """What sets the names of this stage apart from those of others that run the same rows."""
+        """The beginning of names, since several stages may run the same rows."""
         self.groups: dict[str, Sequence[Ranks]] = {}
         for scope, axes in _SCOPES.items():
             groups = mesh.groups(*axes)

@@ -3,8 +3,8 @@
 A text that AICB writes for training has the layers of one stage (`num_layers` divided by `pp` in
 `utils/utils.py` of aliyun/aicb), and SimAI takes all stages for the same. The rows of a micro-batch
 are there `ga` times, each time from `embedding_layer` on; what stands before and behind them runs
-once. `vpp` is the number of chunks into which the layers of a stage are cut, and `pp_comm` the bytes
-of one send of a rank to its peer: SimAI counts ``2 x vpp x ga`` of them (`Layer.cc`). So a
+once. `vpp` is the number of chunks into which the layers of a stage are cut, and `pp_comm` the
+bytes of one send of a rank to its peer: SimAI counts ``2 x vpp x ga`` of them (`Layer.cc`). So a
 micro-batch passes the stages `vpp` times, with a send from the last one to the first between.
 
 A text for inference (`mode: 1`) has all layers of the model, which are divided here.
@@ -40,7 +40,7 @@ class Pipeline:
     """The rows between two sends of each micro-batch: item v is of stage ``v % stages``."""
     after: Rows
     divided: Sequence[int] = ()
-    """How many layers of a model each part has; empty: the file has the layers of one stage."""
+    """The layers of a model in each part; empty: the file has the layers of one stage."""
 
     def order(self, stage: int) -> list[tuple[int, int]]:
         """Return the micro-batches and places in them that a stage runs forward, in order.

@@ -24,7 +24,7 @@ _LONGEST_PLACEHOLDER_S = 2 * CYCLE_S
 
 @dataclass(frozen=True, slots=True)
 class TimeKinds:
-    """How many times of computing there are of each kind."""
+    """The numbers of times of computing of each kind."""
 
     measured: int
     placeholders: int
@@ -80,7 +80,7 @@ def completed(
 
 
 def _kinds(workload: Workload) -> TimeKinds:
-    """Count the times of one rank: the one that computes most often."""
+    """Return the numbers of times of one rank: the one that computes most often."""
     by_rank: dict[str, Counter[str]] = {}
     for node in workload.nodes:
         if isinstance(node, ComputeUnit):

@@ -1,10 +1,10 @@
 """Chakra execution traces (mlcommons/chakra): a file for each rank, `.et`, gzip or not, or JSON.
 
 The JSON is that of Chakra's feeder, ``{"workload_graph": [{"Id": 1, "NodeType": 4, ...}]}``, that
-of its jsonizer, or that of STAGE. Files are those of ranks 0, 1, ..., by the number before their extension, or
-in the order given. With one file and several hosts, all ranks run the same trace. A file that maps
-numbers to lists of ranks, ASTRA-sim's configuration of communicators, says which ranks a `pg_name`
-has; `chakra.groups` says what counts without it.
+of its jsonizer, or that of STAGE. Files are those of ranks 0, 1, ..., by the number before their
+extension, or in the order given. With one file and several hosts, all ranks run the same trace. A
+file that maps numbers to lists of ranks, ASTRA-sim's configuration of communicators, says which
+ranks a `pg_name` has; `chakra.groups` says what counts without it.
 
 Nodes wait for their `data_deps`, and kernels also for what `chakra.streams` derives. `ctrl_deps`
 are the calls around an operation, and Chakra's feeder does not wait for them either. A collective
@@ -22,7 +22,7 @@ multiplication with its addition as one operation; ASTRA-sim takes its numbers a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -30,7 +30,7 @@ from pydantic import Field
 from echelon_importers.chakra.groups import find_groups, split
 from echelon_importers.chakra.json_nodes import read_json
 from echelon_importers.chakra.rank_trace import RankTrace, Settings, is_modelled
-from echelon_importers.chakra.streams import stream_of, stream_order, timed_streams
+from echelon_importers.chakra.streams import stream_of, stream_order
 from echelon_importers.chakra.summary import say_groups, say_orders, say_units
 from echelon_importers.chakra.wire import COMPUTING, WireNode, read_trace
 from echelon_importers.importer import Importer, ImportOptions, Source
@@ -97,7 +97,7 @@ class Chakra(Importer[ChakraOptions]):
             order = orders[rank if is_first else 0]
             reader = RankTrace(ordered[rank], rank, settings, counts)
             nodes = reader.steps(trace, order.waits)
-            turns.update(_turns(rank, trace, nodes))
+            turns.update(_turns(rank, trace, nodes, order.streams))
             rank_nodes.append(nodes)
         workload = assemble(ordered, rank_nodes, tally, options.transfers)
         return one_at_a_time(workload, turns)
@@ -121,9 +121,12 @@ def _turns(
     rank: int,
     trace: Sequence[WireNode],
     nodes: Iterable[TraceNode],
+    timed: Collection[int],
 ) -> dict[str, Turn]:
-    """Return the turns of the computing of a rank's GPU, where no start times give its order."""
-    timed = timed_streams(trace)
+    """Return the turns of the computing of a rank's GPU, where no start times give its order.
+
+    `timed` are the streams whose order the start times give.
+    """
     turns = {}
     for wire, node in zip(trace, nodes, strict=True):
         does = node.does
@@ -162,8 +165,8 @@ def _by_rank(files: Sequence[Source], tally: ReadCounts) -> list[Source]:
 
 
 def _parse(source: Source) -> list[WireNode]:
-    data = source.unpacked()
-    if data.lstrip()[:1] in (b"{", b"["):
+    beginning = source.beginning(4096)
+    if beginning.lstrip().startswith((b"{", b"[")):
         nodes = read_json(source)
     else:
         nodes = read_trace(source)

@@ -9,7 +9,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class DamagedMessageError(ValueError):
-    """The bytes are not such a message."""
+    """An error in bytes that are not such a message."""
 
 
 class Field(NamedTuple):

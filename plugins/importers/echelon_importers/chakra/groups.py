@@ -25,14 +25,15 @@ _MOST_RANKS_NAMED = 8
 
 
 class UnknownGroupError(Exception):
-    """Nothing says which ranks a group has. Its arguments are the reason, and what to do."""
+    """An error about a group of unknown ranks. Its arguments are the reason, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     """The groups of a job, by name."""
 
-    ranks: int
+    everybody: Ranks
+    """All ranks of the job."""
     files: tuple[Source, ...]
     """The files of groups that were given."""
     listed: Mapping[str, Ranks]
@@ -77,9 +78,9 @@ def split(sources: Sequence[Source]) -> tuple[list[Source], list[Source]]:
     traces: list[Source] = []
     groups: list[Source] = []
     for source in sources:
-        begin = source.data[:4096].lower()
-        is_mapping = begin.lstrip().startswith(b"{")
-        is_trace = b"node" in begin or b'"version"' in begin
+        beginning = source.beginning(4096).lower()
+        is_mapping = beginning.lstrip().startswith(b"{")
+        is_trace = b"node" in beginning or b'"version"' in beginning
         if is_mapping and not is_trace and isinstance(source.json(), dict):
             groups.append(source)
         else:
@@ -124,7 +125,8 @@ def find_groups(
         for name in names:
             users.setdefault(name, []).append(rank)
     usual_file = _usual_file(traces[0].name)
-    return Groups(count, tuple(files), listed, by_rank, users, usual_file)
+    everybody = tuple(range(count))
+    return Groups(everybody, tuple(files), listed, by_rank, users, usual_file)
 
 
 def _usual_file(trace: str) -> str:

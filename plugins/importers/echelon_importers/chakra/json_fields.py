@@ -21,24 +21,26 @@ class JsonFields:
     index: int
     values: Mapping[str, Any]
 
+    @property
+    def number(self) -> object:
+        """Return the number of the node: its place in the file if it has none of its own."""
+        number = self.values.get("id", self.index)
+        return self.values.get("Id", number)
+
     def integer(self, key: str, missing: int | None = None) -> int:
         """Return a whole number from 0. Raises `DocumentError`."""
-        number = self.index
-        for name in ("id", "Id"):
-            number = self.values.get(name, number)
         value = self.values.get(key, missing)
-        return self.checked(number, key, value)
+        return self.checked(key, value)
 
     def integers(self, key: str) -> tuple[int, ...]:
         """Return whole numbers from 0. Raises `DocumentError`."""
         values = self.values.get(key, [])
         if not isinstance(values, list):
             raise self.fault(f"{key} is not a list", "write [1, 2]")
-        return tuple(self.checked(self.index, key, value) for value in values)
+        return tuple(self.checked(key, value) for value in values)
 
     def checked(
         self,
-        number: object,
         key: str,
         value: Any,
         least: int = 0,
@@ -47,10 +49,9 @@ class JsonFields:
         if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value):
             value = int(value)
         if type(value) is not int or not least <= value < 2**64:
-            reason = f"{key} is {excerpt(value)}"
-            raise node_fault(self.source, number, reason, "give a whole number")
+            raise self.fault(f"{key} is {excerpt(value)}", "give a whole number")
         return value
 
     def fault(self, reason: str, remedy: str) -> DocumentError:
         """Return an error about the node."""
-        return node_fault(self.source, self.index, reason, remedy)
+        return node_fault(self.source, self.number, reason, remedy)

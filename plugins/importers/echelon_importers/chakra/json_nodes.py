@@ -52,12 +52,8 @@ def _have_key(nodes: list[Any], key: str) -> bool:
 
 
 def _feeder_nodes(source: Source, graph: Iterable[object]) -> list[WireNode]:
-    nodes = []
-    for index, node in enumerate(graph):
-        if not isinstance(node, dict):
-            raise node_fault(source, index, "is not a mapping", "check the format")
-        nodes.append(_JsonNode(source, index, node).of_feeder())
-    return nodes
+    mappings = _mappings(source, graph)
+    return [_JsonNode(source, index, node).of_feeder() for index, node in enumerate(mappings)]
 
 
 def _documents(source: Source) -> list[dict[str, Any]]:
@@ -83,11 +79,13 @@ def _documents(source: Source) -> list[dict[str, Any]]:
 
 def _mappings(source: Source, values: Iterable[Any]) -> list[dict[str, Any]]:
     """Return the values if all are mappings."""
-    for value in values:
+    mappings = []
+    for index, value in enumerate(values):
         if not isinstance(value, dict):
-            reason = f"{excerpt(value)} is not a node (check the format)"
-            raise source.refusal(reason, code="not-a-mapping")
-    return list(values)
+            reason = f"{excerpt(value)} is not a mapping"
+            raise node_fault(source, index, reason, "check the format")
+        mappings.append(value)
+    return mappings
 
 
 _FEEDER_ATTRIBUTES = (
@@ -102,18 +100,8 @@ _FEEDER_ATTRIBUTES = (
     "tensor_size",
     "stream",
 )
-_WHOLE = (
-    "int32",
-    "int64",
-    "uint32",
-    "uint64",
-    "sint32",
-    "sint64",
-    "fixed32",
-    "fixed64",
-    "sfixed32",
-    "sfixed64",
-)
+_WHOLE = re.compile(r"[su]?int(32|64)|s?fixed(32|64)")
+"""The types of attributes that are whole numbers."""
 _TYPE = re.compile(r"(?P<kind>[a-z0-9]+)(?P<form>Val|List)")
 
 
@@ -206,8 +194,8 @@ class _JsonNode(JsonFields):
         return tuple(out)
 
     def _scalar(self, kind: str, key: str, value: Any) -> Scalar | None:
-        if kind in _WHOLE:
-            return self.checked(self.index, key, value, least=-(2**63))
+        if _WHOLE.fullmatch(kind):
+            return self.checked(key, value, least=-(2**63))
         if kind == "bool":
             return int(value is True)
         if kind in ("double", "float") and isinstance(value, int | float):

@@ -54,7 +54,7 @@ _MOST_OPERATIONS = 10**18
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user has said of a job."""
+    """The settings of an import, the same for all ranks."""
 
     groups: Groups
     roofline: Roofline | None
@@ -141,7 +141,8 @@ class RankTrace:
     def _transfer(self, node: WireNode) -> TracedTransfer:
         sends = node.kind == SEND
         peer_key = "comm_dst" if sends else "comm_src"
-        peer = self._integer(node, peer_key, self.settings.groups.ranks - 1)
+        last_rank = self.settings.groups.everybody[-1]
+        peer = self._integer(node, peer_key, last_rank)
         tag = self._integer(node, "comm_tag", 2**32, missing=0)
         if peer == self.rank:
             raise self._fault(node, "is a transfer from its own rank", "correct the ranks")
@@ -208,7 +209,7 @@ class RankTrace:
         stated = self._value(node, "involved_dim", ())
         dimensions = stated if isinstance(stated, tuple) else (stated,)
         if all(dimensions):
-            return tuple(range(self.settings.groups.ranks))
+            return self.settings.groups.everybody
         reason = "runs along some dimensions only, which is not supported"
         raise self._fault(node, reason, "name groups by pg_name")
 

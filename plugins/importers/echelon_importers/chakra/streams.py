@@ -32,8 +32,10 @@ _FAR = 0.9
 
 @dataclass(slots=True)
 class StreamOrder:
-    """What a rank's nodes wait for beside their dependencies."""
+    """The waits of a rank's nodes beside their dependencies."""
 
+    streams: frozenset[int] = frozenset()
+    """The streams whose nodes say when they start."""
     waits: dict[int, list[int]] = field(default_factory=dict)
     """The numbers of the nodes that a node waits for, by its number."""
     on_stream: int = 0
@@ -65,7 +67,7 @@ def stream_of(node: WireNode) -> int | None:
     return stream if isinstance(stream, int) else None
 
 
-def timed_streams(nodes: Iterable[WireNode]) -> frozenset[int]:
+def _timed_streams(nodes: Iterable[WireNode]) -> frozenset[int]:
     """Return the streams whose nodes say when they start."""
     count: Counter[int] = Counter()
     untimed: Counter[int] = Counter()
@@ -85,26 +87,27 @@ def timed_streams(nodes: Iterable[WireNode]) -> frozenset[int]:
 
 def stream_order(nodes: Sequence[WireNode]) -> StreamOrder:
     """Return what the nodes of a rank wait for by their streams and start times."""
-    out = StreamOrder()
-    streams = timed_streams(nodes)
+    order = StreamOrder(_timed_streams(nodes))
+    if not order.streams:
+        return order
     ordered = _by_start(nodes)
-    if not streams or len(ordered) < len(nodes):
-        # Without an order, the trace's own dependencies have a circle, which is refused later.
-        return out
-    kernels = [node for node in ordered if stream_of(node) in streams]
-    _wait_on_streams(kernels, out)
+    if len(ordered) < len(nodes):
+        # The trace's own dependencies have a circle, which is refused later.
+        return order
+    kernels = [node for node in ordered if stream_of(node) in order.streams]
+    _wait_on_streams(kernels, order)
 
     started = [node for node in nodes if node.start_us]
     first_us = min(node.start_us for node in started)
     last_us = max(node.end_us for node in started)
-    out.span_us = last_us - first_us
-    out.replayed_us = _replayed_us(ordered, out)
+    order.span_us = last_us - first_us
+    order.replayed_us = _replayed_us(ordered, order)
     # Streams that wait for each other more than the trace says are the exception: their overlap is
     # what hides communication.
-    if out.replayed_us < _ENOUGH * out.span_us:
-        _wait_between_streams(kernels, out)
-        out.replayed_us = _replayed_us(ordered, out)
-    return out
+    if order.replayed_us < _ENOUGH * order.span_us:
+        _wait_between_streams(kernels, order)
+        order.replayed_us = _replayed_us(ordered, order)
+    return order
 
 
 def _by_start(nodes: Sequence[WireNode]) -> list[WireNode]:
@@ -140,7 +143,8 @@ def _by_start(nodes: Sequence[WireNode]) -> list[WireNode]:
     return ordered
 
 
-def _wait_on_streams(kernels: Iterable[WireNode], out: StreamOrder) -> None:
+def _wait_on_streams(kernels: Iterable[WireNode], order: StreamOrder) -> None:
+    """Let each kernel wait for the one before it on its stream."""
     last: dict[int | None, WireNode] = {}
     for node in kernels:
         stream = stream_of(node)
@@ -149,13 +153,14 @@ def _wait_on_streams(kernels: Iterable[WireNode], out: StreamOrder) -> None:
         if before is None:
             continue
         if 0 < node.start_us < before.start_us:
-            out.contradictions += 1
+            order.contradictions += 1
         if before.number not in node.data_deps:
-            out.on_stream += 1
-            out.waits[node.number] = [before.number]
+            order.on_stream += 1
+            order.waits[node.number] = [before.number]
 
 
-def _wait_between_streams(kernels: Iterable[WireNode], out: StreamOrder) -> None:
+def _wait_between_streams(kernels: Iterable[WireNode], order: StreamOrder) -> None:
+    """Let each kernel wait for the last one of each other stream that had ended by its start."""
     streams: dict[int | None, _Ended] = {}
     for node in kernels:
         stream = stream_of(node)
@@ -163,9 +168,10 @@ def _wait_between_streams(kernels: Iterable[WireNode], out: StreamOrder) -> None
             if other == stream:
                 continue
             number = ended.last_at(node.start_us)
-            if number is not None and number not in node.data_deps:
-                out.between += 1
-                out.waits.setdefault(node.number, []).append(number)
+            if number is None or number in node.data_deps:
+                continue
+            order.between += 1
+            order.waits.setdefault(node.number, []).append(number)
         streams.setdefault(stream, _Ended()).add(node)
 
 

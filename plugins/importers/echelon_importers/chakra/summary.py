@@ -1,4 +1,4 @@
-"""What an import of Chakra traces says: what it derived, and what contradicts what."""
+"""Notes of an import of Chakra traces: what was derived, and what is contradictory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def say_orders(
     orders: Sequence[StreamOrder],
     tally: ReadCounts,
 ) -> None:
-    """Count the waits by start times, and say where times and dependencies contradict each other."""
+    """Count the waits by start times, and note where times contradict dependencies."""
     derived = tally.derived
     against = 0
     far = []
@@ -57,12 +57,12 @@ def say_units(
     element_bytes: int,
     tally: ReadCounts,
 ) -> None:
-    """Say what sizes are counted in, where they may be no bytes."""
+    """Note the unit of sizes, where they may be no bytes."""
     if element_bytes > 1:
         tally.notes.append(f"sizes are counted as elements of {element_bytes} bytes each")
         return
     for source in sources:
-        beginning = source.unpacked()[:400]
+        beginning = source.beginning(400)
         if any(word in beginning for word in _STAGE):
             tally.notes.append(
                 "STAGE counts elements, each taken as one byte as ASTRA-sim does (--set"

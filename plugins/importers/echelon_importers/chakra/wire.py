@@ -1,10 +1,9 @@
-"""Chakra execution traces on the wire: length-delimited protobuf messages of either generation of
-the schema.
+"""Chakra execution traces on the wire: length-delimited protobuf messages of either generation.
 
-This reads the encoding itself (protobuf.dev, "Encoding"), because the numbers of fields differ between generations and
-the reader has to find out which one a file has. Field numbers are those of `schema/protobuf/et_def.proto` of
-mlcommons/chakra, which 0.0.4 and 1.0.0 share, and for the first generation of its versions of July to October 2023
-(0.0.3)::
+This reads the encoding itself (protobuf.dev, "Encoding"), because the numbers of fields differ
+between generations of the schema, and the reader has to find out which one a file has. Field
+numbers are those of `schema/protobuf/et_def.proto` of mlcommons/chakra, which 0.0.4 and 1.0.0
+share, and for the first generation those of its versions of July to October 2023 (0.0.3)::
 
     second: Node {id 1, name 2, type 3, ctrl_deps 4, data_deps 5, start_time_micros 6,
                   duration_micros 7, inputs 8, outputs 9, attr 10}

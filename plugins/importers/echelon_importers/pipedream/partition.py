@@ -1,15 +1,17 @@
 """PipeDream's partitioner (Narayanan et al., SOSP '19, section 3.1): stages, and how many workers
 replicate each.
 
-A model is a directed acyclic graph of layers. A *cut* separates the layers that have run from those that have not, so
-the layers between two nested cuts are a stage. Machines form levels: the workers of a server, then the servers. With
-``B`` the bandwidth between the components of a level in bytes per second, the time per mini-batch of the layers i to j
-as one stage that m components replicate is::
+A model is a directed acyclic graph of layers. A *cut* separates the layers that have run from
+those that have not, so the layers between two nested cuts are a stage. Machines form levels: the
+workers of a server, then the servers. With ``B`` the bandwidth between the components of a level
+in bytes per second, the time per mini-batch of the layers i to j as one stage that m components
+replicate is::
 
     T(i, j, m) = (A'(i, j) + 4 (m - 1) W(i, j) / (m B)) / m
 
-where ``W`` are the bytes of their parameters and ``A'(i, j)`` is the best time on one component: the seconds of
-computing at the lowest level, and the optimum of the level below elsewhere. The best pipeline of m components has::
+where ``W`` are the bytes of their parameters and ``A'(i, j)`` is the best time on one component:
+the seconds of computing at the lowest level, and the optimum of the level below elsewhere. The
+best pipeline of m components has::
 
     A(i, j, m) = min(T(i, j, m), min over cuts k and m' < m of max(A(i, k, m - m'), 2 a(k) / (m' B),
     T(k, j, m')))

@@ -52,7 +52,7 @@ class ExecutionTrace:
     nodes: Sequence[HostNode]
     groups: Mapping[str, Ranks]
     world: int | None = None
-    """How many ranks the job has, as operations of the group of all ranks say since PyTorch 2.4."""
+    """The number of ranks, as operations of the group of all ranks say since PyTorch 2.4."""
 
 
 def read_execution(

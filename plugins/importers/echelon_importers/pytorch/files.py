@@ -1,4 +1,4 @@
-"""Which rank each file is of, and of which kind."""
+"""The files of a job in PyTorch's two formats, by rank."""
 
 from __future__ import annotations
 

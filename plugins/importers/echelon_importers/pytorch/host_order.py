@@ -19,7 +19,7 @@ from echelon_importers.workload import ReadCounts
 
 @dataclass(slots=True)
 class _Order:
-    """What the next node waits for."""
+    """The order so far: what the next node waits for."""
 
     before: tuple[int, ...] = ()
     batch: tuple[str, object] | None = None

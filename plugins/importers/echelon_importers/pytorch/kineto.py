@@ -20,10 +20,10 @@ _STEP = "ProfilerStep"
 
 @dataclass(slots=True)
 class _Parts:
-    """The events of a trace, by what they are."""
+    """The events of a trace, sorted by kind."""
 
     operations: list[RawEvent] = field(default_factory=list)
-    """What a GPU does."""
+    """The operations of a GPU."""
     calls: dict[int | None, RawEvent] = field(default_factory=dict)
     """Calls of CUDA, by correlation: the number that an operation of a GPU shares with them."""
     records: list[RawEvent] = field(default_factory=list)

@@ -18,11 +18,11 @@ _DIFFERENT = (*TRANSFERS, "gather", "scatter")
 
 @dataclass(slots=True)
 class SharedGroups:
-    """What the traces of all ranks share."""
+    """The state that the traces of all ranks share."""
 
     ranks: int
     tally: ReadCounts
-    is_one_file: bool = False
+    is_one_file: bool
     """Whether the file of one rank stands for all, so that all do the same."""
     tags: dict[str, int] = field(default_factory=dict)
     """A number for each process group with transfers, the same on all ranks."""

@@ -47,8 +47,8 @@ class KernelOperations:
         unlaunched = self._records.unlaunched()
         if unlaunched:
             tally.notes.append(
-                f"{profile.source.name} records {unlaunched} operations that no kernel of NCCL in it"
-                " carries; the job does not have them."
+                f"{profile.source.name} records {unlaunched} operations that no kernel of NCCL in"
+                " it carries; the job does not have them."
             )
         self._matched: Mapping[int, HostNode] = {}
         if execution is not None:

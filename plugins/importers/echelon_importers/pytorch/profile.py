@@ -17,7 +17,7 @@ from echelon_importers.workload import Ranks
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a thread of the host did for a while."""
+    """A call that a thread of the host made."""
 
     number: int
     """The place in the file."""
@@ -74,7 +74,7 @@ class Profile:
 
     source: Source
     events: Sequence[Event]
-    """In the order of their starts."""
+    """The operations of the GPUs, in the order of their starts."""
     steps: Sequence[Step]
     records: Sequence[Call]
     """The host's operations of process groups, in the order of their starts."""

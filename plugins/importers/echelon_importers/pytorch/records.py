@@ -1,4 +1,4 @@
-"""What PyTorch records of an operation of a process group, under the name `record_param_comms`.
+"""PyTorch's records of operations of process groups, named `record_param_comms`.
 
 The fields are those of ``torch/csrc/distributed/c10d/ParamCommsUtils.hpp``, which the profiler
 writes as arguments of an event, and an execution trace as inputs of a node. The names of operations
@@ -46,7 +46,7 @@ _OTHERS: dict[str, Operation] = {
     "scatter": "scatter",
 }
 _SILENT = ("wait", "init", "finalize", "split")
-"""What sends nothing that a job has."""
+"""Records of what sends nothing that a job has."""
 _REFUSED = {
     "allreducesparse": "does not say how many elements of a sparse tensor are sent",
     "recvanysource": "does not say which rank sends",
@@ -84,14 +84,13 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands in a file."""
+    """The place of an entry in a file."""
 
     source: Source
     entry: int
-    words: str = "entry"
 
     def __str__(self) -> str:
-        return f"{self.words} {self.entry}"
+        return f"entry {self.entry}"
 
     def fault(
         self,
@@ -115,7 +114,7 @@ def operation_named(place: Place, name: str) -> Operation:
         reason = f"{excerpt(name)} {_REFUSED[letters]}"
         remedy = "take steps without it by --iterations; no job without it would be the same"
         raise place.fault(reason, remedy)
-    operation = _OTHERS.get(letters) or collective_kind(letters)
+    operation = _OTHERS.get(letters) or _collective_kind(letters)
     if operation is None:
         reason = f"{excerpt(name)} is no operation of a process group that is known here"
         remedy = "correct the name; a job without it would be another"
@@ -128,10 +127,10 @@ def kernel_kind(name: str) -> CollectiveKind | None:
     letters = _letters(name)
     for prefix in ("nccl", "dev", "kernel"):
         letters = letters.removeprefix(prefix)
-    return collective_kind(letters)
+    return _collective_kind(letters)
 
 
-def collective_kind(letters: str) -> CollectiveKind | None:
+def _collective_kind(letters: str) -> CollectiveKind | None:
     """Return the collective whose name the small letters begin with."""
     for start, kind in _KINDS:
         if letters.startswith(start):

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from echelon.model.jobs.combinators import Step
-from echelon.model.jobs.graph import CollectiveStep, ComputeUnit
-from echelon_importers.workload import ReadCounts, Workload
+from echelon.model.jobs.graph import ComputeUnit, Flow
+from echelon_importers.workload import Workload, step_ranks
 
 _TOLERANCE = Fraction(1, 10)
-"""What the import may lose without a word: rounding, and launches between streams."""
-
-Ends = Mapping[str, Fraction]
-"""When each rank has finished its part of a node, in seconds."""
+"""The part of the time that may differ without a word: rounding, launches between streams."""
 
 
-def with_times(workload: Workload, traced_s: Fraction | None) -> Workload:
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The end of a node, and the ranks that have a part in it."""
+
+    time_s: Fraction
+    ranks: frozenset[str]
+
+
+def with_times(workload: Workload, traced_s: Fraction) -> Workload:
     """Return the workload with a note on its time, if the trace has times.
 
     `traced_s` is the longest time between the start of a rank's first kernel and the end of its
-    last.
+    last; 0: the trace has no times.
     """
     if not traced_s:
         return workload
@@ -38,48 +42,41 @@ def with_times(workload: Workload, traced_s: Fraction | None) -> Workload:
             f" That is {percent} % {word}: kernels of this trace waited for something that it does"
             " not show, or files are not of the same step."
         )
-    notes = [*workload.tally.notes, note]
-    tally = workload.tally + ReadCounts()
-    tally.notes = notes
+    tally = replace(workload.tally, notes=[*workload.tally.notes, note])
     return replace(workload, tally=tally)
 
 
 def replayed_s(workload: Workload) -> Fraction:
     """Return when the last node ends, if communication takes `Workload.took_s`."""
-    ends: dict[str, Ends] = {}
+    ends: dict[str, _End] = {}
     last_s = Fraction(0)
     for node in workload.nodes:
         # As the importers' graphs run (docs/reference/jobs.md): a rank without a part in a node
         # does not wait for it.
-        starters, ranks = _ranks(node)
-        start_s = _ready_s(starters, node.after, ends)
+        ranks = frozenset(step_ranks(node))
+        starters = ranks
+        if isinstance(node, Flow):
+            starters = frozenset((node.src,))
+        end_s = _ready_s(starters, node.after, ends)
         if isinstance(node, ComputeUnit):
-            end_s = start_s + node.duration_s
+            end_s += node.duration_s
         else:
-            end_s = start_s + workload.took_s.get(node.name, Fraction(0))
-        ends[node.name] = dict.fromkeys(ranks, end_s)
+            end_s += workload.took_s.get(node.name, Fraction(0))
+        ends[node.name] = _End(end_s, ranks)
         last_s = max(last_s, end_s)
     return last_s
 
 
-def _ranks(node: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the ranks that must be ready for a node, and those that have a part in it."""
-    if isinstance(node, ComputeUnit):
-        return (node.worker,), (node.worker,)
-    if isinstance(node, CollectiveStep):
-        return node.group, node.group
-    return (node.src,), (node.src, node.dst)
-
-
 def _ready_s(
-    ranks: Iterable[str],
+    starters: frozenset[str],
     after: Iterable[str],
-    ends: Mapping[str, Ends],
+    ends: Mapping[str, _End],
 ) -> Fraction:
     ready_s = Fraction(0)
     for name in after:
-        for rank in ranks:
-            ready_s = max(ready_s, ends[name].get(rank, Fraction(0)))
+        end = ends[name]
+        if end.time_s > ready_s and not end.ranks.isdisjoint(starters):
+            ready_s = end.time_s
     return ready_s
 
 

@@ -1,4 +1,4 @@
-"""What each operation of a GPU waits for, by the times at which operations started and ended.
+"""The waits of the operations of a GPU, by the times at which they started and ended.
 
 Operations of a stream follow each other in the order of their starts. An operation also waits for
 the last one of each other stream that had ended when it started, of those that the host launched
@@ -7,9 +7,9 @@ communication as it did. Nor does it wait for what happened to arrive early.
 
 If the profile has recorded which streams wait for each other (`waits`), that counts alone.
 
-Few need the end of a send, or of a sum such as an all-reduce of gradients: the next operation of its
-stream, and for a sum what the host launched after it asked for its end (`wait`). Others wait for it
-only if its end let them start: all else that they wait for had ended before.
+Few need the end of a send, or of a sum such as an all-reduce of gradients: the next operation of
+its stream, and for a sum what the host launched after it asked for its end (`wait`). Others wait
+for it only if its end let them start: all else that they wait for had ended before.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from echelon_importers.pytorch.waits import RecordedWait, RecordedWaits
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What an operation waits for."""
+    """The operations that an operation waits for."""
 
     events: tuple[int, ...]
-    """The numbers of operations."""
+    """The numbers of those operations."""
     idle_us: Fraction
     """The time between the end of those and its start: work of the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Who needs the end of an operation, but for the next one of its stream."""
+    """The operations that need the end of another, beside the next one of its stream."""
 
     always: bool = True
-    """All that begins later."""
+    """Whether all that begin later need it."""
     asked_us: Fraction | None = None
-    """What the host launched after this time; None: none."""
+    """The time after which the host launched those that need it; None: there are none."""
 
 
 ALWAYS = Need()
@@ -103,9 +103,9 @@ class _Operations:
 
     every: _Line = field(default_factory=_Line)
     needed: _Line = field(default_factory=_Line)
-    """Those whose end all others need."""
+    """The operations whose end all others need."""
     asked: _Line = field(default_factory=_Line)
-    """Those for which the host asked, with that time as the time of their launch."""
+    """The operations for which the host asked, at that time instead of their launch."""
 
     def last_needed(self, event: Event) -> _Ended | None:
         """Return the last operation whose end an event needs."""

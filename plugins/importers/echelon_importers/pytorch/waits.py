@@ -22,18 +22,18 @@ class RecordedWait:
     """A wait, in microseconds of the host."""
 
     time_us: Fraction
-    """When the host asked for it: what it launches later waits."""
+    """The time at which the host asked for it: what it launches later waits."""
     stream: StreamNumber
     """The stream that waits; None: all."""
     awaited: StreamNumber
     """The stream that is waited for; None: all."""
     until_us: Fraction
-    """What was launched before this time is waited for."""
+    """The time before which what was launched is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """From a time on, what was launched before another is waited for."""
+    """A time from which what was launched before another is waited for."""
 
     time_us: Fraction
     until_us: Fraction

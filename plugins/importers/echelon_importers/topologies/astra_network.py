@@ -99,7 +99,7 @@ class AstraNetwork(Topology[AstraNetworkOptions]):
         count = len(dimensions)
         first = self.options.inside
         if first >= count:
-            reason = f"has {count} dimensions (give less than that for --set inside)"
+            reason = f"has {count} dimensions (give a smaller number for --set inside)"
             raise source.refusal(reason)
         sides = section.npus_count
         per_host = prod(sides[:first])

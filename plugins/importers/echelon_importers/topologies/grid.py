@@ -8,7 +8,7 @@ from math import prod
 
 
 def lines(sides: Sequence[int], index: int) -> Iterator[range]:
-    """Yield the nodes of each line along a dimension: those that differ in that coordinate alone."""
+    """Yield the nodes of each line along a dimension, which differ in that coordinate alone."""
     step = prod(sides[:index])
     length = step * sides[index]
     total = prod(sides)

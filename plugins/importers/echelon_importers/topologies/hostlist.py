@@ -12,7 +12,7 @@ from itertools import product
 
 from echelon.model.quantities import excerpt
 
-MOST_NAMES = 1 << 16
+_MOST_NAMES = 1 << 16
 """The most names of one list."""
 
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\],]+)")
@@ -29,7 +29,7 @@ def expanded(text: str) -> list[str]:
     names: list[str] = []
     for word in _SPLIT.split(text):
         names += _names(word.strip())
-        if len(names) > MOST_NAMES:
+        if len(names) > _MOST_NAMES:
             raise HostlistError(f"{excerpt(text)} has too many names (write fewer)")
     return names
 
@@ -43,7 +43,7 @@ def _names(word: str) -> Iterator[str]:
     for part in parts:
         choices.append([part[2]] if part[2] else _numbers(part[1], word))
         count *= len(choices[-1])
-    if count > MOST_NAMES:
+    if count > _MOST_NAMES:
         raise HostlistError(f"{excerpt(word)} has too many names (write fewer)")
     for combination in product(*choices):
         yield "".join(combination)
@@ -58,7 +58,7 @@ def _numbers(ranges: str, word: str) -> list[str]:
             raise HostlistError(f"{excerpt(text)} in {excerpt(word)} is not a range ({remedy})")
         first = int(match[1])
         last = int(match[2] or match[1])
-        if not first <= last < first + MOST_NAMES:
+        if not first <= last < first + _MOST_NAMES:
             remedy = "write the smaller number first"
             raise HostlistError(f"{excerpt(text)} in {excerpt(word)} has no numbers ({remedy})")
         # As in Slurm, the first number says how many digits the others have at least.

@@ -60,7 +60,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class FatTree:
-    """What a file says."""
+    """The fat tree in a file."""
 
     tiers: Sequence[Tier]
     hosts: int
@@ -74,7 +74,7 @@ class FatTree:
 
 
 def read_tree(source: Source, tally: ReadCounts) -> FatTree:
-    """Return what a file says. Raises `DocumentError`."""
+    """Return the fat tree in a file. Raises `DocumentError`."""
     header, sections = _sections(source, tally)
     count = header["tiers"]
     if count not in (2, 3):

@@ -66,7 +66,7 @@ def read_ibdm(source: Source) -> Network:
 
 @dataclass(slots=True)
 class _File:
-    """What a file says; each method raises `DocumentError` with the line."""
+    """The content of a file; each method raises `DocumentError` with the line."""
 
     source: Source
     types: dict[str, str] = field(default_factory=dict)

@@ -51,7 +51,7 @@ _LANE_GBPS = {
 """The Gbit/s of data of one lane: SDR to QDR send 10 bits for 8, FDR 66 for 64 of 14.0625 Gbaud."""
 
 _INSIDE = "Aggregation Node"
-"""In the description of the adapter that a switch has for itself, to sum up packets (SHARP)."""
+"""A part of the description of a switch's own adapter, which sums up packets (SHARP)."""
 
 _Port = tuple[str, int]
 """A node, by the identifier in the file, and the number of its port."""
@@ -66,11 +66,11 @@ def read_discovered(source: Source) -> Network:
 
 @dataclass(slots=True)
 class Discovery:
-    """What `ibnetdiscover` found."""
+    """The nodes and ports that `ibnetdiscover` printed."""
 
     source: Source
     descriptions: dict[str, str] = field(default_factory=dict)
-    """By the identifier of a node, in the order of the file."""
+    """The description of each node by its identifier, in the order of the file."""
     peers: dict[_Port, _Port] = field(default_factory=dict)
     """The port at the other end of each port."""
     speeds: dict[_Port, str] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Discovery:
                 continue
             speed = self._speed(port, peer)
             speeds[speed] += 1
-            wires.append(Wire(a, b, rate_bps(speed)))
+            wires.append(Wire(a, b, _rate_bps(speed)))
 
         switches = []
         adapters = []
@@ -154,7 +154,7 @@ class Discovery:
         speeds = {}
         for end in (port, peer):
             speed = self.speeds.get(end, "?")
-            rate = rate_bps(speed)
+            rate = _rate_bps(speed)
             if rate is not None:
                 speeds[speed] = rate
         if not speeds:
@@ -172,7 +172,7 @@ class Discovery:
         """Return the name of each node: what its description says, or else its identifier."""
         names = {}
         for node, description in self.descriptions.items():
-            name = switch_name(description) if _is_switch(node) else host_name(description)
+            name = _switch_name(description) if _is_switch(node) else _host_name(description)
             names[node] = name or node
         counts = Counter(names.values())
         for node, name in names.items():
@@ -185,7 +185,7 @@ def _is_switch(node: str) -> bool:
     return node.startswith("S-")
 
 
-def rate_bps(speed: str) -> int | None:
+def _rate_bps(speed: str) -> int | None:
     """Return the bits of data per second of a width and speed, as 4xEDR; None: it is none."""
     width, _, lane = speed.partition("x")
     if lane not in _LANE_GBPS or not width.isdecimal():
@@ -193,7 +193,7 @@ def rate_bps(speed: str) -> int | None:
     return int(int(width) * _LANE_GBPS[lane] * 10**9)
 
 
-def host_name(description: str) -> str | None:
+def _host_name(description: str) -> str | None:
     """Return the host in the description of an adapter, as in ``node018 HCA-1``; None: no host."""
     match = _ADAPTER.fullmatch(description)
     if match is None:
@@ -201,12 +201,12 @@ def host_name(description: str) -> str | None:
     return match[1]
 
 
-def switch_name(description: str) -> str | None:
+def _switch_name(description: str) -> str | None:
     """Return the name in the description of a switch, as in ``MF0;leaf1:MQM8700/U1``; or None.
 
     A switch of a chassis has what is behind the model, too: `core:CS7520/L01/U1` is core-L01-U1.
     """
-    if re.fullmatch(NAME, description):
+    if NAME.fullmatch(description):
         # As a map of node names gives it.
         return description
     match = _SWITCH.fullmatch(description)

@@ -138,7 +138,7 @@ def forwarding(network: Network, routers: Collection[str] = ()) -> Network:
 
 
 def joined(network: Network) -> Network:
-    """Return the network with one link between two nodes, of the rate of all and the longest delay."""
+    """Return the network with one link between two nodes: the rate of all, the longest delay."""
     bundles: dict[frozenset[str], list[Wire]] = {}
     for wire in network.wires:
         ends = frozenset((wire.a, wire.b))

@@ -48,7 +48,7 @@ class NodeWire:
 
 @dataclass(frozen=True, slots=True)
 class Ns3File:
-    """What a file says."""
+    """The content of a file."""
 
     header: Header
     hosts: Sequence[int]
@@ -58,7 +58,7 @@ class Ns3File:
 
 
 def read_file(source: Source, tally: ReadCounts) -> Ns3File:
-    """Return what a file says. Raises `DocumentError`."""
+    """Return the content of a file. Raises `DocumentError`."""
     lines = list(source.lines())
     if not lines:
         raise source.refusal("is empty (check the file)", code="empty-document")
@@ -109,7 +109,7 @@ def _header(
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads words; each method raises `DocumentError` with the line."""
+    """A reader of words; each method raises `DocumentError` with the line."""
 
     source: Source
     header: Header

@@ -1,8 +1,8 @@
-"""What Slurm's topologies say of a network, and the network that is made of each.
+"""The layouts of Slurm's topologies, and the network that is made of each.
 
-They say which nodes are near to each other, and neither rates nor how many links there are. Links
-of nodes have the rate of `--rate`; links between switches carry what the nodes below can send,
-divided by the oversubscription.
+Topologies say which nodes are near to each other, and neither rates nor numbers of links. Links of
+nodes have the rate of `--rate`; links between switches carry what the nodes below can send, divided
+by the oversubscription.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Torus:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a file says: a tree, blocks, or a torus."""
+    """The layout in a file: a tree, blocks, or a torus."""
 
     tree: Mapping[str, Level] = field(default_factory=dict)
     blocks: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -159,7 +159,8 @@ def block_levels(
         _join(levels, groups, len(groups), "blocks")
     tally.derived["switches that join blocks"] += len(levels) - len(blocks)
     tally.notes.append(
-        "blocks say which nodes are near: each is taken for a switch, with a switch above each group"
+        "blocks say which nodes are near: each is taken for a switch, with a switch above each"
+        " group"
     )
     return levels
 

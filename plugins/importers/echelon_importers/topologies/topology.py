@@ -8,7 +8,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Generic, TypeVar
 
-from echelon.model.documents import DocumentError, Duration, Rate, Section, parse_document
+from echelon.model.documents import Duration, Rate, Section, parse_document
+from echelon_importers.entries import load_class
 from echelon_importers.importer import Source
 from echelon_importers.topologies.network import Network
 
@@ -59,9 +60,5 @@ def make_topology(name: str, settings: Mapping[str, object]) -> Topology[Any]:
     Raises `DocumentError`.
     """
     entry = _registered()[name]
-    try:
-        kind: type[Topology[Any]] = entry.load()
-    except Exception as error:  # whatever a foreign module raises when it is imported
-        reason = f"'{name}' ({entry.value}) cannot be imported: {error} (repair or remove it)"
-        raise DocumentError("FORMAT", "", reason, code="not-allowed") from error
+    kind: type[Topology[Any]] = load_class(entry)
     return kind(parse_document(kind.Options, dict(settings), f"format {name}"))

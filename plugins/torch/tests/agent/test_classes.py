@@ -68,26 +68,28 @@ def classes(*queues: int | None) -> ClassesResource:
 @pytest.mark.parametrize(
     ("queues", "variables"),
     [
-        ((5, 5), {"NCCL_IB_TC": "162", "NCCL_IB_SL": "5"}),
+        ((5, 5), {"NCCL_IB_TC": "162", "NCCL_IB_SL": "5", VARIABLE: None}),
         ((5, 2), {VARIABLE: "g0=162,g1=66", "NCCL_IB_SL": "0", "NCCL_IB_TC": None}),
     ],
 )
 def test_the_agent_gives_them_to_its_command(
     monkeypatch: pytest.MonkeyPatch, queues: tuple[int, ...], variables: dict[str, str | None]
 ) -> None:
-    given: list[Any] = []
+    calls: list[Any] = []
 
     def run(_agent: Agent, command: list[str], environment: dict[str, str]) -> int:
-        given.extend([command, environment])
+        calls.extend([command, environment])
         return 0
 
+    # What an earlier `eval` may have left.
     monkeypatch.setenv("NCCL_IB_TC", "7")
+    monkeypatch.setenv(VARIABLE, "g0=66,g1=162")
     monkeypatch.setattr(Agent, "run", run)
     monkeypatch.setattr(Client, "classes", lambda _client, _job: classes(*queues))
     words = ["agent", "run", "--classes", "--job", "bert", "--worker", "h1", "--", "train"]
     done = CliRunner().invoke(app, words, env={"ECHELON_URL": "unix:/nobody"})
     assert done.exit_code == 0, done.output
-    command, environment = given
+    command, environment = calls
     assert command == ["train"]
     assert {name: environment.get(name) for name in variables} == variables
     assert environment["PATH"] == os.environ["PATH"]

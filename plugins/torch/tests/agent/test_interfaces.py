@@ -32,7 +32,7 @@ class Service:
     """A service that notes what it was told of each host."""
 
     def __init__(self) -> None:
-        self.told: dict[str, list[TcpConnection]] = {}
+        self.reports: dict[str, list[TcpConnection]] = {}
         self.news = threading.Condition()
 
     def connections(self, job: str) -> ConnectionsResource:
@@ -44,7 +44,7 @@ class Service:
         self, job: str, host: str, connections: list[TcpConnection]
     ) -> ConnectionsResource:
         with self.news:
-            self.told[host] = connections
+            self.reports[host] = connections
             self.news.notify_all()
         return self.connections(job)
 
@@ -65,12 +65,14 @@ def test_each_interface_has_its_own_connections() -> None:
     interfaces.update(frozenset({*seen, elsewhere}))
     expected = {host: [along(rail)] for rail, host in enumerate(OURS, 1)}
     with service.news:
-        assert service.news.wait_for(lambda: service.told == expected, PATIENCE_S), service.told
+        assert service.news.wait_for(lambda: service.reports == expected, PATIENCE_S), (
+            service.reports
+        )
     assert all(map(interfaces.is_peer, seen))
     assert not interfaces.is_peer(elsewhere)
     interfaces.update(frozenset())
     interfaces.stop(PATIENCE_S)
-    assert service.told == {host: [] for host in OURS}
+    assert service.reports == {host: [] for host in OURS}
     assert interfaces.counts.reports >= 2 * RAILS
     assert interfaces.counts.failures == 0
 

@@ -235,6 +235,17 @@ def test_nothing_is_left_for_the_collector(
             assert len(garbage()) < STRANGERS / 2
 
 
+def test_a_connection_without_tls_leaves_nothing() -> None:
+    settings = ServerSettings(LOCALHOST, None, ConnectionLimits(request_s=10 * SOON_S), None)
+    with serving(create_app(standby()), settings) as running, no_collector():
+        for _ in range(STRANGERS):
+            with connect(running) as stranger:
+                stranger.sendall(ASKED)
+                assert stranger.recv(1)
+        wait_for_nothing_left()
+        assert len(garbage()) < STRANGERS / 2
+
+
 def test_those_who_make_room_leave_nothing(
     authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

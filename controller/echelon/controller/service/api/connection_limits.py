@@ -21,6 +21,8 @@ FEWEST = 4
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
+    """The limits of connections: how many there may be, and how long their clients may take."""
+
     total: int = 1000
     """Maximum number of connections."""
     per_address: int = 200

@@ -15,9 +15,8 @@ Parallel, VLDB '23, sections 3 and 4.
   are reduce-scattered when the whole backward pass is done.
 
 All-gathers are one stream, reduce-scatters another and all-reduces of replicas a third: each waits
-for the one before. With
-`prefetch: k`, an all-gather starts when the pass k + 1 places before its own has been done (its own
-comes right after that with k = 0).
+for the one before. With `prefetch: k`, an all-gather starts when the pass k + 1 places before its
+own has been done (its own comes right after that with k = 0).
 
 **Arrangement** (derived). The 2n all-gathers of ZeRO-3 are one EchelonFlow with the passes' times
 between them (EchelonFlow, Pan et al., HotNets '22, eq. 7). Without prefetching each waits for the
@@ -84,7 +83,7 @@ class Fsdp(RankedParadigm):
     Each is gathered and scattered anew (with `zero: 1`, scattered once).
     """
     replicas: UpTo10000 = 1
-    """The number of groups that each shard the whole state (HSDP); ranks are listed one by one."""
+    """The number of groups of consecutive ranks that each shard the whole state (HSDP)."""
     prefetch: Annotated[int, Field(strict=True, ge=0, le=10_000)] | None = None
     """The number of layers to gather ahead; only with `zero: 3`, where the default is 1."""
     optimizer: Duration = Fraction(0)
