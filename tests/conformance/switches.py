@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.differential.process import SwitchProcess, free_ports
-from tests.differential.target import TargetError
+from echelon.switches.processes import free_port
+from tests.differential.process import SwitchProcess
 from tests.softswitch_process import running
 
 CPU_PORT = 510
 NAMES = ("softswitch", "bmv2")
-_ATTEMPTS = 5
 
 
 @contextmanager
@@ -43,16 +42,9 @@ def _bmv2() -> Iterator[str]:
 
 
 def _bmv2_process() -> tuple[SwitchProcess, str]:
-    """Start BMv2. A free port may be somebody else's by the time that it binds it: try again."""
-    for attempt in range(_ATTEMPTS):
-        control, thrift = free_ports(2)
-        address = f"127.0.0.1:{control}"
-        command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
-        command += ["--thrift-port", str(thrift), "--log-console", "-L", "off", "--"]
-        command += ["--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
-        try:
-            return SwitchProcess(command, [thrift, control]), address
-        except TargetError:
-            if attempt == _ATTEMPTS - 1:
-                raise
-    raise AssertionError("not reached")
+    control, thrift = free_port(), free_port()
+    address = f"127.0.0.1:{control}"
+    command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
+    command += ["--thrift-port", str(thrift), "--log-console", "-L", "off", "--"]
+    command += ["--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
+    return SwitchProcess(command, [thrift, control]), address

@@ -23,6 +23,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
     message_factory,
 )
 
+from echelon.switches.processes import free_port
 from tests.differential.case import Output, Sent
 from tests.differential.catalogue import Subject
 from tests.differential.process import (
@@ -32,7 +33,6 @@ from tests.differential.process import (
     START_SECONDS,
     Connection,
     SwitchProcess,
-    free_ports,
 )
 from tests.differential.target import TargetError
 
@@ -147,7 +147,7 @@ class _Running:
     def __init__(self, subject: Subject) -> None:
         self.serial = subject.races
         self._packet_id = 0
-        control, packets, self._thrift = free_ports(3)
+        control, packets, self._thrift = free_port(), free_port(), free_port()
         command = [
             COMMAND,
             "--no-p4",

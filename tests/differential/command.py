@@ -21,9 +21,10 @@ from typing import Self
 
 from finsy.proto import p4r
 
+from echelon.switches.processes import free_port
 from tests.differential.case import Output, Sent
 from tests.differential.catalogue import Subject
-from tests.differential.process import DEVICE_ID, Connection, SwitchProcess, free_ports
+from tests.differential.process import DEVICE_ID, Connection, SwitchProcess
 from tests.differential.soft import DeviceTarget
 from tests.differential.target import TargetError
 from tests.differential.vocabulary import PORTS
@@ -131,7 +132,7 @@ class _Running:
             wire.bind(str(here / f"p{port}.peer"))
             self._sockets[port] = wire
             self._selector.register(wire, selectors.EVENT_READ, port)
-        (control,) = free_ports(1)
+        control = free_port()
         command = [
             str(Path(sys.executable).with_name("softswitch")),
             "--no-p4",

@@ -25,15 +25,6 @@ START_SECONDS = 30
 CHANNEL_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_metadata_size", 4 << 20)]
 
 
-def free_ports(count: int) -> list[int]:
-    """Return TCP ports of this machine that are free, all different."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-
-
 class SwitchProcess:
     """A switch that runs `command` until `stop`; it is ready once it accepts connections at all of
     `ports` (of 127.0.0.1).

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from echelon.controller.client import Client
-from tests.echelon.service.lab import Daemon, Process, free_port, settle, until
+from echelon.switches.processes import free_port
+from tests.echelon.service.lab import Daemon, Process, settle, until
 from tests.examples.installed import PLUGINS, Installed, install
 
 pytestmark = pytest.mark.xdist_group("plugins")

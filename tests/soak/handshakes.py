@@ -21,8 +21,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from echelon.controller.service.api.tokens import new_token
+from echelon.switches.processes import free_port
 from tests.echelon.service.api.test_handshakes import HELLO, LONG_HELLO
-from tests.echelon.service.lab import PATIENCE_S, Daemon, free_port
+from tests.echelon.service.lab import PATIENCE_S, Daemon
 from tests.echelon.service.site import TRIANGLE, Site, site
 from tests.echelon.southbound.test_tls import issued
 from tests.soak.memory import bytes_of_process

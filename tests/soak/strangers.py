@@ -28,6 +28,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from echelon.controller.service.api.tokens import new_token
+from echelon.switches.processes import free_port
 from tests.echelon.service.lab import PATIENCE_S
 from tests.echelon.service.site import TRIANGLE, site
 from tests.echelon.southbound.test_tls import issued
@@ -62,8 +63,7 @@ def run(options: argparse.Namespace) -> int:
     with TemporaryDirectory(prefix="soak-") as directory, site(Path(directory), TRIANGLE) as one:
         (one.directory / "tokens.yaml").write_text(f"tokens:\n{ops.entry}")
         (one.directory / "tokens.yaml").chmod(0o600)
-        with socket.create_server((SAME, 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         api: dict[str, Any] = {"listen": f"{SAME}:{port}", "tokens": "tokens.yaml"}
         tls = None
         if options.tls:

@@ -8,6 +8,7 @@ this process stays where it is.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import socket
@@ -29,7 +30,8 @@ hosts: how busy the shared machine is should show in the times of a run as littl
 
 _TAIL_BYTES = 4000
 _TAIL_LINES = 3
-_given_out: set[int] = set()
+_HOLDERS_AT_MOST = 1000
+_port_holders: list[socket.socket] = []
 
 
 def dies_with_this(signal: str = "KILL") -> tuple[str, ...]:
@@ -83,14 +85,25 @@ def last_words(log: Path) -> str:
 
 
 def free_port() -> int:
-    """Return a free TCP port of the loopback interface; in this process each only once."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port not in _given_out:
-            _given_out.add(port)
-            return port
+    """Return a free TCP port of the loopback interface that nobody else is given.
+
+    A socket that never listens holds the port: the kernel then gives it to no connection and to no
+    other process, also while a server is down between two starts. Servers bind it all the same, as
+    they reuse addresses (SO_REUSEADDR), and who connects to it without a server is refused.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    _port_holders.append(holder)
+    if len(_port_holders) > _HOLDERS_AT_MOST:
+        _port_holders.pop(0).close()
+    return int(holder.getsockname()[1])
+
+
+@atexit.register
+def _close_port_holders() -> None:
+    for holder in _port_holders:
+        holder.close()
 
 
 SO_NO_CHECK = 11

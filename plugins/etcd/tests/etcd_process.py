@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.echelon.service.lab import free_port
+from echelon.switches.processes import free_port
 
 ETCD = "etcd"
 START_S = 20.0

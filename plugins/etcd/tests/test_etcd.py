@@ -26,6 +26,7 @@ from echelon.controller.service.store import (
     StoreUnavailableError,
     open_store,
 )
+from echelon.switches.processes import free_port
 from echelon_etcd.address import parse
 from echelon_etcd.layout import Layout
 from echelon_etcd.rpc import CompactedError, Etcd
@@ -33,7 +34,6 @@ from echelon_etcd.store import EtcdStore, open_etcd
 from echelon_etcd.transaction import Delete, Outcome, Put
 from plugins.etcd.tests.etcd_process import EtcdProcess, etcd_process, proxy
 from tests.coroutines import run
-from tests.echelon.service.lab import free_port
 from tests.faults import coded, mentions
 from tests.needs import needs
 

@@ -11,9 +11,10 @@ import pytest
 
 from echelon.controller.client import Client
 from echelon.controller.service.api.tokens import new_token
+from echelon.switches.processes import free_port
 from plugins.web.tests.browser import Page
 from tests.echelon.service.conftest import building
-from tests.echelon.service.lab import LINE, PATIENCE_S, Daemon, Lab, free_port, ring, settle, until
+from tests.echelon.service.lab import LINE, PATIENCE_S, Daemon, Lab, ring, settle, until
 
 pytestmark = pytest.mark.xdist_group("web")
 

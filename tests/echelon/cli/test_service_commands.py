@@ -18,8 +18,9 @@ from echelon.controller.resources.links import LinkResource
 from echelon.controller.resources.plan import ClassesResource, ClassResource, PlanResource
 from echelon.controller.resources.policy import PolicyResource
 from echelon.controller.resources.switches import IntentResource, SwitchDifference, SwitchResource
+from echelon.switches.processes import free_port
 from tests.echelon.cli.conftest import JOB, Operated
-from tests.echelon.service.lab import PATIENCE_S, free_port, settle, until
+from tests.echelon.service.lab import PATIENCE_S, settle, until
 from tests.faults import mentions
 
 pytestmark = pytest.mark.xdist_group("cli-service")

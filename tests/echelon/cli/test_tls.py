@@ -15,9 +15,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
+from echelon.switches.processes import free_port
 from tests.echelon.cli.test_shell import SESSION
 from tests.echelon.service.lab import LINE, Daemon
-from tests.echelon.southbound.switch_process import PATIENCE_S, free_port, switch_process
+from tests.echelon.southbound.switch_process import PATIENCE_S, switch_process
 from tests.echelon.southbound.test_tls import issued
 from tests.interop.environments import CACHE, shell_python
 from tests.softswitch.p4runtime.test_tls import make_authority

@@ -24,11 +24,12 @@ from typer.testing import CliRunner
 
 from echelon.cli import app
 from echelon.controller.resources.switches import uses
+from echelon.switches.processes import free_port
 from tests.echelon.cli.conftest import Operated
 from tests.echelon.cli.test_service_commands import columns, submit
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.conftest import build as build  # a fixture
-from tests.echelon.service.lab import LINE, PATIENCE_S, free_port, ring, settle, until
+from tests.echelon.service.lab import LINE, PATIENCE_S, ring, settle, until
 from tests.reference.frames import ipv4, udp
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

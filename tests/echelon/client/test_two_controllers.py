@@ -11,7 +11,8 @@ import pytest
 
 from echelon.controller.client import Client, ClientError
 from echelon.controller.service.api.tokens import NewToken, new_token
-from tests.echelon.service.lab import LINE, PATIENCE_S, RULE, Daemon, Lab, free_port, ring
+from echelon.switches.processes import free_port
+from tests.echelon.service.lab import LINE, PATIENCE_S, RULE, Daemon, Lab, ring
 from tests.faults import coded
 from tests.softswitch.p4runtime.test_tls import Authority, make_authority
 

@@ -35,6 +35,7 @@ from echelon.controller.resources.status import StatusResource
 from echelon.controller.service.store import Candidate, open_store
 from echelon.model.fabric.load import load_fabric
 from echelon.model.fabric.model import Fabric
+from echelon.switches.processes import free_port
 
 PATIENCE_S = 60.0
 SEARCHED_S = 300.0
@@ -82,13 +83,6 @@ TWO_BY_TWO = {
 
 BIN = Path(sys.executable).parent
 """The folder of the installed commands."""
-
-
-def free_port() -> int:
-    """Return a TCP port of loopback that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 PRELOADED = [

@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tests.echelon.service.lab import PATIENCE_S, free_port
+from echelon.switches.processes import free_port
+from tests.echelon.service.lab import PATIENCE_S
 
 COMMAND = "simple_switch_grpc"
 HERE = "127.0.0.1"

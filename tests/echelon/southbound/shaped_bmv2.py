@@ -30,12 +30,12 @@ from echelon.planning.rankings.deadline import Deadline
 from echelon.switches.lowering.identity import Identity, ShimIdentity
 from echelon.switches.lowering.intent import Intent
 from echelon.switches.lowering.lower import lower
+from echelon.switches.processes import free_port
 from echelon.switches.southbound.session import SwitchSession
 from echelon.switches.targets import TARGETS, Site
 from echelon.switches.targets.bmv2.htb import bmv2 as capabilities
 from echelon.switches.targets.bmv2.sockets import enlarge, needed_buffer
 from echelon_lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames, read_frame
-from tests.echelon.service.lab import free_port
 from tests.echelon.southbound.bmv2_process import bmv2_process
 
 ROOT = Path(__file__).parents[3]

@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
+from echelon.switches.processes import free_port
 from tests.echelon.service.lab import PATIENCE_S, Process
-from tests.echelon.service.lab import free_port as free_port
 
 
 class SwitchProcess:

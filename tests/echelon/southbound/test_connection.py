@@ -24,6 +24,7 @@ from finsy.proto import U128, p4r
 from echelon.model.p4program import program
 from echelon.planning.plan import LEVELS, QueuePlan
 from echelon.switches.lowering.intent import FIRST_GROUP, Intent, MulticastGroup, QueueSetting
+from echelon.switches.processes import free_port
 from echelon.switches.southbound.connection import Endpoint, SwitchConnection
 from echelon.switches.southbound.election import election_id
 from echelon.switches.southbound.errors import SouthboundError
@@ -50,7 +51,6 @@ from tests.echelon.southbound.conftest import Unaware, bare, flow_entry
 from tests.echelon.southbound.refusing import Refusals, RefusingSwitch
 from tests.echelon.southbound.switch_process import (
     SwitchProcess,
-    free_port,
     read_entries,
     serialized,
     switch_process,

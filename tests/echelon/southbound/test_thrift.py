@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from echelon.switches.processes import free_port
 from echelon.switches.southbound.errors import SouthboundError
 from echelon.switches.targets.bmv2.options import ServerAddress
 from echelon.switches.targets.bmv2.queues import Bmv2Queues
@@ -24,7 +25,6 @@ from echelon.switches.targets.bmv2.thrift import (
     limit_queue,
     open_queues,
 )
-from tests.echelon.service.lab import free_port
 from tests.echelon.southbound.bmv2_process import HERE, bmv2_process
 from tests.faults import coded
 from tests.needs import needs, require, simple_switch_client

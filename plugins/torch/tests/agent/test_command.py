@@ -16,9 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from echelon.cli import app
+from echelon.switches.processes import free_port
 from echelon_torch.agent import groups
 from plugins.torch.tests.agent import kernel
-from tests.echelon.service.lab import BIN, free_port
+from tests.echelon.service.lab import BIN
 from tests.needs import needs
 
 pytestmark = pytest.mark.xdist_group("agent")
