@@ -49,8 +49,9 @@ def expected_iterations(scenario: Scenario, alone_s: Mapping[str, Fraction]) -> 
     """Return about how many iterations each job does if all are as fast as alone."""
     if scenario.until != "all-done":
         return dict.fromkeys(alone_s, Fraction(scenario.iterations))
-    length_s = scenario.iterations * max(alone_s.values())
-    return {job: length_s / job_alone_s for job, job_alone_s in alone_s.items()}
+    starts_s = {job.name: job.start_s for job in scenario.jobs}
+    length_s = max(starts_s[job] + scenario.iterations * alone_s[job] for job in alone_s)
+    return {job: (length_s - starts_s[job]) / alone_s[job] for job in alone_s}
 
 
 def expected_records(scenario: Scenario, alone_s: Mapping[str, Fraction]) -> float:

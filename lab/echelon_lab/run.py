@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -13,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from echelon.model.documents import DocumentError, suggestion
-from echelon.model.progress import RUN, SEARCH, UNSEEN, CommandProgress, Phase
-from echelon.planning.policies import PlanError, PolicyChoiceError, make_policy
-from echelon.planning.policies.base import Patient, Policy
+from echelon.model.progress import UNSEEN, CommandProgress, Phase
+from echelon.planning.policies import PolicyChoiceError
+from echelon.planning.policies.base import Policy
 from echelon_lab import FLUID, VIRTUAL
 from echelon_lab.comparison import (
-    FILE_S,
     KEEPING,
-    KEPT_RECORD_S,
-    RECORDS,
     PolicyComparison,
     expected_iterations,
     expected_records,
@@ -31,23 +27,23 @@ from echelon_lab.points.store import PointStore, Stored, code_digest, run_from_j
 from echelon_lab.scenarios.results import MOST_ROWS, PolicyRun, alone_iterations_s
 from echelon_lab.scenarios.scale import scaled
 from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
+from echelon_lab.side_by_side import POLICIES, SideBySide
 from echelon_lab.traffic.schedule import Schedule
+from echelon_lab.turns import (
+    OnIteration,
+    Rounds,
+    Runner,
+    Start,
+    Turn,
+    Watch,
+    all_phases,
+    in_order,
+    unwatched,
+)
 
-Runner = Callable[[Scenario, str, Callable[[], Policy], Callable[[str, int], None]], PolicyRun]
-"""Runs a scenario under one policy.
-
-Its arguments are the scenario, the policy's label, the policy's factory, and progress(job,
-iteration).
-"""
-Watch = Callable[[str], AbstractContextManager[None]]
-"""A context manager around a run's jobs, made with the URL of the run's service."""
-Start = Callable[[Watch, CommandProgress], Runner]
-"""Returns the runner of a place. It enters the `Watch`, and tells the progress what it does."""
 FABRICS = (VIRTUAL, "namespaces", "mininet")
 BUDGET = 10
 """The most times its iterations that a run lasts until it is precise."""
-PLANNED = "planned"
-"""The kind of runs in which switches follow a plan."""
 
 
 def place(fabric: str, target: str) -> Start:
@@ -157,20 +153,10 @@ def _on_hosts(
     )
 
 
-def unwatched(_url: str) -> AbstractContextManager[None]:
-    """Watch nothing."""
-    return nullcontext()
-
-
 ScenarioLike = Scenario | Mapping[str, object] | str | Path
 """A scenario, the path of its file, or a document with the keys of such a file.
 
 Values of a document may be objects, such as a `FabricSpec` or `JobSpec`s.
-"""
-OnIteration = Callable[[str, str, int], None]
-"""A function that is told of each finished iteration.
-
-It gets the label of the policy, the job, and the iteration from 1.
 """
 
 
@@ -254,6 +240,7 @@ def compare(
     on_iteration: OnIteration | None = None,
     to_write: bool = False,
     every_flow: bool = False,
+    processes: SideBySide | None = None,
 ) -> PolicyComparison:
     """Run `scenario` under each of its policies with `runner`, and with `ideal` if that is given.
 
@@ -261,7 +248,8 @@ def compare(
     determines the result, as JSON. `progress` is told of a stage whose parts are the iterations
     that the scenario asks for, and of its phases, which include the writing of the results if these
     are `to_write`; `on_iteration` is told of each iteration. The results list `every_flow`, or
-    those of the first iterations. Raises what the runners raise.
+    those of the first iterations. Policies run side by side in `processes` if these are given, then
+    without `on_iteration`. Raises what the runners raise.
     """
     progress.stage("measuring each job alone")
     kept = None
@@ -270,19 +258,24 @@ def compare(
     alone_s = alone_iterations_s(scenario)
     turns = []
     for choice in scenario.policies:
-        turns.append(_Turn(choice, choice.label, runner, is_ideal=False))
+        turns.append(Turn(choice, choice.label, runner, is_ideal=False))
         if ideal is not None:
-            turns.append(_Turn(choice, f"{choice.label}, ideal", ideal, is_ideal=True))
+            turns.append(Turn(choice, f"{choice.label}, ideal", ideal, is_ideal=True))
     finished: dict[str, PolicyRun] = {}
     if kept is not None:
         finished = kept.runs(turns)
-    due = _in_order([turn for turn in turns if turn.label not in finished])
+    due = in_order([turn for turn in turns if turn.label not in finished])
 
     records = expected_records(scenario, alone_s)
     kept_records = 0.0
     if kept is not None:
         kept_records = records
-    phases = _all_phases(due, scenario, target, kept_records)
+    if processes is not None and len(due) > 1:
+        phases = [Phase(POLICIES)]
+        runs_due = processes.runs(scenario, target, due, progress)
+    else:
+        phases = all_phases(due, scenario, target, kept_records)
+        runs_due = _one_by_one(scenario, due, progress, on_iteration)
     if to_write:
         if every_flow:
             written = records
@@ -293,16 +286,11 @@ def compare(
     parts = scenario.iterations * len(scenario.jobs)
     already = parts * (len(turns) - len(due))
     progress.stage("running", parts * len(turns), "iterations", kept=already)
-    for turn in due:
-        progress.doing(turn.label)
-        progress.begin()
-        rounds = _Rounds(scenario, turn.label, progress, on_iteration)
-        try:
-            measured = turn.run(scenario, turn.label, turn.make, rounds)
-        except PlanError as error:
-            raise PlanError(f"policy {turn.label}: {error}", error.job, code=error.code) from None
+    for turn, measured in runs_due:
         if kept is not None:
-            progress.begin(KEEPING)
+            # Beside others, that is no phase of its own, and none of this name is ahead.
+            if processes is None:
+                progress.begin(KEEPING)
             progress.doing(f"{turn.label}: keeping the results")
             kept.put(turn, measured)
         finished[turn.label] = measured
@@ -312,136 +300,18 @@ def compare(
     return PolicyComparison(scenario, target, runs, alone_s, every_flow)
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A run of the scenario under one policy."""
-
-    choice: PolicyChoice
-    label: str
-    run: Runner
-    is_ideal: bool
-
-    def make(self) -> Policy:
-        """Return the policy."""
-        return make_policy(self.choice.name, **dict(self.choice.parameters))
-
-    @property
-    def simulated_iterations(self) -> int:
-        """The number of iterations that the policy simulates before it runs."""
-        policy = self.make()
-        if isinstance(policy, Patient):
-            return policy.simulated_iterations
-        return 0
-
-    @property
-    def kind(self) -> str:
-        """Return the kind of run, which determines the pace besides the scenario.
-
-        A reactive policy decides at each event, which takes most of the time, and another time with
-        each of them.
-        """
-        if self.is_ideal:
-            return "ideal rates"
-        if getattr(self.make(), "reactive", False):
-            return f"reactive: {self.label}"
-        return PLANNED
-
-
-def _in_order(turns: Sequence[_Turn]) -> list[_Turn]:
-    """Return the turns in an order that soon tells how long all will take.
-
-    One of each kind comes first, beginning with those whose time others tell least: searching
-    policies, and those whose runs are no execution of a plan. The rest is as the scenario has it.
-    """
-    leading: dict[tuple[bool, bool, str], _Turn] = {}
-    for turn in turns:
-        searches = turn.simulated_iterations > 0
-        key = (not searches, turn.kind == PLANNED, turn.kind)
-        leading.setdefault(key, turn)
-    # Kinds that are alike in this stay as the scenario has them.
-    first = [leading[key] for key in sorted(leading, key=lambda key: key[:2])]
-    return [*first, *(turn for turn in turns if turn not in first)]
-
-
-def _all_phases(
-    turns: Sequence[_Turn],
+def _one_by_one(
     scenario: Scenario,
-    target: str,
-    kept_records: float,
-) -> list[Phase]:
-    """Return what all turns consist of."""
-    phases: list[Phase] = []
-    reactive = ""
+    turns: Sequence[Turn],
+    progress: CommandProgress,
+    on_iteration: OnIteration | None,
+) -> Iterator[tuple[Turn, PolicyRun]]:
+    """Do the turns in this process, and yield each with its run."""
     for turn in turns:
-        phases += _phases(turn, scenario, target, kept_records, reactive)
-        if not reactive and turn.kind.startswith("reactive"):
-            reactive = turn.kind
-    return phases
-
-
-def _phases(
-    turn: _Turn,
-    scenario: Scenario,
-    target: str,
-    kept_records: float,
-    reactive: str,
-) -> Iterator[Phase]:
-    """Yield what `turn` consists of, if its outcome of so many records is kept.
-
-    `reactive` is the kind of a reactive policy that runs before, if there is one.
-    """
-    # On packets, all policies take about as long.
-    search_like = ""
-    run_like = PLANNED
-    if target == FLUID:
-        # A search simulates iterations in the same engine, in which the run of a plan takes as long
-        # for each.
-        search_like = PLANNED
-        if turn.kind == PLANNED:
-            run_like = SEARCH
-        else:
-            run_like = reactive
-    if turn.simulated_iterations:
-        yield Phase(SEARCH, SEARCH, turn.simulated_iterations, similar=search_like)
-    yield Phase(RUN, turn.kind, scenario.iterations, similar=run_like)
-    if kept_records:
-        cost_s = FILE_S + kept_records * KEPT_RECORD_S
-        yield Phase(KEEPING, RECORDS, cost_s, cost_s)
-
-
-class _Rounds:
-    """The iterations that jobs have finished under one policy.
-
-    They are counted at most one round ahead of the slowest job. A job that is ahead of the others
-    goes on until they have finished theirs, so the share that is counted is about that of the run's
-    time.
-    """
-
-    def __init__(
-        self,
-        scenario: Scenario,
-        label: str,
-        progress: CommandProgress,
-        on_iteration: OnIteration | None,
-    ) -> None:
-        self._label = label
-        self._progress = progress
-        self._on_iteration = on_iteration
-        self._asked = scenario.iterations
-        self._finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
-        self._counted = 0
-
-    def __call__(self, job: str, iteration: int) -> None:
-        self._finished[job] = iteration
-        most = min(min(self._finished.values()) + 1, self._asked)
-        counted = sum(min(iterations, most) for iterations in self._finished.values())
-        if counted > self._counted:
-            self._progress.begin(RUN)
-            self._progress.share(counted / (self._asked * len(self._finished)))
-            self._progress.done(counted - self._counted)
-            self._counted = counted
-        if self._on_iteration is not None:
-            self._on_iteration(self._label, job, iteration)
+        progress.doing(turn.label)
+        progress.begin()
+        rounds = Rounds(scenario, turn.label, progress, on_iteration)
+        yield turn, turn.measured(scenario, rounds)
 
 
 def scenario_digest(scenario: Scenario) -> str:
@@ -472,7 +342,7 @@ class _Kept:
             **settings,
         }
 
-    def runs(self, turns: Sequence[_Turn]) -> dict[str, PolicyRun]:
+    def runs(self, turns: Sequence[Turn]) -> dict[str, PolicyRun]:
         """Return the runs of the turns that have finished, by label."""
         runs = {}
         for turn in turns:
@@ -481,15 +351,15 @@ class _Kept:
                 runs[turn.label] = run_from_json(stored.result)
         return runs
 
-    def put(self, turn: _Turn, run: PolicyRun) -> None:
+    def put(self, turn: Turn, run: PolicyRun) -> None:
         stored = Stored(self._turn_identity(turn), run_to_json(run), 0.0)
         self._store.put(turn.choice.name, stored)
 
-    def forget(self, turns: Sequence[_Turn]) -> None:
+    def forget(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
             self._store.remove(turn.choice.name, self._turn_identity(turn))
 
-    def _turn_identity(self, turn: _Turn) -> dict[str, Any]:
+    def _turn_identity(self, turn: Turn) -> dict[str, Any]:
         return {**self._identity, "policy": turn.label}
 
 

@@ -18,7 +18,8 @@ from echelon.model.progress import UNSEEN, CommandProgress
 from echelon.switches.targets import DEFAULT_TARGET
 from echelon_lab import FLUID, PRIVATE
 from echelon_lab.commands.errors import one_line_errors
-from echelon_lab.run import Runner, place, unwatched
+from echelon_lab.run import place
+from echelon_lab.turns import Runner, unwatched
 from research.registry import EXPERIMENTS
 
 app = typer.Typer(

@@ -55,6 +55,17 @@ HostsOption = Annotated[
         help="Make hosts with the kernel's sockets; `host NAME` is a shell. Needs root.",
     ),
 ]
+AddressOption = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        metavar="HOST",
+        help=(
+            "The address of this machine at which switches listen. Beyond loopback, they take"
+            " orders only of those with a certificate of the laboratory."
+        ),
+    ),
+]
 
 
 def lab(
@@ -63,6 +74,7 @@ def lab(
     policy: PolicyOption = "echelon",
     target: TargetOption = DEFAULT_TARGET,
     hosts: HostsOption = False,
+    address: AddressOption = "127.0.0.1",
 ) -> None:
     """Start the switches of a fabric and a service for them, and open a shell in which `echelon` finds it.
 
@@ -73,11 +85,16 @@ def lab(
     Example: echelon lab fabric.yaml
     """
     with one_line_errors(str(fabric), "interrupted"):
+        from echelon.controller.addresses import is_loopback
         from echelon.model.errors import RunError
         from echelon.model.fabric.load import load_fabric
         from echelon.switches.targets.target import find_target
         from echelon_lab.hosts.laboratory import laboratory, outside
 
+        if hosts and not is_loopback(address):
+            raise RunError(
+                f"--at {address}: switches of --hosts are in a network of their own (leave out one)"
+            )
         for name in _OTHER_SERVICE:
             os.environ.pop(name, None)
         launcher = find_target(target, "--target").launcher()
@@ -98,7 +115,7 @@ def lab(
         with ExitStack() as stack:
             with ShownProgress() as progress:
                 started = stack.enter_context(
-                    laboratory(loaded, choice, launcher, progress, network)
+                    laboratory(loaded, choice, launcher, progress, network, address)
                 )
             if run is None:
                 typer.echo(_welcome(loaded, started, hosts))
@@ -133,6 +150,8 @@ def _welcome(
             lines["missing"] = missing
     addresses = [f"{name} {switch.address}" for name, switch in started.switches.items()]
     lines["switches"] = ", ".join(addresses)
+    if started.certificates is not None:
+        lines["TLS"] = f"{started.certificates}: a folder for each switch, and that of a controller"
     lines["logs"] = f"{started.directory}, until the end"
     lines["end"] = "exit, or Ctrl-D"
     return "\n".join(f"{name:<9} {text}" for name, text in lines.items())

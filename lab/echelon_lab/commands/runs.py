@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from echelon_lab.commands.compilers import slow_code
 if TYPE_CHECKING:
     from echelon_lab.hosts.workers.plug_in import MakeWorkers
     from echelon_lab.scenarios.scenario import PolicyChoice, Scenario
+    from echelon_lab.side_by_side import SideBySide
+    from echelon_lab.turns import Start
 
 
 ScenarioArgument = Annotated[
@@ -117,7 +120,7 @@ ExactOption = Annotated[
         "--exact",
         help=(
             "With --target fluid: simulate every flow. Otherwise fast jobs beside slow ones are"
-            " simulated less finely where a run would have more than a million flows."
+            " simulated less finely where a run would have more than half a million flows."
         ),
     ),
 ]
@@ -129,6 +132,14 @@ EveryFlowOption = Annotated[
             "List every flow and compute unit in results.json, not only those of the first"
             " iterations where there are more than 50,000."
         ),
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of policies that run at a time, in processes, in virtual time.",
+        show_default="one for each processor where that saves seconds",
+        min=1,
     ),
 ]
 YesOption = Annotated[
@@ -151,6 +162,7 @@ def run(
     until_precise: PreciseOption = False,
     exact: ExactOption = False,
     every_flow: EveryFlowOption = False,
+    workers: WorkersOption = None,
     yes: YesOption = False,
     as_json: tables.AsJson = False,
 ) -> None:
@@ -175,6 +187,7 @@ def run(
             until_precise,
             exact,
             every_flow,
+            workers,
             yes,
             as_json,
         )
@@ -228,10 +241,12 @@ def _run(
     until_precise: bool,
     exact: bool,
     every_flow: bool,
+    workers: int | None,
     yes: bool,
     as_json: bool,
 ) -> None:
     from echelon.cli.watch import shown_below
+    from echelon.model.documents import DocumentError
     from echelon.switches.targets import TARGETS
     from echelon_lab.run import compare, ideal_place, place, prolonged
     from echelon_lab.scenarios.results import summary
@@ -260,8 +275,15 @@ def _run(
         typer.echo(f"{file}: {note}", err=True)
     if target == FLUID and not exact:
         scenario = _coarse(scenario, progress)
+    duration_s = None
     if fabric == VIRTUAL and target != FLUID:
-        _estimate(scenario, target, yes)
+        duration_s = _estimate(scenario, target, yes)
+    processes = None
+    if fabric == VIRTUAL:
+        processes = _processes(scenario, runner, workers, duration_s, progress)
+    elif workers is not None:
+        reason = "goes with virtual time only: real hosts run one policy at a time (leave it out)"
+        raise DocumentError("--workers", "", reason)
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
     if fabric in PRIVATE:
@@ -281,6 +303,7 @@ def _run(
             progress=progress,
             to_write=True,
             every_flow=every_flow,
+            processes=processes,
         )
         files = comparison.write(out, progress)
     drawn = any(path.suffix == ".png" for path in files)
@@ -301,6 +324,39 @@ def _run(
         typer.echo(timeline(MeasuredRun(comparison.results["results"])))
     for path in files:
         typer.echo(path)
+
+
+def _processes(
+    scenario: Scenario,
+    start: Start,
+    workers: int | None,
+    duration_s: float | None,
+    progress: ShownProgress,
+) -> SideBySide | None:
+    """Return the processes in which policies run side by side; None: it is not worth their start.
+
+    `duration_s` is what all policies take together on packets, and None without packets.
+    """
+    from echelon_lab.side_by_side import LEAST_GAIN_S, SideBySide, gain_s
+
+    if workers is None:
+        workers = os.cpu_count() or 1
+        if workers > 1 and gain_s(scenario, duration_s) < LEAST_GAIN_S:
+            return None
+    if workers == 1:
+        return None
+    return SideBySide(start, workers, partial(_show_lines, progress))
+
+
+def _show_lines(progress: ShownProgress, lines: Sequence[str]) -> None:
+    """Show a line for each policy in work below the bar, on a terminal."""
+    from rich.console import Group
+    from rich.text import Text
+
+    if lines and progress.on_terminal:
+        progress.below = Group(*(Text(line, overflow="ellipsis", no_wrap=True) for line in lines))
+    else:
+        progress.below = None
 
 
 def _target(target: str | None, ranking_at: str | None) -> str:
@@ -366,8 +422,8 @@ def _estimate(
     scenario: Scenario,
     target: str,
     yes: bool,
-) -> None:
-    """Estimate a long run on packets, and ask whether to continue.
+) -> float:
+    """Return about how long a run on packets takes, in seconds. Ask before a long one.
 
     Raise `DocumentError` if there is no answer.
     """
@@ -376,15 +432,16 @@ def _estimate(
 
     expected = estimate(scenario, target)
     if expected.duration_s < LONG_S:
-        return
+        return expected.duration_s
     typer.echo(expected.text, err=True)
     if yes:
-        return
+        return expected.duration_s
     if not sys.stdin.isatty():
         raise DocumentError(
             "--yes", "", "is missing (add it to run for that long, or --scale for fewer packets)"
         )
     typer.confirm("Go on?", abort=True, err=True)
+    return expected.duration_s
 
 
 def in_private(

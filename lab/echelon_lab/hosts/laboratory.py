@@ -38,6 +38,7 @@ from echelon.model.progress import CommandProgress, counted
 from echelon.switches.processes import dies_with_this
 from echelon.switches.targets.launching import SwitchLauncher, SwitchProcess
 from echelon_lab.hosts.backends.interfaces import HostFabric
+from echelon_lab.hosts.exposure import LOOPBACK, expose
 from echelon_lab.hosts.serving import Controller, ServiceProcess, start_switches
 from echelon_lab.scenarios.scenario import PolicyChoice
 
@@ -59,6 +60,8 @@ class Laboratory:
     directory: Path
     service: ServiceProcess
     switches: Mapping[str, SwitchProcess]
+    certificates: Path | None = None
+    """The folder of certificates, where others than this machine reach the switches."""
 
     @property
     def page(self) -> str:
@@ -122,10 +125,12 @@ def laboratory(
     launcher: SwitchLauncher,
     progress: CommandProgress,
     hosts: HostFabric | None = None,
+    host: str = LOOPBACK,
 ) -> Iterator[Laboratory]:
     """Yield a laboratory when all its switches are ready.
 
-    With `hosts`, call it in a sandbox, inside of `outside`.
+    With `hosts`, call it in a sandbox, inside of `outside`. Switches listen at `host`; where that
+    is not loopback, they and the service show certificates.
 
     Raises `RunError`. SIGTERM, SIGHUP and SIGINT end it, and then this process, with status 128 +
     N. Call it in the main thread.
@@ -149,8 +154,12 @@ def laboratory(
             stack.enter_context(hosts)
             _write_command(directory / "host", fabric, hosts)
             interfaces = hosts.interfaces
-        switches = start_switches(stack, fabric, launcher, interfaces, directory, dies)
-        entries = {name: switch.entry for name, switch in switches.items()}
+        exposure = expose(host, launcher, fabric.switches, directory)
+        switches = start_switches(
+            stack, fabric, launcher, interfaces, directory, dies, exposure=exposure
+        )
+        keys = exposure.keys()
+        entries = {name: {**switch.entry, **keys} for name, switch in switches.items()}
         service = ServiceProcess(
             Controller(
                 directory,
@@ -167,7 +176,7 @@ def laboratory(
             running.wait_ready()
         progress.stage("starting the service")
         service.wait_settled()
-        yield Laboratory(directory, service, switches)
+        yield Laboratory(directory, service, switches, exposure.certificates)
 
 
 def _sockets(

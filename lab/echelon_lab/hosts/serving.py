@@ -35,6 +35,7 @@ from echelon.switches.processes import (
     start,
 )
 from echelon.switches.targets.launching import Place, SwitchLauncher, SwitchProcess
+from echelon_lab.hosts.exposure import NO_EXPOSURE, Exposure
 from echelon_lab.scenarios.results import ChosenPlan
 from echelon_lab.scenarios.scenario import PolicyChoice
 
@@ -295,6 +296,7 @@ def start_switches(
     directory: Path,
     before: Sequence[str],
     queue_bytes: int | None = None,
+    exposure: Exposure = NO_EXPOSURE,
 ) -> Mapping[str, SwitchProcess]:
     """Start all switches of a fabric, which `stack` ends, without waiting for them.
 
@@ -305,7 +307,15 @@ def start_switches(
         rates = {}
         for port, other in fabric.ports[name].items():
             rates[port] = fabric.rate_bps[name, other]
-        place = Place(name, switch.device_id, interfaces(name), rates, queue_bytes)
+        place = Place(
+            name,
+            switch.device_id,
+            interfaces(name),
+            rates,
+            queue_bytes,
+            exposure.host,
+            exposure.options(name),
+        )
         switches[name] = launcher.launch(place, directory, before=before)
         stack.callback(switches[name].kill)
     return switches

@@ -25,8 +25,9 @@ from echelon.model.progress import Account, CommandProgress, Phase
 from echelon.planning.policies.base import Policy
 from echelon_lab.commands.compilers import slow_code
 from echelon_lab.placement.choose import place_jobs
-from echelon_lab.run import compare, place, prepare, unwatched
+from echelon_lab.run import compare, place, prepare
 from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.turns import unwatched
 from tests.needs import needs
 
 SCENARIOS = Path(__file__).parents[3] / "topologies/scenarios"

@@ -168,6 +168,29 @@ def test_the_commands_find_the_service_and_the_status_is_the_commands(
     assert list(temporary.iterdir()) == []
 
 
+def test_switches_beyond_loopback_ask_for_certificates(
+    environment: dict[str, str], temporary: Path
+) -> None:
+    # Only localhost counts as loopback, whatever this machine's name leads to.
+    host = socket.gethostname()
+    script = "echelon switch list --json; cat $ECHELON_LAB/*.log; ls $ECHELON_LAB/certificates"
+    done = subprocess.run(
+        [*LAB, "--at", host, "--run", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count('"ready"') == 2
+    assert done.stdout.count(f"P4Runtime and gNMI at {host}:") == 2
+    assert done.stdout.count(", TLS, ") == 2
+    assert "warning" not in done.stdout
+    assert done.stdout.splitlines()[-4:] == ["authority", "controller", "s1", "s2"]
+    assert list(temporary.iterdir()) == []
+
+
 @shared
 def test_programs_can_be_hosts(running: Running) -> None:
     """Two sockets of this test are the hosts; what one sends, the other gets, through both
@@ -394,6 +417,7 @@ def test_kill_9_leaves_nothing_of_hosts(environment: dict[str, str]) -> None:
         (["--policy", "best"], 2, ["--policy", "'best'"]),
         (["--target", "bmv3"], 2, ["--target", "'bmv3'"]),
         (["--target", "bmv2"], 1, ["softswitch", "--hosts"]),
+        (["--hosts", "--at", "10.0.0.1"], 1, ["--hosts", "--at 10.0.0.1"]),
     ],
 )
 def test_a_mistake_is_one_line(options: list[str], status: int, names: list[str]) -> None:

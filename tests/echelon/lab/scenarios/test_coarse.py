@@ -83,13 +83,19 @@ def test_slowdowns_are_those_of_the_exact_run(
     )
 
 
-def test_flows_are_counted_until_the_slowest_job_ends(scenario: Scenario) -> None:
-    least_s = setup(scenario).least_s
+@pytest.mark.parametrize("start", ["0 s", "20 s"])
+def test_flows_are_counted_until_the_last_job_ends(start: str) -> None:
+    """A job that starts early goes on until one that starts late has ended."""
+    jobs = [{**SLOW, "start": start}, FAST]
+    scenario = scenario_of(document(jobs=jobs), "scenario")
+    prepared = setup(scenario)
+    assert prepared.run_flows(GRAINS[0]) < expected_flows(scenario, prepared.least_s)
+    least_s = prepared.least_s
     counted = expected_flows(scenario, least_s)
-    jobs = simulate(scenario, ["fair"]).runs["fair"].records
+    records = simulate(scenario, ["fair"]).runs["fair"].records
     begun = {}
     for job in scenario.jobs:
-        begun[job.name] = len(jobs[job.name].iterations) * len(job.flows)
+        begun[job.name] = len(records[job.name].iterations) * len(job.flows)
     assert counted == pytest.approx(sum(begun.values()), rel=0.2)
 
 

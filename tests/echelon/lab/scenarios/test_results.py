@@ -208,6 +208,18 @@ def test_the_plan_that_was_taken_says_what_it_foresaw(target: str) -> None:
     assert all(1 <= slowdown < 1.2 for slowdown in plan["slowdowns"].values())
 
 
+def test_rows_have_a_line_each_whatever_names_look_like() -> None:
+    document = {"scenario": "rows", "target": "fluid", "results": {}}
+    for names in (["a", "b"], ["a}, {b", "c"], ["only"]):
+        rows = [{"name": name, "bytes": 1} for name in names]
+        job = {"flows": rows, "computes": []}
+        results = {**document, "results": {"fair": {"jobs": {"a": job}}}}
+        text = to_text(results)
+        assert json.loads(text) == results
+        lines = [line.strip(" ,") for line in text.splitlines()]
+        assert all(json.dumps(row) in lines for row in rows)
+
+
 def test_text_is_the_same_each_time_has_policies_in_order_and_reads_back() -> None:
     document = fluid("dp_pair")
     assert to_text(document) == to_text(fluid("dp_pair"))
