@@ -268,14 +268,24 @@ def _opened(
     declared: str,
     compiler: Compiler,
 ) -> Loaded:
-    from cffi import FFI
-
-    ffi = FFI()
-    ffi.cdef(declared)
+    ffi = _interface(declared)
     try:
         return Loaded(ffi, open_library(ffi, path), compiler)
     except OSError as error:
         raise ToolchainError(f"{path} cannot be loaded: {error}") from None
+
+
+@cache
+def _interface(declared: str) -> Any:
+    """Return cffi's view of declarations.
+
+    To read them takes a third of what it takes to load a small program, and libraries may share it.
+    """
+    from cffi import FFI
+
+    ffi = FFI()
+    ffi.cdef(declared)
+    return ffi
 
 
 def open_library(ffi: Any, path: Path) -> Any:

@@ -75,6 +75,8 @@ class Table:
         It gets them as `put_all` or `put_sets` does, with the first one's handle. Nothing else is
         made of them until somebody asks for them.
         """
+        self.reserve: Callable[[int], object] = lambda _count: None
+        """Sets memory aside for so many entries before they are made; raises `TableFull`."""
         self.default_entry = Entry(-1, (), 0, MeterCell())
         """The holder of the default entry's counter and meter."""
         self._default: ActionCall | None = None
@@ -201,6 +203,13 @@ class Table:
                 handle += 1
         finally:
             self._next_handle = handle
+            try:
+                self.reserve(len(new))
+            except TableFull:
+                for entry in new:
+                    del by_handle[entry.handle]
+                    del by_key[self._identity(entry.key, entry.priority)]
+                new.clear()
             self.index.add_all(new)
         return len(new)
 
@@ -231,9 +240,15 @@ class Table:
                 new.append(row)
                 handle += 1
         finally:
-            by_handle.update(zip(range(first, handle), new, strict=True))
             self._next_handle = handle
-            take(first, new)
+            try:
+                take(first, new)
+            except TableFull:
+                # Whoever called inserts them one by one, as long as there is memory.
+                for row in new:
+                    del by_key[row[:2] if by_priority else row[0]]
+                new.clear()
+            by_handle.update(zip(range(first, handle), new, strict=False))
         return len(new)
 
     def put_indirect(
@@ -282,6 +297,7 @@ class Table:
         """Change an entry to a group of its own. Raises :class:`NoSuchEntry`, :class:`BadEntry`."""
         self._refuse_const()
         entry = self.entry(handle)
+        self.reserve(1)
         self._unuse(entry.member, entry.group)
         entry.result = (chosen.cells, entry)
         entry.member = entry.group = None
@@ -299,6 +315,7 @@ class Table:
         """
         self._refuse_const()
         entry = self.entry(handle)
+        self.reserve(1)
         self._put(entry, (action, tuple(args)), None, None)
         self.index.add(entry)
 
@@ -311,6 +328,7 @@ class Table:
     ) -> None:
         self._refuse_const()
         entry = self.entry(handle)
+        self.reserve(1)
         old_member = entry.member
         old_group = entry.group
         self._put(entry, None, member, group)
@@ -382,7 +400,11 @@ class Table:
 
     def entries(self) -> Iterator[Entry]:
         """Yield every entry, in order of insertion."""
-        return map(self.entry, tuple(self._by_handle))
+        return map(self.entry, self.handles())
+
+    def handles(self) -> tuple[int, ...]:
+        """Return the handle of every entry, in order of insertion, which is their own order."""
+        return tuple(self._by_handle)
 
     def __len__(self) -> int:
         return len(self._by_handle)
@@ -463,6 +485,7 @@ class Table:
             raise DuplicateEntry(f"table '{self.name}': an entry with the key {key}{rank} exists")
         if len(self._by_handle) >= self.max_size:
             raise TableFull(f"table '{self.name}': is full ({self.max_size} entries)")
+        self.reserve(1)
 
     def _insert(
         self,

@@ -20,9 +20,10 @@ Verdicts = Mapping[tuple[str, str], bool]
 _HEAD = """\
 # P4Runtime requirements
 
-What a P4Runtime server has to do, asked of softswitch and of BMv2 1.15 (`simple_switch_grpc`) over gRPC. Numbers and
-choice are those of a [public list](https://github.com/smolkaj/4ward/blob/main/docs/P4RUNTIME_COMPLIANCE.md), that of
-4ward (April 2026); words and checks are ours. Where the list differs from the
+What a P4Runtime server has to do, asked of softswitch (with `--role '*'`) and of BMv2 1.15 (`simple_switch_grpc`) over
+gRPC. Numbers and choice are those of a
+[public list](https://github.com/smolkaj/4ward/blob/main/docs/P4RUNTIME_COMPLIANCE.md), that of 4ward
+(April 2026); words and checks are ours. Where the list differs from the
 [specification 1.5](https://p4lang.github.io/p4runtime/spec/main/P4Runtime-Spec.html), the specification is asked for
 (marked *). `r` marks a second requirement of the same number, for registers, and `S` ours of a router in the spirit of
 SAI P4. `python -m tests.conformance --write` writes this page, and tests compare it with what both switches do.

@@ -27,7 +27,7 @@ def started(name: str) -> Iterator[str]:
 @contextmanager
 def _softswitch() -> Iterator[str]:
     # Packets may run in Python: they are few, and nothing has to be compiled.
-    options = ("--no-p4", "--engine", "python", "--cpu-port", str(CPU_PORT))
+    options = ("--no-p4", "--engine", "python", "--cpu-port", str(CPU_PORT), "--role", "*")
     with running(*options) as process:
         yield process.address
 

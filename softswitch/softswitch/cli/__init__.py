@@ -16,6 +16,7 @@ from typing import NoReturn, Protocol
 __all__ = ["commands", "main", "without_dashes"]
 
 _COMMANDS = {
+    "certificates": "softswitch.cli.certificates_command",
     "compile": "softswitch.cli.compile_command",
     "optical": "softswitch.cli.optical_command",
     "stf": "softswitch.cli.stf_command",

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from softswitch.cli.services import Service
+from softswitch.rpc.tls import TlsFiles
 
-__all__ = ["Interface", "SwitchOptions", "TlsFiles"]
+__all__ = ["Interface", "SwitchOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +19,6 @@ class Interface:
 
     port: int
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """The PEM files of the gRPC server."""
-
-    authority: Path | None
-    certificate: Path
-    key: Path
-    with_client_auth: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +49,8 @@ class SwitchOptions:
     """auto, native or python."""
     memory_bytes: int
     """The memory of a program's arrays and packets."""
+    roles: tuple[str, ...]
+    """The roles of controllers that may write beside the default role's primary."""
     pcap: Path | None
     log_console: bool
     log_file: Path | None

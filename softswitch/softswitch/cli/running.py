@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -11,13 +12,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ctoolchain import Loaded, ToolchainError
 from softswitch import Program, Switch
-from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
+from softswitch.cli.options import Interface, SwitchOptions
 from softswitch.cli.report import ready_line, summary
 from softswitch.cli.services import Parts, Served
+from softswitch.cli.tls_options import exposures
 from softswitch.gnmi.qos import PortCounters
 from softswitch.native.choice import IN_PYTHON, Choice
 from softswitch.native.core import Core
@@ -31,7 +33,9 @@ from softswitch.p4runtime.server import Server
 from softswitch.realtime import HandoverLock, PacketSocketPort, Port, PortError, UnixPort
 from softswitch.realtime.logged import LoggedPipelines, log_step, log_to
 from softswitch.realtime.tapped import TappedPort
+from softswitch.rpc.admission import AllowedClients
 from softswitch.rpc.status import RefusedError
+from softswitch.rpc.tls import TlsSource
 from softswitch.tm import MAX_QUEUES, STRICT_QUEUES, PortQueues, QueueConfig
 from softswitch.virtual.switch import Pipelines
 
@@ -48,6 +52,12 @@ _YOUNG_OBJECTS = 100_000
 leaves no garbage behind, so only growing queues and controllers trigger a collection. A collection
 never looks at objects that existed when the switch started."""
 
+_DESCRIPTORS = 1 << 16
+"""The descriptors of the process, of which each connection takes one.
+
+The usual 1,024 are soon taken; a machine has 65,536 ports to call from.
+"""
+
 
 def run_switch(options: SwitchOptions) -> int:
     """Run a switch until SIGINT or SIGTERM, and return the exit status.
@@ -61,6 +71,7 @@ def run_switch(options: SwitchOptions) -> int:
         )
     for note in options.notes:
         print(f"softswitch: {note}", file=sys.stderr)
+    _allow_connections()
     with until_ended() as ending, ExitStack() as closing:
         choice = Choice(options.engine)
         data_plane, device, served = _build(options, closing, choice)
@@ -69,6 +80,8 @@ def run_switch(options: SwitchOptions) -> int:
         for server in servers:
             closing.enter_context(server)
         addresses = {service.name: service.server.address for service in served}
+        for warning in exposures(addresses, options.tls):
+            print(f"softswitch: {warning}", file=sys.stderr)
         print(ready_line(options, addresses, data_plane.up), flush=True)
         choice.on_line = lambda line: print(f"softswitch: {line}", file=sys.stderr)
         choice.tell()
@@ -78,6 +91,19 @@ def run_switch(options: SwitchOptions) -> int:
         data_plane.stop()
         print(summary(options, data_plane, device.switch), file=sys.stderr)
     return 0
+
+
+def _allow_connections() -> None:
+    """Take all descriptors that the system grants, up to `_DESCRIPTORS`.
+
+    Where none is left, no connection is accepted: neither a stranger's nor the controller's.
+    """
+    granted, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS
+    if most != resource.RLIM_INFINITY:
+        wanted = min(wanted, most)
+    if granted != resource.RLIM_INFINITY and granted < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _build(
@@ -126,6 +152,7 @@ def _build(
         seed=options.seed,
         tracer=tracer,
         memory_bytes=options.memory_bytes,
+        roles=options.roles,
         engines=choice if tracer is None else None,
         port_counters=counters,
     )
@@ -179,7 +206,7 @@ def _build(
         run(device.switch)
     if options.p4info is not None:
         _install(device, options)
-    server = Server(device, options.address, credentials=_credentials(options.tls))
+    server = _server(device, options)
     served.append(Served("P4Runtime and gNMI", server, lambda _port, _up: None))
     if isinstance(core, Core):
         parts = Parts(core, schedulers, clock, device.is_port_up, lock, program is not None)
@@ -298,16 +325,28 @@ def _install(device: Device, options: SwitchOptions) -> None:
         raise ValueError(f"{options.p4info}: {error.status.message}") from None
 
 
-def _credentials(tls: TlsFiles | None) -> Any:
+def _server(device: Device, options: SwitchOptions) -> Server:
+    """Return the server of P4Runtime and gNMI. Raise ValueError for TLS that cannot be used."""
+    tls = options.tls
     if tls is None:
-        return None
-    import grpc  # type: ignore[import-untyped]
-
-    authority = None
-    if tls.authority is not None:
-        authority = tls.authority.read_bytes()
-    pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
-    return grpc.ssl_server_credentials([pair], authority, tls.with_client_auth)
+        return Server(device, options.address)
+    try:
+        source = TlsSource(tls)
+        remarks = source.remarks()
+        allowed = AllowedClients(tls.allowed) if tls.allowed else None
+    except OSError as error:
+        reason = f"{error.strerror}; check the path and its permissions"
+        raise ValueError(f"softswitch: TLS file {error.filename}: {reason}") from None
+    except ValueError as error:
+        raise ValueError(f"softswitch: {error}") from None
+    for remark in remarks:
+        print(f"softswitch: {remark}", file=sys.stderr)
+    return Server(
+        device,
+        options.address,
+        credentials=source.credentials(),
+        allowed=allowed,
+    )
 
 
 class Ending:

@@ -2,8 +2,8 @@
 
 It takes the options of simple_switch_grpc and a few more.
 
-Tools: softswitch compile, softswitch stf, softswitch tofino, softswitch trace (see softswitch TOOL
--h).
+Tools: softswitch certificates, softswitch compile, softswitch stf, softswitch tofino, softswitch
+trace (see softswitch TOOL -h).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pathlib import Path
 
 from softswitch.cli.engine_option import add_engine
 from softswitch.cli.memory_option import add_memory
-from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
+from softswitch.cli.options import Interface, SwitchOptions
 from softswitch.cli.services import services
+from softswitch.cli.tls_options import add_allowed, add_server, chosen
 
 _LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
 
@@ -130,34 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of queues that a program may use (default 1)",
     )
-    add(
-        "--grpc-server-ssl",
-        action="store_true",
-        help="serve TLS; needs --grpc-server-cert and --grpc-server-key",
-    )
-    add(
-        "--grpc-server-cacert",
-        type=Path,
-        metavar="FILE",
-        help="certificate authority that signs the clients' certificates",
-    )
-    add(
-        "--grpc-server-cert",
-        type=Path,
-        metavar="FILE",
-        help="the server's certificate (PEM)",
-    )
-    add(
-        "--grpc-server-key",
-        type=Path,
-        metavar="FILE",
-        help="the server's key (PEM)",
-    )
-    add(
-        "--grpc-server-with-client-auth",
-        action="store_true",
-        help="refuse clients without a valid certificate",
-    )
+    add_server(target)
 
     more = parser.add_argument_group("options that simple_switch_grpc does not have")
     add = more.add_argument
@@ -192,6 +166,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_engine(more)
     add_memory(more)
+    add(
+        "--role",
+        action="append",
+        default=[],
+        metavar="NAME",
+        dest="roles",
+        help=(
+            "a P4Runtime role that may write beside the default role's primary, and set the"
+            " pipeline if its config has can_push_pipeline; '*' for every role (default: others"
+            " only read)"
+        ),
+    )
+    add_allowed(more)
 
     without = parser.add_argument_group(
         "accepted without effect, for launch scripts written for simple_switch_grpc"
@@ -319,7 +306,7 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
         interfaces=tuple(options.interfaces),
         device_id=options.device_id,
         address=options.grpc_server_addr,
-        tls=_tls(options, notes),
+        tls=chosen(options, notes),
         cpu_port=options.cpu_port,
         drop_port=options.drop_port,
         queues=options.priority_queues,
@@ -330,6 +317,7 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
         seed=options.seed,
         engine=options.engine,
         memory_bytes=options.memory,
+        roles=tuple(options.roles),
         pcap=options.pcap,
         log_console=options.log_console,
         log_file=options.log_file,
@@ -370,28 +358,6 @@ def _rates(options: argparse.Namespace, numbers: Sequence[int]) -> dict[int, int
         ports = numbers if port is None else [port]
         rates_bps.update(dict.fromkeys(ports, rate_bps))
     return rates_bps
-
-
-def _tls(options: argparse.Namespace, notes: list[str]) -> TlsFiles | None:
-    files = {name: getattr(options, f"grpc_server_{name}") for name in ("cacert", "cert", "key")}
-    if not options.grpc_server_ssl:
-        ignored = [
-            _option(f"grpc_server_{name}") for name, path in files.items() if path is not None
-        ]
-        if options.grpc_server_with_client_auth:
-            ignored.append("--grpc-server-with-client-auth")
-        notes += [f"{name} is ignored because --grpc-server-ssl is not given" for name in ignored]
-        return None
-    for name in ("cert", "key"):
-        if files[name] is None:
-            raise ValueError(
-                f"softswitch: --grpc-server-ssl needs {_option(f'grpc_server_{name}')}"
-            )
-    if options.grpc_server_with_client_auth and files["cacert"] is None:
-        raise ValueError("softswitch: --grpc-server-with-client-auth needs --grpc-server-cacert")
-    return TlsFiles(
-        files["cacert"], files["cert"], files["key"], options.grpc_server_with_client_auth
-    )
 
 
 def _option(name: str) -> str:

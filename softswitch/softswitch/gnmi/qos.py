@@ -15,6 +15,7 @@ from finsy.proto import gnmi
 
 from softswitch.gnmi.paths import Step, from_message, to_message
 from softswitch.gnmi.schema import Branch, Leaf, Place, Tree
+from softswitch.gnmi.writers import Writers
 from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import STRICT_QUEUES, QueueConfig, QueueStats
 
@@ -114,6 +115,8 @@ class QosTree:
         self._ports = ports
         self._is_up = is_up
         self._counters = counters
+        self.writers = Writers()
+        """The clients that change the device."""
         self._first_rates: dict[int, int | None] = {}
         self._placed_ports: Sequence[int] = ()
         self._places: dict[tuple[bytes, bytes], Place] = {}
@@ -247,8 +250,10 @@ class QosTree:
 
     def _value(self, leaf: Place) -> Value | None:
         """Return the value of a leaf, None if it is unknown."""
-        assert leaf.port is not None
         name = leaf.steps[-1].name
+        if name == "softswitch:foreign-writer":
+            return self.writers.foreign()
+        assert leaf.port is not None
         port = self._ports[leaf.port]
         if name == "name":
             return str(leaf.port if leaf.queue is None else leaf.queue)
@@ -345,9 +350,9 @@ class QosTree:
             raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text} is read-only")
         for leaf in tree.leaves(place):
             assert isinstance(leaf.node, Leaf)
-            assert leaf.port is not None
             if not _has_default(leaf.node):
                 continue
+            assert leaf.port is not None
             if leaf.queue is None:
                 value = self._first_rates[leaf.port]
             else:

@@ -13,6 +13,8 @@
         name, ifindex, oper-status
     /interfaces/interface[name=PORT]/state/counters
         in-pkts, in-octets, out-pkts, out-octets
+    /softswitch:foreign-writer
+        the client that changed tables or the pipeline last, beside the one that asks
 
 Ports and queues are decimal numbers. Rates are in bits per second, depth in bytes. A maximum rate
 or port rate of 0 means that there is none.
@@ -161,6 +163,7 @@ _ROOT = Branch(
                 )
             }
         ),
+        "softswitch:foreign-writer": Leaf(is_config=False, is_text=True),
     }
 )
 

@@ -17,15 +17,25 @@ import grpc  # type: ignore[import-untyped]
 from finsy.proto import gnmi
 
 from softswitch.gnmi.qos import QosTree
+from softswitch.gnmi.writers import READER
 from softswitch.rpc import handlers
+from softswitch.rpc.endings import GRPC_CODES
+from softswitch.rpc.handlers import REQUEST_BYTES
 from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["Chassis", "GnmiService"]
 
+_MOST_PATHS = 256
+"""The most paths of one request. A path with `*` stands for every port or queue."""
+
+_MOST_BYTES = 4 << 20
+"""The most bytes of one answer, which is what clients accept by default.
+
+The tree of a switch with 64 ports has 0.6 MB.
+"""
+
 _SHORTEST_SAMPLE_S = 0.1
 _DEFAULT_SAMPLE_S = 10.0
-
-_GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 _MODELS = (
     ("openconfig-qos", "0.11.2"),
@@ -72,16 +82,22 @@ class GnmiService:
         """Return the service as a gRPC handler."""
         methods: dict[str, grpc.RpcMethodHandler] = {}
         methods["Capabilities"] = handlers.unary_unary(
-            self.capabilities, gnmi.CapabilityRequest.FromString, gnmi.CapabilityResponse
+            self.capabilities,
+            gnmi.CapabilityRequest.FromString,
+            gnmi.CapabilityResponse,
+            most_bytes=REQUEST_BYTES,
         )
         methods["Get"] = handlers.unary_unary(
-            self.get, gnmi.GetRequest.FromString, gnmi.GetResponse
+            self.get, gnmi.GetRequest.FromString, gnmi.GetResponse, most_bytes=REQUEST_BYTES
         )
         methods["Set"] = handlers.unary_unary(
-            self.set, gnmi.SetRequest.FromString, gnmi.SetResponse
+            self.set, gnmi.SetRequest.FromString, gnmi.SetResponse, most_bytes=REQUEST_BYTES
         )
         methods["Subscribe"] = handlers.stream_stream(
-            self.subscribe, gnmi.SubscribeRequest.FromString, gnmi.SubscribeResponse
+            self.subscribe,
+            gnmi.SubscribeRequest.FromString,
+            gnmi.SubscribeResponse,
+            most_bytes=REQUEST_BYTES,
         )
         return grpc.method_handlers_generic_handler("gnmi.gNMI", methods)
 
@@ -109,18 +125,23 @@ class GnmiService:
         )
 
     def get(self, request: gnmi.GetRequest, context: Any) -> gnmi.GetResponse:
-        """Return one notification per path."""
+        """Return one notification per path, with its own time. Others go on between two paths."""
+        READER.set(context.peer())
         response = gnmi.GetResponse()
         prefix = request.prefix
+        size_bytes = 0
         try:
             device = self._device(prefix)
             with device.lock:
                 device.record("gnmi_get")
-                for path in request.path:
-                    notification = self._notification(
-                        device, [path], prefix, request.type, request.encoding
-                    )
-                    response.notification.append(notification)
+            _check_paths(len(request.path))
+            for path in request.path:
+                notification = self._notification(
+                    device, [path], prefix, request.type, request.encoding
+                )
+                response.notification.append(notification)
+                size_bytes += notification.ByteSize()
+                _check_bytes(size_bytes)
             return response
         except RefusedError as error:
             _abort(context, error)
@@ -162,6 +183,7 @@ class GnmiService:
 
             if not context.add_callback(end):
                 return
+            _check_paths(len(wanted.subscription))
             with device.lock:
                 device.record("gnmi_subscribe")
                 plan = _plan(wanted, device.qos)
@@ -234,10 +256,9 @@ class GnmiService:
         encoding = wanted.encoding
         if encoding == gnmi.JSON:
             encoding = gnmi.PROTO
-        with device.lock:
-            notification = self._notification(
-                device, paths, wanted.prefix, gnmi.GetRequest.ALL, encoding
-            )
+        notification = self._notification(
+            device, paths, wanted.prefix, gnmi.GetRequest.ALL, encoding
+        )
         return gnmi.SubscribeResponse(update=notification)
 
     def _notification(
@@ -248,14 +269,15 @@ class GnmiService:
         kind: int,
         encoding: int,
     ) -> gnmi.Notification:
-        updates: list[gnmi.Update] = []
+        notification = gnmi.Notification()
+        size_bytes = 0
         for path in paths:
-            updates += device.qos.get(path, prefix, kind, encoding)
-        timestamp_ns = device.now_ns() + device.epoch_ns
-        notification = gnmi.Notification(
-            timestamp=timestamp_ns,
-            update=updates,
-        )
+            with device.lock:
+                updates = list(device.qos.get(path, prefix, kind, encoding))
+            notification.update.extend(updates)
+            size_bytes += sum(update.ByteSize() for update in updates)
+            _check_bytes(size_bytes)
+        notification.timestamp = device.now_ns() + device.epoch_ns
         if prefix.target:
             notification.prefix.target = prefix.target
         return notification
@@ -312,6 +334,24 @@ def _plan(wanted: gnmi.SubscriptionList, qos: QosTree) -> _Plan:
     return _Plan(sampled, on_change, interval_s)
 
 
+def _check_paths(count: int) -> None:
+    if count > _MOST_PATHS:
+        raise RefusedError(
+            Code.RESOURCE_EXHAUSTED,
+            f"{count} paths in one request, of which {_MOST_PATHS} are allowed; use * for all"
+            " ports or queues, or send several requests",
+        )
+
+
+def _check_bytes(size_bytes: int) -> None:
+    if size_bytes > _MOST_BYTES:
+        raise RefusedError(
+            Code.RESOURCE_EXHAUSTED,
+            f"an answer of more than {_MOST_BYTES} bytes, which is the limit; ask for fewer paths"
+            " at a time",
+        )
+
+
 def _check_poll(request: gnmi.SubscribeRequest) -> None:
     if request.WhichOneof("request") != "poll":
         raise RefusedError(
@@ -320,5 +360,5 @@ def _check_poll(request: gnmi.SubscribeRequest) -> None:
 
 
 def _abort(context: Any, error: RefusedError) -> NoReturn:
-    context.abort(_GRPC_CODES[error.status.code], error.status.message)
+    context.abort(GRPC_CODES[error.status.code], error.status.message)
     raise AssertionError("gRPC's abort always raises")

@@ -54,6 +54,8 @@ void ss_drop(ss_switch *s, ss_packet *packet);
 uint64_t ss_process(ss_switch *s, uint32_t port, const uint8_t *data, uint32_t length, uint64_t now_ns,
                     const uint8_t **out);
 
+/* Set memory aside for the next commands, of so many words; return 0 if there is none, or the switch may not have it. */
+uint32_t ss_reserve(ss_switch *s, uint64_t words);
 /* Apply prepared commands, all of them before or after any packet; return 0, or the place of a malformed one. */
 uint64_t ss_apply(ss_switch *s, const uint64_t *words, uint64_t count);
 /* Return the memory of a part of the switch, NULL if there is none; parts are named in engine.py. */

@@ -211,7 +211,9 @@ class Calculations:
         name = out.temporary()
         if more:
             room = " + ".join([str(fixed), *more])
-            out(f"bit_string {name} = {{scratch(s, {room}), 0}};")
+            out(
+                f"bit_string {name} = {{scratch(s, {room}), 0}};", f"if (!{name}.p) return DROPPED;"
+            )
         else:
             out(f"uint8_t {name}_bytes[{fixed}];", f"bit_string {name} = {{{name}_bytes, 0}};")
         for piece in pieces:

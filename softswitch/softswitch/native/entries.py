@@ -273,6 +273,12 @@ class NativeIndex:
         actions = [program.actions[action] for action in spec.actions]
         self._widths = [[words(param.width) for param in action.params] for action in actions]
         self._plain = [all(count == 1 for count in counts) for counts in self._widths]
+        arguments = max(map(sum, self._widths), default=0)
+        key_words = 2 * self._layout.size + 2 * len(self._layout.ranges)
+        self._most_words = 2 + 5 + key_words + max(1, arguments)
+        """The longest command that puts an entry, and its state."""
+        if table.stateful:
+            self._most_words += memory.ffi.sizeof("ss_state") // 8
         self._spec = spec
         self._chosen: dict[int, Any] = {}
         """The list or the own set that each entry refers to, by handle."""
@@ -375,6 +381,10 @@ class NativeIndex:
             self._write.put_sets(rows, handle, commands, self.choices.use_set, self._chosen)
         self._send(commands)
 
+    def reserve(self, count: int) -> None:
+        """Set memory aside for so many entries. Raises :class:`TableFull`."""
+        self._memory.reserve(count * self._most_words)
+
     def _send(self, commands: list[int]) -> None:
         if commands:
             self._memory.send_packed(array("Q", commands).tobytes())
@@ -449,6 +459,7 @@ def attach(
 ) -> NativeIndex:
     """Move a table into native memory while it has only the program's own entries."""
     index = NativeIndex(memory, number, spec, program, table)
+    table.reserve = index.reserve
     if table.stateful:
         old = table.default_entry
         table.entry_type = NativeEntry

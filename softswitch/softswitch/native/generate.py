@@ -49,7 +49,6 @@ void *malloc(size_t size);
 void *calloc(size_t count, size_t size);
 void *realloc(void *memory, size_t size);
 void free(void *memory);
-void abort(void);
 void *memcpy(void *to, const void *from, size_t size);
 void *memmove(void *to, const void *from, size_t size);
 void *memset(void *to, int byte, size_t size);
@@ -306,7 +305,7 @@ class _Generator:
     def _verify(self, out: CText) -> None:
         """Write the function that sets ``checksum_error`` if a checksum is wrong."""
         variable = self.shared.intrinsic("checksum_error")
-        with out.block("static void verify_checksums(ss_switch *s, packet *p)"):
+        with out.block("static int verify_checksums(ss_switch *s, packet *p)"):
             out("context *c = &p->c;")
             for checksum in self.program.checksums:
                 if not checksum.verify or variable is None:
@@ -327,6 +326,7 @@ class _Generator:
                         wanted = self.shared.calculations.value(calculation, out, valid)
                         actual = expressions.cut(checksum.target, target.width)
                         out(f"if ({wanted} != {actual}) {variable} = 1;")
+            out("return GOES_ON;")
         out("")
 
     def _guards(self, checksum: ir.ChecksumSpec, out: CText) -> tuple[list[str], frozenset[str]]:
@@ -367,7 +367,7 @@ class _Generator:
                 self._set(out, "ingress_global_timestamp", "now_ns / 1000")
             self._set(out, "packet_length", "c->size")
             out("if (parse(s, p, 1, now_ns) == DROPPED) goto end;")
-            out("verify_checksums(s, p);")
+            out("if (verify_checksums(s, p) == DROPPED) goto end;")
             out("if (ingress_control(s, p, now_ns) == DROPPED) goto end;")
             if "clone_ingress_pkt_to_egress" in self.usage.primitives:
                 with out.block("if (c->clone)"):
@@ -597,7 +597,8 @@ class _Generator:
                 out("s->dropped[TOO_LONG]++;", "return DROPPED;")
             if moved:
                 # A packet of no bytes leaves, too: its place is not NULL.
-                out("uint8_t *to = room_for(&s->sent, &s->sent_room, length + payload + 1);")
+                out("uint8_t *to = room_for(s, &s->sent, &s->sent_room, length + payload + 1);")
+                out("if (!to) return DROPPED;")
                 out("memcpy(to + length, p->data + c->off, payload);")
             else:
                 out("uint8_t *to = p->data + c->off - length;")

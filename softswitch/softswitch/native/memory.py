@@ -8,7 +8,7 @@ from struct import pack
 from typing import Any, Literal
 
 from ctoolchain import Loaded
-from softswitch.errors import TooLarge
+from softswitch.errors import TableFull, TooLarge
 
 PUT, REMOVE, DEFAULT, CALL, UNCALL, CHOOSE, UNCHOOSE, VALUES, METER, STORE = range(1, 11)
 """The kinds of commands, as in switch.c."""
@@ -20,6 +20,9 @@ PACKET_BYTES = 12
 """The parts of a switch, as in switch.c."""
 
 NONE = (1 << 64) - 1
+
+_TAKING = frozenset((PUT, DEFAULT, CALL, CHOOSE, VALUES))
+"""The commands that take memory. The others must go on when there is none."""
 
 
 class Memory:
@@ -43,16 +46,51 @@ class Memory:
         self.switch = self.ffi.gc(switch, self.library.ss_free)
         self.part(PACKET_BYTES, 0, "Q", 1)[0] = packet_bytes
         self._waiting: list[bytes] | None = None
+        self._waiting_words = 0
+        self._reserved_words = 0
+        """The commands, those that wait included, for which memory is set aside."""
         self._afterwards: list[Callable[[], object]] = []
 
     def send(self, kind: int, *words: int) -> None:
-        """Apply a command now, or with the others of the present batch."""
-        self.send_packed(pack(f"={2 + len(words)}Q", kind, len(words), *words))
+        """Apply a command now, or with the others of the present batch.
+
+        Those that take memory raise as :meth:`reserve` does.
+        """
+        commands = pack(f"={2 + len(words)}Q", kind, len(words), *words)
+        if kind in _TAKING:
+            self.send_packed(commands)
+        else:
+            self._send(commands)
+
+    def reserve(self, words: int) -> None:
+        """Set memory aside for commands of so many words more, which then do not fail.
+
+        Raises :class:`TableFull` if the system has none, or the program's budget is used up.
+        """
+        total = self._waiting_words + words
+        if total <= self._reserved_words:
+            return
+        if not self.library.ss_reserve(self.switch, total):
+            raise TableFull(
+                "no memory for more entries: those of the program have taken three quarters of what"
+                " its arrays leave of --memory, or the system has none; delete some, or give more"
+            )
+        self._reserved_words = total
 
     def send_packed(self, commands: bytes) -> None:
+        """Apply commands, or keep them for the present batch. Raises as :meth:`reserve` does."""
+        self.reserve(len(commands) // 8)
+        self._send(commands)
+
+    def _send(self, commands: bytes) -> None:
         if self._waiting is not None:
             self._waiting.append(commands)
+            self._waiting_words += len(commands) // 8
             return
+        self._apply(commands)
+
+    def _apply(self, commands: bytes) -> None:
+        self._reserved_words = 0
         wrong = self.library.ss_apply(
             self.switch, self.ffi.from_buffer("uint64_t[]", commands), len(commands) // 8
         )
@@ -73,8 +111,9 @@ class Memory:
         finally:
             waiting = b"".join(self._waiting)
             self._waiting = None
+            self._waiting_words = 0
             if waiting:
-                self.send_packed(waiting)
+                self._apply(waiting)
             afterwards = self._afterwards
             self._afterwards = []
             for call in afterwards:
@@ -103,8 +142,11 @@ class Memory:
         return octets.cast(item)
 
     def state(self, table: int, number: int) -> Any:
-        """Return the state of an entry, a pointer to ss_state."""
-        return self.ffi.cast("ss_state *", self.library.ss_part(self.switch, STATES, table, number))
+        """Return the state of an entry, a pointer to ss_state. Raises as :meth:`reserve` does."""
+        state = self.library.ss_part(self.switch, STATES, table, number)
+        if not state:
+            raise TableFull("no memory for the counters of more entries; delete some")
+        return self.ffi.cast("ss_state *", state)
 
 
 class _Keeper:

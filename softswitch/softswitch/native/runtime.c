@@ -329,6 +329,57 @@ static void add_bytes(bit_string *to, const uint8_t *p, uint64_t size)
 /* ------------------------------------------------------------------------------------------------------ tables */
 
 /* An entry, with its words behind it: key, (low, high) of each range, then the arguments of its action. */
+/* The memory of a switch beside its arrays, in bytes: of packets, entries and buffers, and what they may become. A
+   change of entries first sets aside what it may need at most, so that it is refused before it has begun. */
+typedef struct {
+    uint64_t used, limit, reserved;
+    void *reserve;
+    uint32_t is_cramped;     /* whether slots could not become more */
+} heap;
+
+INLINE uint64_t heap_left(const heap *h) { return h->used < h->limit ? h->limit - h->used : 0; }
+/* What is left to entries: all but a quarter, which is for packets. */
+INLINE uint64_t entries_left(const heap *h) { return heap_left(h) > h->limit / 4 ? heap_left(h) - h->limit / 4 : 0; }
+
+static void let_go(heap *h)
+{
+    free(h->reserve);
+    h->reserve = 0;
+    h->reserved = 0;
+}
+
+/* Memory of zeros; 0 if there is none, not even what is set aside. */
+static void *obtain(heap *h, uint64_t bytes)
+{
+    void *memory = calloc(1, bytes);
+    if (!memory && h->reserve) {
+        let_go(h);
+        memory = calloc(1, bytes);
+    }
+    h->used += memory ? bytes : 0;
+    return memory;
+}
+
+static void release(heap *h, void *memory, uint64_t bytes)
+{
+    h->used -= memory ? bytes : 0;
+    free(memory);
+}
+
+/* Give a list room for more items, the new ones zero; return whether there is memory. */
+static int extend(heap *h, void *list, uint64_t *room, uint64_t more, uint64_t size)
+{
+    void **items = list, *longer = obtain(h, more * size);
+    if (!longer)
+        return 0;
+    if (*room)
+        memcpy(longer, *items, *room * size);
+    release(h, *items, *room * size);
+    *items = longer;
+    *room = more;
+    return 1;
+}
+
 typedef struct entry {
     struct entry *next;      /* the next best one of the same mask and key */
     ss_state *state;
@@ -357,7 +408,8 @@ typedef struct {
 /* A table. Groups are ordered by how many bits they compare if longest is set, else with the best entry first. */
 typedef struct {
     uint32_t words, ranges, actions, longest;
-    uint32_t groups, room;
+    uint32_t groups;
+    uint64_t room;
     mask_group **group;
     uint64_t count;
     entry *fallback;
@@ -493,15 +545,21 @@ static void place(slots *in, slot new)
     in->slot[at] = new;
 }
 
-static void make_slots(slots *of, uint32_t bits)
+static int make_slots(heap *h, slots *of, uint32_t bits)
 {
     of->bits = bits;
-    if (!(of->slot = calloc(1ull << bits, sizeof *of->slot)))
-        abort();
+    of->slot = obtain(h, sizeof *of->slot << bits);
+    return of->slot != 0;
+}
+
+static void free_slots(heap *h, slots *of)
+{
+    release(h, of->slot, sizeof *of->slot << of->bits);
+    of->slot = 0;
 }
 
 /* Move some old slots to their new places: enough of them that they have all moved before the new ones are full. */
-static void move_slots(mask_group *g)
+static void move_slots(heap *h, mask_group *g)
 {
     for (int i = 0; i < 32 && g->old.slot; i++) {
         slot *from = g->old.slot + g->moved;
@@ -509,59 +567,75 @@ static void move_slots(mask_group *g)
             place(&g->now, *from);
             from->first = MOVED_AWAY;
         }
-        if (++g->moved >> g->old.bits) {
-            free(g->old.slot);
-            g->old.slot = 0;
-        }
+        if (++g->moved >> g->old.bits)
+            free_slots(h, &g->old);
     }
 }
 
-static mask_group *group_of(table *t, const uint64_t *mask, int make)
+static mask_group *group_of(heap *h, table *t, const uint64_t *mask, int make)
 {
     for (uint32_t i = 0; i < t->groups; i++)
         if (!memcmp(t->group[i]->mask, mask, t->words * sizeof *mask))
             return t->group[i];
     if (!make)
         return 0;
-    if (t->groups == t->room) {
-        t->room = t->room ? 2 * t->room : 4;
-        t->group = realloc(t->group, t->room * sizeof *t->group);
-        if (!t->group)
-            abort();
-    }
-    mask_group *g = calloc(1, sizeof *g);
+    if (t->groups == t->room && !extend(h, &t->group, &t->room, t->room ? 2 * t->room : 4, sizeof *t->group))
+        return 0;
+    mask_group *g = obtain(h, sizeof *g);
     if (!g)
-        abort();
+        return 0;
+    if (!make_slots(h, &g->now, 4)) {
+        release(h, g, sizeof *g);
+        return 0;
+    }
     memcpy(g->mask, mask, t->words * sizeof *mask);
     g->handle = ~0ull;
     g->compared = bit_count(mask, t->words);
-    make_slots(&g->now, 4);
     t->group[t->groups++] = g;
     return g;
 }
 
-static entry *new_entry(const uint64_t *words, uint32_t count)
+INLINE uint64_t entry_bytes(uint64_t words) { return sizeof(entry) + words * sizeof(uint64_t); }
+
+static entry *new_entry(heap *h, const uint64_t *words, uint32_t count)
 {
-    entry *e = calloc(1, sizeof *e + count * sizeof *words);
+    entry *e = obtain(h, entry_bytes(count));
     if (!e)
-        abort();
+        return 0;
     memcpy(e->word, words, count * sizeof *words);
     e->words = count;
     return e;
 }
 
-/* Add an entry, in place of the one with the same key and handle if there is one. */
-static void put_entry(table *t, const uint64_t *mask, entry *e, uint64_t seed)
+static void free_entry(heap *h, entry *e)
 {
-    mask_group *g = group_of(t, mask, 1);
+    if (e)
+        release(h, e, entry_bytes(e->words));
+}
+
+/* Add an entry, in place of the one with the same key and handle if there is one; return whether there is memory. */
+static int put_entry(heap *h, table *t, const uint64_t *mask, entry *e, uint64_t seed)
+{
+    mask_group *g = group_of(h, t, mask, 1);
+    if (!g)
+        return 0;
     e->hash = hash_words(e->word, t->words, seed);
     slot *found = slot_in(g, e->word, t->words, e->hash);
     if (!found) {
-        if (2ull * ++g->used >> g->now.bits && !g->old.slot) {
-            g->old = g->now;
-            g->moved = 0;
-            make_slots(&g->now, g->old.bits + 1);
+        if (2ull * (g->used + 1ull) >> g->now.bits && !g->old.slot) {
+            slots larger;
+            if (entries_left(h) >= sizeof(slot) << (g->now.bits + 1) && make_slots(h, &larger, g->now.bits + 1)) {
+                g->old = g->now;
+                g->moved = 0;
+                g->now = larger;
+            } else {
+                /* Half of them are left for what is reserved already. */
+                h->is_cramped = 1;
+                if (g->used + 1ull >> g->now.bits)
+                    return 0;
+            }
         }
+        g->used++;
         place(&g->now, (slot){e, e->hash});
         t->count++;
     } else {
@@ -572,15 +646,16 @@ static void put_entry(table *t, const uint64_t *mask, entry *e, uint64_t seed)
         e->next = old ? old->next : *link;
         *link = e;
         t->count += !old;
-        free(old);
+        free_entry(h, old);
     }
-    move_slots(g);
+    move_slots(h, g);
     int fresh = g->handle == ~0ull;
     if (fresh || BETTER(e->priority, e->handle, g->priority, g->handle)) {
         g->priority = e->priority, g->handle = e->handle;
         if (fresh || !t->longest)
             order_groups(t);
     }
+    return 1;
 }
 
 /* Move back what probing would no longer reach behind an empty slot. */
@@ -607,9 +682,9 @@ static void clear_slots(slots *of)
     free(of->slot);
 }
 
-static void remove_entry(table *t, const uint64_t *mask, const uint64_t *key, uint64_t handle, uint64_t seed)
+static void remove_entry(heap *h, table *t, const uint64_t *mask, const uint64_t *key, uint64_t handle, uint64_t seed)
 {
-    mask_group *g = group_of(t, mask, 0);
+    mask_group *g = group_of(h, t, mask, 0);
     if (!g)
         return;
     slot *found = slot_in(g, key, t->words, hash_words(key, t->words, seed));
@@ -620,7 +695,8 @@ static void remove_entry(table *t, const uint64_t *mask, const uint64_t *key, ui
     if (!e)
         return;
     *link = e->next;
-    free(e);
+    free_entry(h, e);
+    h->is_cramped = 0;
     t->count--;
     if (found->first)
         return;
@@ -635,9 +711,10 @@ static void remove_entry(table *t, const uint64_t *mask, const uint64_t *key, ui
             memmove(t->group + i, t->group + i + 1, (--t->groups - i) * sizeof *t->group);
             break;
         }
-    clear_slots(&g->now);
-    clear_slots(&g->old);
-    free(g);
+    /* Nothing is in them any more. */
+    free_slots(h, &g->now);
+    free_slots(h, &g->old);
+    release(h, g, sizeof *g);
 }
 
 static void clear_table(table *t)
@@ -654,38 +731,35 @@ static void clear_table(table *t)
     free(t->fallback);
 }
 
-/* The state of number in a table; its memory stays where it is. */
-static ss_state *state_of(table *t, uint64_t number)
+/* The state of number in a table, whose memory stays where it is; 0 without memory for it. */
+static ss_state *state_of(heap *h, table *t, uint64_t number)
 {
     uint64_t chunk = number / STATES_IN_CHUNK;
     if (chunk >> 32)
         return 0;
     if (chunk >= t->chunks) {
         uint64_t more = 2 * t->chunks > chunk ? 2 * t->chunks : chunk + 1;
-        t->chunk = realloc(t->chunk, more * sizeof *t->chunk);
-        if (!t->chunk)
-            abort();
-        memset(t->chunk + t->chunks, 0, (more - t->chunks) * sizeof *t->chunk);
-        t->chunks = more;
+        if (heap_left(h) < more * sizeof *t->chunk || !extend(h, &t->chunk, &t->chunks, more, sizeof *t->chunk))
+            return 0;
     }
-    if (!t->chunk[chunk] && !(t->chunk[chunk] = calloc(STATES_IN_CHUNK, sizeof(ss_state))))
-        abort();
+    if (!t->chunk[chunk]) {
+        uint64_t bytes = STATES_IN_CHUNK * sizeof(ss_state);
+        if (heap_left(h) < bytes || !(t->chunk[chunk] = obtain(h, bytes)))
+            return 0;
+    }
     return &t->chunk[chunk][number % STATES_IN_CHUNK];
 }
 
-/* Room for item number in a list of pointers. */
-static void **item_of(void *list, uint64_t *count, uint64_t number)
+/* Room for item number in a list of pointers; 0 without memory for it. */
+static void **item_of(heap *h, void *list, uint64_t *count, uint64_t number)
 {
     void ***of = list;
     if (number >> 32)
         return 0;
     if (number >= *count) {
         uint64_t more = 2 * *count > number ? 2 * *count : number + 1;
-        *of = realloc(*of, more * sizeof **of);
-        if (!*of)
-            abort();
-        memset(*of + *count, 0, (more - *count) * sizeof **of);
-        *count = more;
+        if (!extend(h, of, count, more, sizeof **of))
+            return 0;
     }
     return *of + number;
 }
@@ -802,7 +876,7 @@ static uint64_t draw(twister *r, uint64_t low, uint64_t high)
 /* -------------------------------------------------------------------------------------------------- value sets */
 
 /* Members of a value set: (value, mask, low, high) for each component. */
-typedef struct { uint64_t *word, members; } value_set;
+typedef struct { uint64_t *word, members, words; } value_set;
 
 static int in_set(const value_set *set, const uint64_t *key, const uint64_t *mask, uint32_t parts)
 {

@@ -26,7 +26,7 @@ struct ss_switch {
     ss_meter *meters[METERS + 1];
     twister random;
     packet *idle, *leaving;
-    uint64_t memory, limit;  /* the bytes of all packets, and what they may become */
+    heap heap;
     uint8_t *scratch, *sent, *result;
     uint64_t scratch_room, sent_room, result_room;
     uint64_t *event, events, lost_events;
@@ -35,25 +35,37 @@ struct ss_switch {
 #define GROUPS TABLES
 #define SESSIONS (TABLES + 1)
 
-static uint8_t *room_for(uint8_t **memory, uint64_t *have, uint64_t size)
+/* Whether the switch may have so many bytes more, if need be those of packets that nobody has. */
+static int has_room(ss_switch *s, uint64_t bytes)
+{
+    if (heap_left(&s->heap) < bytes)
+        for (packet *p = s->idle; p; p = s->idle) {
+            s->idle = (packet *)p->head.next;
+            release(&s->heap, p->room, HEADROOM + p->capacity);
+            release(&s->heap, p, sizeof *p);
+        }
+    return heap_left(&s->heap) >= bytes;
+}
+
+/* A buffer of at least so many bytes; 0 if there is no memory for it, which is counted. */
+static uint8_t *room_for(ss_switch *s, uint8_t **memory, uint64_t *have, uint64_t size)
 {
     if (*have < size) {
-        *have = size < 4096 ? 4096 : 2 * size;
-        *memory = realloc(*memory, *have);
-        if (!*memory)
-            abort();
+        uint64_t room = size < 4096 ? 4096 : size + size / 4;
+        if (!has_room(s, room - *have) || !extend(&s->heap, memory, have, room, 1)) {
+            s->dropped[NO_ROOM]++;
+            return 0;
+        }
     }
     return *memory;
 }
 
-INLINE uint8_t *scratch(ss_switch *s, uint64_t size) { return room_for(&s->scratch, &s->scratch_room, size); }
+INLINE uint8_t *scratch(ss_switch *s, uint64_t size) { return room_for(s, &s->scratch, &s->scratch_room, size); }
 
 /* A packet without memory yet, 0 if the program's packets may have no more. */
 static packet *new_packet(ss_switch *s)
 {
-    packet *p = s->limit - s->memory < sizeof *p ? 0 : calloc(1, sizeof *p);
-    s->memory += p ? sizeof *p : 0;
-    return p;
+    return heap_left(&s->heap) < sizeof(packet) ? 0 : obtain(&s->heap, sizeof(packet));
 }
 
 /* Give a packet room for its bytes; return whether there is some. */
@@ -61,14 +73,14 @@ static int make_room(ss_switch *s, packet *p, uint64_t size)
 {
     uint64_t before = p->room ? HEADROOM + p->capacity : 0;
     uint64_t capacity = size > PACKET_ROOM ? size : PACKET_ROOM;
-    if (s->limit - (s->memory - before) < HEADROOM + capacity)
+    if (heap_left(&s->heap) + before < HEADROOM + capacity)
         return 0;
-    free(p->room);
-    s->memory -= before;
+    release(&s->heap, p->room, before);
+    /* Not obtain: nobody reads what is not written. */
     if (!(p->room = malloc(HEADROOM + capacity)))
         return 0;
     p->capacity = capacity;
-    s->memory += HEADROOM + capacity;
+    s->heap.used += HEADROOM + capacity;
     return 1;
 }
 
@@ -106,9 +118,8 @@ static void give(ss_switch *s, packet *p)
 {
 #ifdef NO_POOL
     /* For sanitizers, which then see every use of what has been given back. */
-    s->memory -= sizeof *p + (p->room ? HEADROOM + p->capacity : 0);
-    free(p->room);
-    free(p);
+    release(&s->heap, p->room, HEADROOM + p->capacity);
+    release(&s->heap, p, sizeof *p);
     return;
 #endif
     p->head.next = (ss_packet *)s->idle;
@@ -176,7 +187,7 @@ ss_switch *ss_new(uint64_t drop_port, uint64_t hash_seed)
     if (!s)
         return 0;
     s->drop_port = drop_port;
-    s->limit = ~0ull;
+    s->heap.limit = ~0ull;
     s->seed = hash_seed;
     for (uint32_t i = 0; i < TABLES; i++) {
         s->tables[i].words = table_shapes[i].words;
@@ -231,6 +242,7 @@ void ss_free(ss_switch *s)
     free(s->sent);
     free(s->result);
     free(s->event);
+    let_go(&s->heap);
     free(s);
 }
 
@@ -240,7 +252,7 @@ void *ss_part(ss_switch *s, uint32_t part, uint64_t number, uint64_t index)
     case 0: return number < COUNTERS ? s->counters[number] : 0;
     case 1: return number < REGISTERS ? s->registers[number] : 0;
     case 2: return number < METERS ? s->meters[number] : 0;
-    case 3: return number < TABLES ? state_of(&s->tables[number], index) : 0;
+    case 3: return number < TABLES ? state_of(&s->heap, &s->tables[number], index) : 0;
     case 4: return s->dropped;
     case 5: return s->overruns;
     case 6: return s->errors;
@@ -248,7 +260,7 @@ void *ss_part(ss_switch *s, uint32_t part, uint64_t number, uint64_t index)
     case 8: return &s->random;
     case 9: return &s->events;
     case 10: return &s->logging;
-    case 12: return &s->limit;
+    case 12: return &s->heap.limit;
     case 11: return number < TABLES + 2 ? &s->tables[number].count : 0;
     }
     return 0;
@@ -256,9 +268,40 @@ void *ss_part(ss_switch *s, uint32_t part, uint64_t number, uint64_t index)
 
 /* ---------------------------------------------------------------------------------------------------- commands */
 
+/* Set aside for the next change, too; more is given back. */
+#define KEPT_RESERVE_BYTES (1 << 16)
+
 enum { PUT = 1, REMOVE, DEFAULT, CALL, UNCALL, CHOOSE, UNCHOOSE, VALUES, METER, STORE };
 
-/* Apply one command, whose words are behind its kind and its length; return whether it is well formed. */
+/* What a change of so many words may need: entries as short as one can be, each with a group of its own. */
+static uint64_t needed_by(uint64_t words)
+{
+    uint64_t most_entries = words / 7 + 1;
+    return 4 * words * sizeof(uint64_t) + most_entries * (sizeof(entry) + sizeof(mask_group) + 32 * sizeof(slot));
+}
+
+uint32_t ss_reserve(ss_switch *s, uint64_t words)
+{
+    heap *h = &s->heap;
+    uint64_t bytes = needed_by(words);
+    uint32_t is_there;
+    /* Mostly what is set aside is enough, and packets need not wait. They only ever change what is used, a little. */
+    if (h->reserved >= bytes && entries_left(h) >= bytes && !h->is_cramped)
+        return 1;
+    ss_lock(s);
+    is_there = !h->is_cramped && has_room(s, bytes + h->limit / 4);
+    if (is_there && h->reserved < bytes) {
+        let_go(h);
+        h->reserve = malloc(bytes);
+        h->reserved = h->reserve ? bytes : 0;
+        is_there = h->reserve != 0;
+    }
+    ss_unlock(s);
+    return is_there;
+}
+
+/* Apply one command, whose words are behind its kind and its length; return whether it is well formed, and there is
+   memory for it. */
 static int apply(ss_switch *s, uint64_t kind, const uint64_t *w, uint64_t count)
 {
     if (count < 2)
@@ -278,11 +321,12 @@ static int apply(ss_switch *s, uint64_t kind, const uint64_t *w, uint64_t count)
             if (~w[1]) {
                 if (w[1] >= shape->actions || count - 3 != prefix + (uint64_t)shape->arguments[w[1]])
                     return 0;
-                e = new_entry(w + 3, count - 3);
+                if (!(e = new_entry(&s->heap, w + 3, count - 3)))
+                    return 0;
                 e->action = w[1];
-                e->state = w[2] ? state_of(t, w[2] - 1) : 0;
+                e->state = w[2] ? state_of(&s->heap, t, w[2] - 1) : 0;
             }
-            free(t->fallback);
+            free_entry(&s->heap, t->fallback);
             t->fallback = e;
             return 1;
         }
@@ -290,7 +334,7 @@ static int apply(ss_switch *s, uint64_t kind, const uint64_t *w, uint64_t count)
             /* table, handle, key, mask */
             if (count != 2 + 2ull * words)
                 return 0;
-            remove_entry(t, w + 2 + words, w + 2, w[1], s->seed);
+            remove_entry(&s->heap, t, w + 2 + words, w + 2, w[1], s->seed);
             return 1;
         }
         /* table, handle, priority, action, state, mask, key, ranges, arguments */
@@ -304,23 +348,28 @@ static int apply(ss_switch *s, uint64_t kind, const uint64_t *w, uint64_t count)
             return 0;
         if (!own && (more < 1 || more - 1 < 2 * w[5 + words + prefix + (w[0] == SESSIONS ? 2 : 0)]))
             return 0;
-        entry *e = new_entry(w + 5 + words, prefix + more);
+        entry *e = new_entry(&s->heap, w + 5 + words, prefix + more);
+        if (!e)
+            return 0;
         e->handle = w[1], e->priority = w[2], e->action = w[3];
-        e->state = w[4] && own ? state_of(t, w[4] - 1) : 0;
-        put_entry(t, w + 5, e, s->seed);
-        return 1;
+        e->state = w[4] && own ? state_of(&s->heap, t, w[4] - 1) : 0;
+        if (put_entry(&s->heap, t, w + 5, e, s->seed))
+            return 1;
+        free_entry(&s->heap, e);
+        return 0;
     }
     if (kind == VALUES) {
         /* set, parts, then four words for each part of each member */
         if (w[0] >= VALUE_SETS || w[1] == 0 || (count - 2) % (4 * w[1]))
             return 0;
         value_set *set = &s->value_sets[w[0]];
-        uint64_t *word = malloc((count - 1) * sizeof *w);
+        uint64_t *word = obtain(&s->heap, (count - 1) * sizeof *w);
         if (!word)
-            abort();
+            return 0;
         memcpy(word, w + 2, (count - 2) * sizeof *w);
-        free(set->word);
+        release(&s->heap, set->word, set->words * sizeof *w);
         set->word = word;
+        set->words = count - 1;
         set->members = (count - 2) / 4 / w[1];
         return 1;
     }
@@ -330,7 +379,10 @@ static int apply(ss_switch *s, uint64_t kind, const uint64_t *w, uint64_t count)
             return 0;
         if (w[0] ? w[0] > TABLES : w[1] >= METERS || w[2] >= meter_sizes[w[1]])
             return 0;
-        set_meter(w[0] ? &state_of(&s->tables[w[0] - 1], w[2])->meter : s->meters[w[1]] + w[2], w + 3);
+        ss_state *state = w[0] ? state_of(&s->heap, &s->tables[w[0] - 1], w[2]) : 0;
+        if (w[0] && !state)
+            return 0;
+        set_meter(state ? &state->meter : s->meters[w[1]] + w[2], w + 3);
         return 1;
     }
     if (kind == STORE) {
@@ -349,32 +401,35 @@ static int apply(ss_switch *s, uint64_t kind, const uint64_t *w, uint64_t count)
     if (kind == CALL || kind == UNCALL) {
         /* profile, number, action, arguments */
         const shape *shape = &profile_shapes[w[0]];
-        entry **at = (entry **)item_of(&o->call, &o->calls, w[1]);
+        entry **at = (entry **)item_of(&s->heap, &o->call, &o->calls, w[1]);
         if (!at || (kind == CALL && (count < 3 || w[2] >= shape->actions || count - 3 != shape->arguments[w[2]])))
             return 0;
-        entry *e = kind == CALL ? new_entry(w + 3, count - 3) : 0;
+        entry *e = kind == CALL ? new_entry(&s->heap, w + 3, count - 3) : 0;
+        if (kind == CALL && !e)
+            return 0;
         if (e)
             e->action = w[2];
-        free(*at);
+        free_entry(&s->heap, *at);
         *at = e;
         return 1;
     }
     if (kind != CHOOSE && kind != UNCHOOSE)
         return 0;
     /* profile, number, calls */
-    choice **at = (choice **)item_of(&o->choice, &o->choices, w[1]), *g = 0;
+    choice **at = (choice **)item_of(&s->heap, &o->choice, &o->choices, w[1]), *g = 0;
     if (!at)
         return 0;
     if (kind == CHOOSE) {
         for (uint64_t i = 2; i < count; i++)
             if (w[i] >= o->calls || !o->call[w[i]])
                 return 0;
-        if (!(g = malloc(sizeof *g + (count - 2) * sizeof *w)))
-            abort();
+        if (!(g = obtain(&s->heap, sizeof *g + (count - 2) * sizeof *w)))
+            return 0;
         g->count = count - 2;
         memcpy(g->call, w + 2, g->count * sizeof *w);
     }
-    free(*at);
+    if (*at)
+        release(&s->heap, *at, sizeof **at + (*at)->count * sizeof *w);
     *at = g;
     return 1;
 }
@@ -390,6 +445,8 @@ uint64_t ss_apply(ss_switch *s, const uint64_t *words, uint64_t count)
         }
         at += 2 + words[at + 1];
     }
+    if (s->heap.reserved > KEPT_RESERVE_BYTES)
+        let_go(&s->heap);
     ss_unlock(s);
     return wrong;
 }
@@ -428,11 +485,13 @@ uint64_t ss_process(ss_switch *s, uint32_t port, const uint8_t *data, uint32_t l
             if (!ss_egress(s, q, now_ns, now_ns, 0, 0, &gone, 1))
                 continue;
             if (gone.data) {
-                uint8_t *to = room_for(&s->result, &s->result_room, used + 8 + gone.length) + used;
+                uint8_t *to = room_for(s, &s->result, &s->result_room, used + 8 + gone.length);
                 uint32_t head[2] = {gone.port, gone.length};
-                memcpy(to, head, 8);
-                memcpy(to + 8, gone.data, gone.length);
-                used += 8 + gone.length;
+                if (to) {
+                    memcpy(to + used, head, 8);
+                    memcpy(to + used + 8, gone.data, gone.length);
+                    used += 8 + gone.length;
+                }
             }
             *last = gone.requeue;
             while (*last)

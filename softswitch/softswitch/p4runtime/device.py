@@ -2,12 +2,12 @@
 
 The specification's RPCs are methods here; `softswitch.p4runtime.server` puts them on a socket.
 
-There are two locks. The thread that feeds packets to the switch holds `Device.lock` meanwhile, and
-every method takes it for work on the data plane. A long Write or Read releases it repeatedly. If
-the lock hands itself over (`softswitch.realtime.lock.HandoverLock`), forwarding continues in
-between. The second lock is private to this module and always taken first. It makes RPCs strictly
-serializable: a new primary begins after the writes of the former one have ended. Therefore a caller
-must not hold `Device.lock` when it calls an RPC's method.
+The thread that feeds packets to the switch holds `Device.lock` meanwhile, and every method takes it
+for work on the data plane. A long Write or Read releases it repeatedly. If the lock hands itself
+over (`softswitch.realtime.lock.HandoverLock`), forwarding continues in between. RPCs take turns
+(`softswitch.p4runtime.turns`) before they take the lock, which makes them strictly serializable: a
+new primary begins after the writes of the former one have ended. Therefore a caller must not hold
+`Device.lock` when it calls an RPC's method.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,9 +30,18 @@ from softswitch.gnmi.qos import PortCounters, QosPort, QosTree
 from softswitch.p4runtime.arbitration import Arbitration, Claim, Notice, Termination
 from softswitch.p4runtime.digests import DigestBatch
 from softswitch.p4runtime.pipeline import Pipeline
-from softswitch.p4runtime.roles import FULL_ACCESS, RoleScope, role_scope
-from softswitch.p4runtime.wire import WireRequest
-from softswitch.rpc.status import OK, BatchFailedError, Code, RefusedError, Status
+from softswitch.p4runtime.reading import Reading
+from softswitch.p4runtime.roles import (
+    FULL_ACCESS,
+    ListedRoles,
+    RoleScope,
+    check_size,
+    role_scope,
+)
+from softswitch.p4runtime.turns import Turns
+from softswitch.p4runtime.wire import MOST_UPDATES, WireRequest
+from softswitch.rpc.peers import LOCAL, Peer
+from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
 from softswitch.switch import Engines, Python
 
 if TYPE_CHECKING:
@@ -43,28 +52,17 @@ __all__ = ["LOG_LENGTH", "ControllerStream", "Device", "RpcRecord"]
 API_VERSION = "1.5.0"
 """The version of the P4Runtime specification that the device implements."""
 
-_RESPONSE_BYTES = 1 << 20
-"""The size in bytes at which a ReadResponse is closed. Clients accept 4 MiB by default."""
-
 _UPDATES_AT_ONCE = 64
 """The number of updates after which a Write lets the data plane continue.
 
 They take about a millisecond.
 """
 
-_ENTITIES_AT_ONCE = 256
-"""The number of entities after which a Read lets the data plane continue."""
+_MOST_ATOMIC_UPDATES = 4096
+"""The most updates in a Write that is applied as a whole or not at all.
 
-_CELLS_PER_READ = 1 << 16
-"""The most cells of counters, meters and registers that one Read returns.
-
-A few bytes can ask for all of them.
+The data plane waits for all of them, some 100 ms, and each has its undoing in memory.
 """
-
-_ENTITIES_PER_READ = 1 << 20
-"""The most entities of all kinds that one Read returns."""
-
-_CELL_KINDS = frozenset({"register_entry", "counter_entry", "meter_entry"})
 
 LOG_LENGTH = 20_000
 """The number of messages that `Device.rpc_log` holds."""
@@ -79,35 +77,6 @@ class RpcRecord(NamedTuple):
     kind: str
 
 
-class _Responses:
-    """The responses to one Read, each closed once it is large enough."""
-
-    def __init__(self) -> None:
-        self.messages = [p4r.ReadResponse()]
-        self._size_bytes = 0
-        """The size of the last response."""
-        self._cells = 0
-        self._entities = 0
-
-    def add(self, part: list[p4r.Entity], are_cells: bool) -> None:
-        """Add entities. Raise RefusedError (RESOURCE_EXHAUSTED) beyond the limits of one Read."""
-        self._entities += len(part)
-        if are_cells:
-            self._cells += len(part)
-        if self._cells > _CELLS_PER_READ or self._entities > _ENTITIES_PER_READ:
-            raise RefusedError(
-                Code.RESOURCE_EXHAUSTED,
-                f"one Read returns {_CELLS_PER_READ} cells of arrays and"
-                f" {_ENTITIES_PER_READ} entities at most; give ids and indices, in"
-                " several requests",
-            )
-        if self._size_bytes >= _RESPONSE_BYTES:
-            self.messages.append(p4r.ReadResponse())
-            self._size_bytes = 0
-        self.messages[-1].entities.extend(part)
-        self._size_bytes += sum(entity.ByteSize() for entity in part)
-
-
 class ControllerStream:
     """The device's end of one StreamChannel."""
 
@@ -116,19 +85,24 @@ class ControllerStream:
         device: Device,
         send: Callable[[p4r.StreamMessageResponse], object],
         terminate: Callable[[Status], object],
+        peer: Peer,
     ) -> None:
         self._device = device
         self.send = send
         self.terminate = terminate
+        self.peer = peer
         self.ended = False
         """Whether the stream is closed or terminated.
 
         Messages that still arrive on it are ignored.
         """
 
-    def receive(self, message: p4r.StreamMessageRequest) -> None:
-        """Handle a message from the controller."""
-        self._device.receive_from(self, message)
+    def receive(self, message: p4r.StreamMessageRequest) -> bool:
+        """Handle a message from the controller.
+
+        Return whether it was a primary's packet-out or acknowledgement, and was taken.
+        """
+        return self._device.receive_from(self, message)
 
     def close(self) -> None:
         """Note that the stream is broken or ended. Closing it twice does nothing."""
@@ -162,6 +136,9 @@ class Device:
         engines: loads programs and chooses what runs their packets; None lets Python do it.
         memory_bytes: the memory of a program's arrays and packets; a program whose arrays need more
             is refused.
+        roles: the roles that may write beside a primary of the default role, and may set the
+            pipeline if their config says so; `EVERY_ROLE` in it stands for all. Others may then
+            only read.
     """
 
     def __init__(
@@ -180,6 +157,7 @@ class Device:
         tracer: Tracer | None = None,
         engines: Engines | None = None,
         memory_bytes: int = DEFAULT_BYTES,
+        roles: Collection[str] = (),
     ) -> None:
         if device_id < 0:
             raise ValueError(f"device_id: {device_id} is not a device id; give 0 or more")
@@ -216,11 +194,18 @@ class Device:
             memory_bytes=memory_bytes,
         )
         self._engines = engines or Python()
-        self._rpcs = threading.Lock()
+        self._turns = Turns()
         self._let_others: Callable[[], object] = getattr(self.lock, "yield_", self._release_briefly)
         """Releases the lock, which this thread holds, once for the threads that wait for it."""
-        self._arbitration = Arbitration(device_id, check_config=self._check_role_config)
+        self._roles = ListedRoles(roles)
+        self._arbitration = Arbitration(
+            device_id,
+            check_config=self._check_role_config,
+            listed=roles,
+        )
         self._scopes: dict[str, RoleScope] = {"": FULL_ACCESS}
+        self._acting: list[tuple[RoleScope, Any]] = []
+        """What packets and digests are sent to: the latest `_acting_primaries`."""
         self._committed: Pipeline | None = None
         self._saved: Pipeline | None = None
         self._list_ids = itertools.count(1)
@@ -231,24 +216,27 @@ class Device:
     def write(self, request: p4r.WriteRequest | WireRequest) -> list[Status]:
         """Apply a Write; return one status per update.
 
-        A large Write is much faster as a WireRequest.
+        A large Write is much faster as a WireRequest. Packets, streams and calls that neither write
+        nor read go on between some of its updates, unless the whole is to be atomic. Other Writes
+        wait: the specification demands that the updates of a request appear without others between
+        them.
 
         Raises:
-            RefusedError: NOT_FOUND, PERMISSION_DENIED or FAILED_PRECONDITION for the request as a
-                whole. No update was attempted.
+            RefusedError: NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION or RESOURCE_EXHAUSTED
+                for the request as a whole. No update was attempted.
         """
         header = request.header if isinstance(request, WireRequest) else request
-        with self._rpcs, self.lock:
+        updates = request.updates
+        atomicity = header.atomicity
+        _check_size(len(updates), atomicity)
+        with self._turns.change(header.role), self.lock:
             self.record("write")
             self._check_primary(header)
             pipeline = self._pipeline()
-            if header.atomicity not in p4r.WriteRequest.Atomicity.values():
-                raise RefusedError(
-                    Code.INVALID_ARGUMENT, f"there is no atomicity {header.atomicity}"
-                )
+            if atomicity not in p4r.WriteRequest.Atomicity.values():
+                raise RefusedError(Code.INVALID_ARGUMENT, f"there is no atomicity {atomicity}")
             scope = self._scopes[header.role]
-            updates = request.updates
-            if header.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
+            if atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
                 return pipeline.write_all_or_nothing(updates, scope)
             statuses: list[Status] = []
             for start in range(0, len(updates), _UPDATES_AT_ONCE):
@@ -264,47 +252,48 @@ class Device:
             raise BatchFailedError("Write", statuses)
 
     def read(self, request: p4r.ReadRequest) -> Iterator[p4r.ReadResponse]:
-        """Yield the responses to a Read, each of about 1 MiB at most. No Write comes between them.
+        """Yield the responses to a Read, each of about 256 KiB at most.
+
+        It is worked on in slices. Writes, packets and streams go on between two of them, and Writes
+        go first. What is returned is nevertheless the state of one moment: of each Write, the Read
+        sees all that it does if it had ended when the Read began, and nothing otherwise. Counters
+        and registers that packets change meanwhile are as they are when the Read comes to them.
 
         Raises:
-            RefusedError: NOT_FOUND or FAILED_PRECONDITION for the request as a whole.
+            RefusedError: NOT_FOUND or FAILED_PRECONDITION for the request as a whole;
+                RESOURCE_EXHAUSTED if it asks for too much; ABORTED, or RESOURCE_EXHAUSTED, between
+                two responses if that moment can no longer be told, because of a new pipeline or too
+                many changes.
             BatchFailedError: after the last response, if some element of the request was refused.
         """
-        responses = _Responses()
-        statuses: list[Status] = []
-        with self._rpcs:
-            with self.lock:
-                self.record("read")
-                self._check_device(request.device_id)
-                scope = self._read_scope(request.role)
-                pipeline = self._pipeline()
-            for query in request.entities:
-                statuses.append(self._collect(pipeline, query, scope, responses))
-        for response in responses.messages:
-            if response.entities:
-                yield response
-        if any(status.code for status in statuses):
-            raise BatchFailedError("Read", statuses)
+        with self._turns.slice, self.lock:
+            self.record("read")
+            self._check_device(request.device_id)
+            scope = self._read_scope(request.role)
+            reading = Reading(self._pipeline(), request.entities, scope)
+            reading.work()
+            if not reading.ended:
+                # No change came between: the moment of this Read is that of its first slice.
+                reading.watch()
+        if not reading.ended:
+            yield from self._read_on(reading)
+        response = reading.take()
+        if response.entities:
+            yield response
+        if any(status.code for status in reading.statuses):
+            raise BatchFailedError("Read", reading.statuses)
 
-    def _collect(
-        self,
-        pipeline: Pipeline,
-        query: p4r.Entity,
-        scope: RoleScope,
-        responses: _Responses,
-    ) -> Status:
-        """Add what `query` selects to `responses`. The lock is free between two parts."""
-        are_cells = query.WhichOneof("entity") in _CELL_KINDS
+    def _read_on(self, reading: Reading) -> Iterator[p4r.ReadResponse]:
+        """Yield all responses to a long Read but the last one."""
         try:
-            matching = pipeline.read(query, scope)
-            while True:
-                with self.lock:
-                    part = list(itertools.islice(matching, _ENTITIES_AT_ONCE))
-                if not part:
-                    return OK
-                responses.add(part, are_cells)
-        except RefusedError as error:
-            return error.status
+            while not reading.ended:
+                if reading.is_full:
+                    yield reading.take()
+                with self._turns.slice, self.lock:
+                    reading.work()
+        finally:
+            with self.lock:
+                reading.close()
 
     def set_pipeline(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
         """Verify, save or commit a pipeline.
@@ -314,14 +303,11 @@ class Device:
                 INVALID_ARGUMENT, with the reason.
         """
         actions = p4r.SetForwardingPipelineConfigRequest
-        with self._rpcs:
+        with self._turns.change(request.role):
             with self.lock:
                 self.record("set_pipeline")
                 self._check_primary(request)
-                if not self._scopes[request.role].can_push_pipeline:
-                    raise RefusedError(
-                        Code.PERMISSION_DENIED, f"role {request.role!r} may not set the pipeline"
-                    )
+                self._roles.check_pipeline(request.role, self._scopes[request.role])
             action = request.action
             if action == actions.COMMIT:
                 if request.HasField("config"):
@@ -347,6 +333,7 @@ class Device:
             if action == actions.VERIFY_AND_SAVE:
                 with self.lock:
                     self._tell_ports(pipeline)
+                    self._drop(self._saved)
                     self._saved = pipeline
             elif action == actions.VERIFY_AND_COMMIT:
                 self._commit(pipeline)
@@ -402,7 +389,7 @@ class Device:
         Raises:
             RefusedError: INVALID_ARGUMENT with the reason.
         """
-        with self._rpcs:
+        with self._turns.change():
             self._commit(self._build(config))
 
     def set_port_up(self, port: int, up: bool) -> None:
@@ -446,12 +433,13 @@ class Device:
         self,
         send: Callable[[p4r.StreamMessageResponse], object],
         terminate: Callable[[Status], object],
+        peer: Peer = LOCAL,
     ) -> ControllerStream:
         """Return the device's end of a new stream.
 
         Both callbacks are called with the lock held and must not block.
         """
-        return ControllerStream(self, send, terminate)
+        return ControllerStream(self, send, terminate, peer)
 
     def packet_in(self, data: bytes) -> None:
         """Send a packet that left the switch at its CPU port to the primaries that want it."""
@@ -556,11 +544,17 @@ class Device:
                 Code.PERMISSION_DENIED,
                 f"{sender} is not that of the primary of role {request.role!r}",
             )
+        self._roles.check_change(request.role, self._has_owner())
+
+    def _has_owner(self) -> bool:
+        """Return whether the default role, to which all belongs, has a primary."""
+        return any(not role for role, _ in self._arbitration.roles_of_primaries())
 
     def _check_role_config(self, claim: Claim) -> Status | None:
         """Return the fault in the role that a controller claims, None if there is none."""
         live = {name: self._scopes[name] for name in self._arbitration.live_roles()}
         try:
+            check_size(claim.role, claim.role_config)
             role_scope(claim.role, claim.role_config, live)
         except RefusedError as error:
             return error.status
@@ -597,6 +591,9 @@ class Device:
             self._tell_ports(pipeline)
             if self._committed is not None:
                 self._committed.switch.on_digest = _ignore_digest
+            self._drop(self._committed)
+            if self._saved is not pipeline:
+                self._drop(self._saved)
             self._committed = pipeline
             self._saved = None
             self.switch = pipeline.switch
@@ -605,6 +602,12 @@ class Device:
             self._acknowledged.notify_all()
             if self.on_pipeline is not None:
                 self.on_pipeline(self.switch)
+
+    @staticmethod
+    def _drop(pipeline: Pipeline | None) -> None:
+        """End the Reads of a pipeline that goes, which would keep its memory."""
+        if pipeline is not None:
+            pipeline.lose_pasts("the pipeline was replaced while this Read went on; read again")
 
     # -- inside: digests ---------------------------------------------------------------------------
 
@@ -632,28 +635,32 @@ class Device:
         return self._primaries(lambda scope: scope.covers(number))
 
     def _primaries(self, wanted: Callable[[RoleScope], bool]) -> list[ControllerStream]:
-        streams: list[Any] = []
+        return [stream for scope, stream in self._acting if wanted(scope)]
+
+    def _acting_primaries(self) -> list[tuple[RoleScope, Any]]:
+        """Return the scopes and streams of the primaries that may do more than read."""
+        acting: list[tuple[RoleScope, Any]] = []
+        has_owner = self._has_owner()
         for role, stream in self._arbitration.roles_of_primaries():
-            if wanted(self._scopes[role]):
-                streams.append(stream)
-        return streams
+            if self._roles.may_act(role, has_owner):
+                acting.append((self._scopes[role], stream))
+        return acting
 
     # -- inside: streams ---------------------------------------------------------------------------
 
-    def receive_from(self, stream: ControllerStream, message: p4r.StreamMessageRequest) -> None:
+    def receive_from(self, stream: ControllerStream, message: p4r.StreamMessageRequest) -> bool:
         kind = message.WhichOneof("update")
         if kind == "arbitration":
             # The specification demands that the writes of a former primary have ended first.
-            with self._rpcs:
+            with self._turns.change():
                 self._arbitrate(stream, message.arbitration)
-            return
+            return False
         with self.lock:
             if stream.ended:
-                return
+                return False
             self.record("packet_out" if kind == "packet" else kind or "empty")
             try:
-                if stream not in self._arbitration.primaries():
-                    raise RefusedError(Code.PERMISSION_DENIED, "only a primary may send this")
+                self._check_sender(stream)
                 if kind == "packet":
                     self._packet_out(message.packet)
                 elif kind == "digest_ack":
@@ -665,6 +672,15 @@ class Device:
                     )
             except RefusedError as error:
                 stream.send(p4r.StreamMessageResponse(error=_stream_error(message, error.status)))
+                return False
+        return True
+
+    def _check_sender(self, stream: ControllerStream) -> None:
+        for role, primary in self._arbitration.roles_of_primaries():
+            if primary is stream:
+                self._roles.check_change(role, self._has_owner())
+                return
+        raise RefusedError(Code.PERMISSION_DENIED, "only a primary may send this")
 
     def _arbitrate(self, stream: ControllerStream, update: p4r.MasterArbitrationUpdate) -> None:
         with self.lock:
@@ -681,8 +697,10 @@ class Device:
                 refusal = Termination(stream, Status(Code.INVALID_ARGUMENT, text))
                 self._tell([refusal, *self._arbitration.closed(stream)])
                 return
-            claim = _claim(update)
+            claim = _claim(update, stream.peer)
             outcomes = self._arbitration.claim(stream, claim)
+            for role in [role for role in self._scopes if not self._arbitration.knows(role)]:
+                del self._scopes[role]
             if self._arbitration.knows(claim.role):
                 config = self._arbitration.config(claim.role)
                 self._scopes[claim.role] = role_scope(claim.role, config, {})
@@ -694,6 +712,7 @@ class Device:
             self._tell(self._arbitration.closed(stream))
 
     def _tell(self, outcomes: list[Notice | Termination]) -> None:
+        self._acting = self._acting_primaries()
         for outcome in outcomes:
             stream: Any = outcome.stream
             if isinstance(outcome, Termination):
@@ -703,7 +722,7 @@ class Device:
                 update = self._arbitration_update(outcome)
                 stream.send(p4r.StreamMessageResponse(arbitration=update))
         if self._committed is not None:
-            self._committed.digests.await_only(self._arbitration.primaries())
+            self._committed.digests.await_only([stream for _, stream in self._acting])
             self._acknowledged.notify_all()
 
     def _arbitration_update(self, notice: Notice) -> p4r.MasterArbitrationUpdate:
@@ -740,12 +759,26 @@ class Device:
         self._acknowledged.notify_all()
 
 
+def _check_size(updates: int, atomicity: int) -> None:
+    if atomicity == p4r.WriteRequest.CONTINUE_ON_ERROR:
+        most = MOST_UPDATES
+        kind = "one Write"
+    else:
+        most = _MOST_ATOMIC_UPDATES
+        kind = "one Write that is all or nothing"
+    if updates > most:
+        raise RefusedError(
+            Code.RESOURCE_EXHAUSTED,
+            f"{updates} updates in {kind}, of which {most} are allowed; send several Writes",
+        )
+
+
 def _send(streams: list[ControllerStream], message: p4r.StreamMessageResponse) -> None:
     for stream in streams:
         stream.send(message)
 
 
-def _claim(update: p4r.MasterArbitrationUpdate) -> Claim:
+def _claim(update: p4r.MasterArbitrationUpdate, peer: Peer) -> Claim:
     config = None
     if update.role.HasField("config"):
         config = type(update.role.config)()
@@ -753,7 +786,7 @@ def _claim(update: p4r.MasterArbitrationUpdate) -> Claim:
     election_id = None
     if update.HasField("election_id"):
         election_id = U128.decode(update.election_id)
-    return Claim(update.device_id, update.role.name, election_id, config)
+    return Claim(update.device_id, update.role.name, election_id, config, peer)
 
 
 def _stream_error(message: p4r.StreamMessageRequest, status: Status) -> p4r.StreamError:

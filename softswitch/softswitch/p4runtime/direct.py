@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from finsy.proto import p4r
 
 from softswitch.p4runtime.arrays import counts
 from softswitch.p4runtime.metering import meter_config, meter_message, refuse_counters
+from softswitch.p4runtime.past import Past, TablePast
 from softswitch.p4runtime.tables import TableStore, TableView
 from softswitch.rpc.status import Code
 from softswitch.tables import Entry
@@ -33,12 +34,19 @@ class _DirectStore:
             raise view.refused(Code.INVALID_ARGUMENT, f"has no direct {self.noun}")
         self._check(view, entity)
         for entry in self._entries(view, entity.table_entry):
+            if entry is None:
+                continue
+            if entry is view.table.default_entry:
+                view.changing_default()
+            else:
+                view.changing(entry)
             self._put(view, entry, entity)
 
-    def read(self, query: Any) -> Iterator[p4r.Entity]:
+    def read(self, query: Any, past: Past) -> Iterator[p4r.Entity | None]:
         """Yield the resource of one entry, or of all entries of a table if no key is given.
 
-        The id 0 stands for all tables.
+        The id 0 stands for all tables. They are those of `past`. Yield None for each entry that is
+        looked at and not selected.
         """
         wanted = query.table_entry
         if wanted.table_id:
@@ -49,23 +57,32 @@ class _DirectStore:
         else:
             views = list(filter(self._has, self._tables.views()))
         for view in views:
-            for entry in self._entries(view, wanted):
-                yield self._entity(view, entry, query)
+            for entry in self._entries(view, wanted, view.past(past)):
+                yield None if entry is None else self._entity(view, entry, query)
 
     def current(self, entity: Any) -> Iterator[p4r.Entity]:
         """Yield the resources that an update of `entity` would change."""
-        self._tables.view(entity.table_entry.table_id)
-        return self.read(entity)
+        view = self._tables.view(entity.table_entry.table_id)
+        for entry in self._entries(view, entity.table_entry):
+            if entry is not None:
+                yield self._entity(view, entry, entity)
 
-    def _entries(self, view: TableView, wanted: p4r.TableEntry) -> list[Entry]:
+    def _entries(
+        self,
+        view: TableView,
+        wanted: p4r.TableEntry,
+        past: TablePast | None = None,
+    ) -> Iterable[Entry | None]:
+        """Yield the entries that a message means, and None for each one that it does not mean."""
         if wanted.is_default_action:
-            return [view.default_resources(wanted)]
+            present = view.default_resources(wanted)
+            return (present if past is None else past.default or present,)
         if wanted.match:
-            return [view.find(wanted)]
-        entries = view.table.entries()
+            return (view.find(wanted, past),)
+        entries = view.entries(past)
         if wanted.priority:
-            return [entry for entry in entries if entry.priority == wanted.priority]
-        return list(entries)
+            return (entry if entry.priority == wanted.priority else None for entry in entries)
+        return entries
 
     def _has(self, view: TableView) -> bool:
         raise NotImplementedError
@@ -90,7 +107,7 @@ class _DirectStore:
         raise NotImplementedError
 
     def _key(self, view: TableView, entry: Entry) -> p4r.TableEntry:
-        if entry is view.table.default_entry:
+        if entry.handle < 0:
             return p4r.TableEntry(
                 table_id=view.info.id,
                 is_default_action=True,
@@ -149,10 +166,10 @@ class DirectMeterStore(_DirectStore):
 
     noun = "meter"
 
-    def read(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
+    def read(self, query: p4r.DirectMeterEntry, past: Past) -> Iterator[p4r.Entity | None]:
         """Yield entities as direct counters do. Counters per colour do not exist here."""
         refuse_counters(query)
-        return super().read(query)
+        return super().read(query, past)
 
     def _has(self, view: TableView) -> bool:
         return view.table.meter_unit is not None

@@ -9,6 +9,7 @@ from finsy.proto import p4r
 from softswitch.p4runtime.digests import DigestBatch, DigestConfig, DigestLists
 from softswitch.p4runtime.p4data import DataType, UnsupportedTypeError, compile_type
 from softswitch.p4runtime.p4info import DigestInfo, P4InfoError, P4InfoIndex
+from softswitch.p4runtime.past import selected
 from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["DigestStore"]
@@ -49,18 +50,17 @@ class DigestStore:
         """Yield the configuration of an enabled digest, or of all of them if the id is 0."""
         if query.digest_id:
             self.check(query.digest_id)
-        for digest_id, config in self._lists.configs.items():
-            if query.digest_id in (0, digest_id):
-                message = p4r.DigestEntry.Config(
-                    max_timeout_ns=config.max_timeout_ns,
-                    max_list_size=config.max_list_size,
-                    ack_timeout_ns=config.ack_timeout_ns,
-                )
-                entry = p4r.DigestEntry(
-                    digest_id=digest_id,
-                    config=message,
-                )
-                yield p4r.Entity(digest_entry=entry)
+        for digest_id, config in selected(self._lists.configs, query.digest_id):
+            message = p4r.DigestEntry.Config(
+                max_timeout_ns=config.max_timeout_ns,
+                max_list_size=config.max_list_size,
+                ack_timeout_ns=config.ack_timeout_ns,
+            )
+            entry = p4r.DigestEntry(
+                digest_id=digest_id,
+                config=message,
+            )
+            yield p4r.Entity(digest_entry=entry)
 
     def current(self, entity: p4r.DigestEntry) -> Iterator[p4r.Entity]:
         """Yield the configuration that an update of `entity` would change."""

@@ -7,6 +7,7 @@ Committing it replaces the running switch with its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from finsy.proto import p4r
@@ -20,6 +21,7 @@ from softswitch.p4runtime.direct import DirectCounterStore, DirectMeterStore
 from softswitch.p4runtime.learning import DigestStore
 from softswitch.p4runtime.p4info import P4InfoError, P4InfoIndex, index_p4info
 from softswitch.p4runtime.packetio import ControllerHeader
+from softswitch.p4runtime.past import Past
 from softswitch.p4runtime.profiles import ProfileStore
 from softswitch.p4runtime.replication import ReplicationStore
 from softswitch.p4runtime.roles import FULL_ACCESS, RoleScope, p4info_id
@@ -32,6 +34,11 @@ from softswitch.rpc.status import OK, Code, RefusedError, Status
 
 __all__ = ["EntityStore", "Pipeline"]
 
+
+_ENTRIES = frozenset({"table_entry", "direct_counter_entry", "direct_meter_entry"})
+"""The kinds whose stores know the past by themselves."""
+
+_INDEXED = frozenset({"counter_entry", "meter_entry", "register_entry"})
 
 _CELLS = frozenset(
     {
@@ -46,6 +53,18 @@ _CELLS = frozenset(
 """The kinds of entities that always exist."""
 
 
+_MOST_UNDONE = 1 << 16
+"""The most entities that a Write changes if it is to be undone as a whole, some 30 MB.
+
+One update can set all cells of an array.
+"""
+
+_TOO_MUCH = Status(
+    Code.RESOURCE_EXHAUSTED,
+    f"a Write that is all or nothing changes {_MOST_UNDONE} entities and cells at most; send several",
+)
+
+
 class EntityStore(Protocol):
     """All entities of one kind, in the form of P4Runtime's messages."""
 
@@ -55,10 +74,12 @@ class EntityStore(Protocol):
         Raise RefusedError and change nothing if it cannot be applied.
         """
 
-    def read(self, query: Any) -> Iterator[p4r.Entity]:
-        """Yield the entities that `query` selects.
+    @property
+    def read(self) -> Callable[..., Iterator[Any]]:
+        """Yields the entities that a query selects, which is its argument.
 
-        Raise RefusedError for a query that cannot select anything.
+        It raises RefusedError for a query that cannot select anything. Stores of tables' entries
+        take the past as well, and yield None for each entry that is not selected.
         """
 
     def current(self, entity: Any) -> Iterator[p4r.Entity]:
@@ -93,6 +114,8 @@ class Pipeline:
             )
         self.config = config
         self._watch = PortWatch(has_port)
+        self._pasts: list[Past] = []
+        """The pasts of the Reads that go on meanwhile."""
         try:
             self.switch = make_switch(config.p4_device_config)
             self.translation = Translation(config.p4info, self.switch.program.ir)
@@ -165,7 +188,10 @@ class Pipeline:
         undo: list[p4r.Update] = []
         for index, update in enumerate(updates):
             inverse = self._inverse(update)
-            status = _denied(update.entity, scope) or self._attempt(update)
+            status = _denied(update.entity, scope)
+            if status is None and len(undo) + len(inverse) > _MOST_UNDONE:
+                status = _TOO_MUCH
+            status = status or self._attempt(update)
             if status.code:
                 with self._watch.restoring():
                     for step in reversed(undo):
@@ -177,16 +203,60 @@ class Pipeline:
             undo += reversed(inverse)
         return [OK] * len(updates)
 
-    def read(self, query: p4r.Entity, scope: RoleScope = FULL_ACCESS) -> Iterator[p4r.Entity]:
-        """Yield the entities that `query` selects and `scope` covers.
+    def read(
+        self,
+        query: p4r.Entity,
+        scope: RoleScope,
+        past: Past,
+    ) -> Iterator[p4r.Entity | None]:
+        """Yield the entities that `query` selects and `scope` covers, as they were in `past`.
+
+        Yield None for each one that is looked at and not returned.
 
         Raises:
             RefusedError: as the specification says for the kind of entity.
         """
-        entities = self._read(query)
-        if scope.ids is None:
+        inward: p4r.Entity = self.translation.inward(query)
+        # An empty entity has no store, which is said before its content is looked for.
+        store: Any = self._store(inward)
+        kind = inward.WhichOneof("entity")
+        assert kind is not None
+        content = getattr(inward, kind)
+        entities: Iterator[p4r.Entity | None]
+        if kind in _ENTRIES:
+            entities = store.read(content, past)
+        else:
+            entities = past.corrected(kind, content, store.read(content))
+        if scope.ids is None and not self.translation.has_strings:
             return entities
-        return (entity for entity in entities if scope.covers(p4info_id(entity)))
+        return self._for_role(entities, scope)
+
+    def _for_role(
+        self, entities: Iterator[p4r.Entity | None], scope: RoleScope
+    ) -> Iterator[p4r.Entity | None]:
+        for entity in entities:
+            if entity is None or not scope.covers(p4info_id(entity)):
+                yield None
+            else:
+                yield self.translation.outward(entity)
+
+    def watch(self, past: Past) -> None:
+        """Keep for `past` what is changed from now on."""
+        self._pasts.append(past)
+        for view in self.tables.views():
+            view.pasts.append(view.past(past))
+
+    def unwatch(self, past: Past) -> None:
+        """Keep nothing for `past` any more. A second call does nothing."""
+        if past in self._pasts:
+            self._pasts.remove(past)
+            for view in self.tables.views():
+                view.pasts.remove(view.past(past))
+
+    def lose_pasts(self, reason: str) -> None:
+        """End the Reads that go on, because this pipeline is no longer there."""
+        for past in self._pasts:
+            past.lose(Code.ABORTED, reason)
 
     def translated(self, entries: Sequence[p4r.TableEntry]) -> list[p4r.TableEntry]:
         """Return entries as the controller knows their values."""
@@ -195,15 +265,6 @@ class Pipeline:
             entity = self.translation.outward(p4r.Entity(table_entry=entry))
             translated.append(entity.table_entry)
         return translated
-
-    def _read(self, query: p4r.Entity) -> Iterator[p4r.Entity]:
-        inward = self.translation.inward(query)
-        # An empty entity has no store, which is said before its content is looked for.
-        store = self._store(inward)
-        entities = store.read(_content(inward))
-        if not self.translation.has_strings:
-            return entities
-        return map(self.translation.outward, entities)
 
     def set_port_up(self, port: int, up: bool) -> None:
         """Tell the groups, one-shot sets and replicas that depend on `port` whether it is up."""
@@ -214,17 +275,22 @@ class Pipeline:
     def entities(self) -> Iterator[p4r.Entity]:
         """Yield all forwarding state, in an order in which it can be written again."""
         # Entries of tables refer to members and groups.
-        yield from self.read(p4r.Entity(action_profile_member=p4r.ActionProfileMember()))
-        yield from self.read(p4r.Entity(action_profile_group=p4r.ActionProfileGroup()))
-        for query in self.tables.everything():
-            yield from self.read(query)
-        yield from self.read(p4r.Entity(counter_entry=p4r.CounterEntry()))
-        yield from self.read(p4r.Entity(meter_entry=p4r.MeterEntry()))
-        yield from self.read(p4r.Entity(register_entry=p4r.RegisterEntry()))
-        yield from self.read(p4r.Entity(value_set_entry=p4r.ValueSetEntry()))
-        for query in self.replication.everything():
-            yield from self.read(query)
-        yield from self.read(p4r.Entity(digest_entry=p4r.DigestEntry()))
+        queries = [
+            p4r.Entity(action_profile_member=p4r.ActionProfileMember()),
+            p4r.Entity(action_profile_group=p4r.ActionProfileGroup()),
+            *self.tables.everything(),
+            p4r.Entity(counter_entry=p4r.CounterEntry()),
+            p4r.Entity(meter_entry=p4r.MeterEntry()),
+            p4r.Entity(register_entry=p4r.RegisterEntry()),
+            p4r.Entity(value_set_entry=p4r.ValueSetEntry()),
+            *self.replication.everything(),
+            p4r.Entity(digest_entry=p4r.DigestEntry()),
+        ]
+        now = Past(frozenset(self._stores))
+        for query in queries:
+            for entity in self.read(query, FULL_ACCESS, now):
+                if entity is not None:
+                    yield entity
 
     def adopt(self, other: Pipeline) -> None:
         """Take over all forwarding state of `other`, before anything else is written.
@@ -262,10 +328,32 @@ class Pipeline:
                 raise RefusedError(
                     Code.INVALID_ARGUMENT, "the update's type is not INSERT, MODIFY or DELETE"
                 )
-            store.write(change, getattr(entity, kind))  # type: ignore[arg-type]
+            content = getattr(entity, kind)  # type: ignore[arg-type]
+            if self._pasts and kind not in _ENTRIES:
+                self._keep(kind, store, content)  # type: ignore[arg-type]
+            store.write(change, content)
         except RefusedError as error:
             return error.status
         return OK
+
+    def _keep(
+        self,
+        kind: str,
+        store: EntityStore,
+        content: Any,
+    ) -> None:
+        """Keep what a write of `content` changes, for the Reads that go on and ask for its kind.
+
+        Raises:
+            RefusedError: the write would be refused, too.
+        """
+        for past in self._pasts:
+            if not past.asks_for(kind):
+                continue
+            if kind in _INDEXED and not content.HasField("index"):
+                past.lose(Code.ABORTED, f"a Write set all cells of a {kind} meanwhile; read again")
+            else:
+                past.keep(kind, content, next(store.current(content), None))
 
     def _store(self, entity: p4r.Entity) -> EntityStore:
         kind = entity.WhichOneof("entity") or ""
@@ -289,6 +377,8 @@ class Pipeline:
             if update.type == p4r.Update.INSERT:
                 return [p4r.Update(type=p4r.Update.DELETE, entity=entity)]
             present = self._store(entity).current(_content(entity))
+            # One more than can be undone is enough to refuse it.
+            present = islice(present, _MOST_UNDONE + 1)
             return [p4r.Update(type=back, entity=before) for before in present]
         except RefusedError:
             return []

@@ -17,9 +17,10 @@ from softswitch import Switch
 from softswitch.lookup import Call
 from softswitch.p4runtime.codec import ActionCodec
 from softswitch.p4runtime.p4info import P4InfoError, P4InfoIndex, ProfileInfo
+from softswitch.p4runtime.past import selected
 from softswitch.p4runtime.refusals import refusing
 from softswitch.p4runtime.watching import PortWatch
-from softswitch.profiles import Group
+from softswitch.profiles import Group, Member
 from softswitch.rpc.status import Code, RefusedError
 from softswitch.tables import ActionProfile
 
@@ -295,11 +296,12 @@ class MemberStore:
 
     def read(self, query: p4r.ActionProfileMember) -> Iterator[p4r.Entity]:
         """Yield one member, or all where an id is 0."""
+        listed: list[tuple[ProfileView, list[tuple[int, Member]]]] = []
         for view in self._profiles.views(query.action_profile_id):
+            listed.append((view, selected(view.profile.members, query.member_id)))
+        for view, members in listed:
             names = {codec.name: codec for codec in view.actions.values()}
-            for number, member in view.profile.members.items():
-                if query.member_id not in (0, number):
-                    continue
+            for number, member in members:
                 message = p4r.ActionProfileMember(
                     action_profile_id=view.info.id,
                     member_id=number,
@@ -367,10 +369,11 @@ class GroupStore:
 
     def read(self, query: p4r.ActionProfileGroup) -> Iterator[p4r.Entity]:
         """Yield one group, or all where an id is 0."""
+        listed: list[tuple[int, p4r.ActionProfileGroup]] = []
         for view in self._profiles.views(query.action_profile_id):
-            for number, message in view.group_messages.items():
-                if query.group_id in (0, number):
-                    yield p4r.Entity(action_profile_group=message)
+            listed += selected(view.group_messages, query.group_id)
+        for _, message in listed:
+            yield p4r.Entity(action_profile_group=message)
 
     def current(self, entity: p4r.ActionProfileGroup) -> Iterator[p4r.Entity]:
         """Yield the group that an update of `entity` would change."""

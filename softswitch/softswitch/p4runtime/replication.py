@@ -15,6 +15,7 @@ from finsy.proto import p4r
 
 from softswitch import CloneSession, Switch
 from softswitch.p4runtime.bytestring import OutOfRangeError, decode, encode
+from softswitch.p4runtime.past import selected
 from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import QUEUES
 
@@ -157,16 +158,14 @@ class ReplicationStore:
         entry_type = query.WhichOneof("type")
         if entry_type == "multicast_group_entry":
             wanted = query.multicast_group_entry.multicast_group_id
-            for number, group in self._groups.items():
-                if wanted in (0, number):
-                    entry = p4r.PacketReplicationEngineEntry(multicast_group_entry=group)
-                    yield p4r.Entity(packet_replication_engine_entry=entry)
+            for _, group in selected(self._groups, wanted):
+                entry = p4r.PacketReplicationEngineEntry(multicast_group_entry=group)
+                yield p4r.Entity(packet_replication_engine_entry=entry)
         elif entry_type == "clone_session_entry":
             wanted = query.clone_session_entry.session_id
-            for number, session in self._sessions.items():
-                if wanted in (0, number):
-                    entry = p4r.PacketReplicationEngineEntry(clone_session_entry=session)
-                    yield p4r.Entity(packet_replication_engine_entry=entry)
+            for _, session in selected(self._sessions, wanted):
+                entry = p4r.PacketReplicationEngineEntry(clone_session_entry=session)
+                yield p4r.Entity(packet_replication_engine_entry=entry)
         else:
             raise RefusedError(
                 Code.INVALID_ARGUMENT, "the packet replication engine entry is empty"

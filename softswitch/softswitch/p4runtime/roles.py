@@ -12,12 +12,18 @@ switch uses Stratum's message `stratum.P4RoleConfig`, which existing controllers
   table belongs to the role.
 - `can_push_pipeline`: whether it may set the pipeline.
 
-A role without a config has full access, as the default role has.
+A role without a config may write all, as the specification says. But whoever reaches the port may
+claim a role and send its config, too, so a config proves nothing. Two rules protect a controller
+that has the default role, to which all of the switch belongs:
+
+- While the default role has a primary, other roles only read, unless the operator has listed them.
+- The pipeline is the default role's. Another role sets it if it is listed and its config has
+  `can_push_pipeline`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -27,7 +33,24 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from softswitch.rpc.status import Code, RefusedError
 
-__all__ = ["FULL_ACCESS", "RoleScope", "p4info_id", "role_scope"]
+__all__ = [
+    "EVERY_ROLE",
+    "FULL_ACCESS",
+    "ListedRoles",
+    "RoleScope",
+    "check_size",
+    "p4info_id",
+    "role_scope",
+]
+
+EVERY_ROLE = "*"
+"""What an operator lists to let every role write."""
+
+_CLAIM_BYTES = 64 << 10
+"""The most bytes of a role's name and config, which the device keeps.
+
+A config with all 65,536 ids of a program would have more; a program has some hundreds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +64,8 @@ class RoleScope:
     receives_packet_ins: bool = True
     packet_in_filter: tuple[int, int] | None = None
     """(metadata id, value) that a packet-in must have."""
-    can_push_pipeline: bool = True
+    grants_pipeline: bool = False
+    """Whether its config grants that it sets the pipeline."""
 
     def covers(self, number: int | None) -> bool:
         """Return whether the role covers an entity with P4Info id `number`.
@@ -62,6 +86,61 @@ class RoleScope:
 
 
 FULL_ACCESS = RoleScope()
+
+
+class ListedRoles:
+    """The roles that the operator knows, and what others may not do.
+
+    Args:
+        names: the listed roles; `EVERY_ROLE` stands for all.
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = frozenset(names)
+
+    def may_act(self, role: str, has_owner: bool) -> bool:
+        """Return whether `role` may do more than read.
+
+        Args:
+            role: its name, "" for the default role.
+            has_owner: whether the default role has a primary.
+        """
+        return not role or not has_owner or self._lists(role)
+
+    def check_change(self, role: str, has_owner: bool) -> None:
+        """Raise RefusedError (PERMISSION_DENIED) unless `role` may do more than read."""
+        if not self.may_act(role, has_owner):
+            raise RefusedError(
+                Code.PERMISSION_DENIED,
+                f"role {role!r} may only read while the default role has a primary; the operator"
+                f" has to list it (softswitch --role {role})",
+            )
+
+    def check_pipeline(self, role: str, scope: RoleScope) -> None:
+        """Raise RefusedError (PERMISSION_DENIED) unless `role` may set the pipeline."""
+        is_granted = self._lists(role) and scope.grants_pipeline
+        if role and not is_granted:
+            raise RefusedError(
+                Code.PERMISSION_DENIED,
+                f"role {role!r} may not set the pipeline, which belongs to the default role; the"
+                f" operator has to list it (softswitch --role {role}) and its config must have"
+                " can_push_pipeline",
+            )
+
+    def _lists(self, role: str) -> bool:
+        return role in self._names or EVERY_ROLE in self._names
+
+
+def check_size(role: str, config: Any) -> None:
+    """Raise RefusedError (RESOURCE_EXHAUSTED) if a claim holds more than the device keeps."""
+    size = len(role.encode())
+    if config is not None:
+        size += config.ByteSize()
+    if size > _CLAIM_BYTES:
+        raise RefusedError(
+            Code.RESOURCE_EXHAUSTED,
+            f"the role's name and config have {size} bytes; {_CLAIM_BYTES} are the limit",
+        )
 
 
 def role_scope(

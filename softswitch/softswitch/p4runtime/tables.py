@@ -27,6 +27,7 @@ from softswitch.p4runtime.p4info import (
     P4InfoIndex,
     TableInfo,
 )
+from softswitch.p4runtime.past import Past, PastEntry, TablePast
 from softswitch.p4runtime.profiles import OneShot, ProfileStore, ProfileView
 from softswitch.p4runtime.refusals import as_status, refusing
 from softswitch.profiles import Group
@@ -107,6 +108,8 @@ class TableView:
         self.notes: dict[int, _Notes] = {}
         self.one_shots: dict[int, OneShot] = {}
         self.default_notes = _Notes()
+        self.pasts: list[TablePast] = []
+        """The pasts that Reads still need."""
 
     def refused(self, code: Code, reason: str) -> RefusedError:
         return RefusedError(code, f"table {self.info.name}: {reason}")
@@ -132,18 +135,85 @@ class TableView:
         """Return `key` as the program's table takes it."""
         return key if self.agrees else self.table.normal(key)
 
-    def find(self, entry: p4r.TableEntry) -> Entry:
-        """Return the entry with the key of `entry`.
+    def find(self, entry: p4r.TableEntry, past: TablePast | None = None) -> Entry:
+        """Return the entry with the key of `entry`, as it was in `past`, as it is for None.
 
         Raise RefusedError (NOT_FOUND) if there is none.
         """
         key, priority = self.locate(entry)
-        with refusing():
-            handle = self.table.find(key, priority)
-        if handle is None:
+        installed = self.entry_at(key, priority, past)
+        if installed is None:
             rank = f" and priority {priority}" if self.needs_priority else ""
             raise self.refused(Code.NOT_FOUND, f"there is no entry with the key {key}{rank}")
-        return self.table.entry(handle)
+        return installed
+
+    # -- for Reads that Writes overtake ------------------------------------------------------------
+
+    def past(self, past: Past) -> TablePast:
+        """Return the table's part of `past`."""
+        return past.table(self.info.id, self.table.next_handle)
+
+    def changing(self, entry: Entry) -> None:
+        """Keep an entry, which is about to change, for the Reads that began before."""
+        for past in self.pasts:
+            past.keep(PastEntry(entry, self.notes_of(entry), self.written(entry)))
+
+    def changing_default(self) -> None:
+        """Keep the default entry as `changing` keeps others."""
+        for past in self.pasts:
+            default = PastEntry(self.table.default_entry, self.default_notes, None)
+            if self.table.default is not None:
+                default.action, default.args = self.table.default
+            past.keep(default)
+
+    def entries(self, past: TablePast | None) -> Iterator[Entry]:
+        """Yield all entries as they were in `past`, as they are for None."""
+        if past is None:
+            yield from self.table.entries()
+            return
+        changed = past.entries
+        before = dict(changed)
+        for handle in self.table.handles():
+            if handle >= past.end:
+                break
+            if handle not in before:
+                yield changed.get(handle) or self.table.entry(handle)
+        yield from before.values()
+
+    def entry_at(
+        self,
+        key: tuple[Any, ...],
+        priority: int,
+        past: TablePast | None,
+    ) -> Entry | None:
+        """Return the entry with this key in `past`, or now for None; None if there is none."""
+        with refusing():
+            handle = self.table.find(key, priority)
+        if past is None:
+            return None if handle is None else self.table.entry(handle)
+        if handle is not None and handle < past.end:
+            return past.entries.get(handle) or self.table.entry(handle)
+        if not past.by_key:
+            return None
+        # Another entry, or none, has the key by now.
+        rank = priority if self.table.by_priority else 0
+        return past.by_key.get((tuple(self.table.normal(key)), rank))
+
+    def notes_of(self, entry: Entry) -> _Notes:
+        """Return what is kept beside an entry."""
+        if isinstance(entry, PastEntry):
+            notes: _Notes = entry.notes
+            return notes
+        return self.notes.get(entry.handle, _NOTHING)
+
+    def written(self, entry: Entry) -> bytes | None:
+        """Return the one-shot set of an entry as it was written, None if it has none."""
+        if isinstance(entry, PastEntry):
+            return entry.one_shot
+        one_shot = self.one_shots.get(entry.handle)
+        return None if one_shot is None else one_shot.written
+
+    # -- messages ----------------------------------------------------------------------------------
 
     def call(self, action: p4r.Action, forbidden: ActionScope) -> tuple[str, tuple[int, ...]]:
         """Return name and arguments of `action`.
@@ -173,10 +243,10 @@ class TableView:
         if entry.priority:
             message.priority = entry.priority
         self.key.encode(entry.key, message)
-        notes = self.notes.get(entry.handle, _NOTHING)
-        if entry.handle in self.one_shots:
-            one_shot = self.one_shots[entry.handle]
-            message.action.action_profile_action_set.ParseFromString(one_shot.written)
+        notes = self.notes_of(entry)
+        one_shot = self.written(entry)
+        if one_shot is not None:
+            message.action.action_profile_action_set.ParseFromString(one_shot)
         elif entry.group is not None:
             message.action.action_profile_group_id = entry.group
         elif entry.member is not None:
@@ -228,19 +298,28 @@ class TableView:
         """
         return self.info.const_default or self.profile is not None
 
-    def default_message(self, query: p4r.TableEntry) -> p4r.TableEntry:
+    def default_message(
+        self, query: p4r.TableEntry, past: TablePast | None = None
+    ) -> p4r.TableEntry:
         """Return the default entry with the parts that `query` asks for."""
+        resources = self.table.default_entry
+        default = self.table.default
+        notes = self.default_notes
+        before = None if past is None else past.default
+        if before is not None:
+            resources = before
+            default = None if before.action is None else (before.action, before.args)
+            notes = before.notes
         message = p4r.TableEntry(
             table_id=self.info.id,
             is_default_action=True,
         )
-        default = self.table.default
         if default is not None and default[0] in self.by_name:
             self.by_name[default[0]].encode(default[1], message.action.action)
-        message.controller_metadata = self.default_notes.controller_metadata
-        message.metadata = self.default_notes.metadata
+        message.controller_metadata = notes.controller_metadata
+        message.metadata = notes.metadata
         message.is_const = self.has_const_default
-        self._fill_resources(message, self.table.default_entry, query)
+        self._fill_resources(message, resources, query)
         return message
 
 
@@ -301,8 +380,11 @@ class TableStore:
         else:
             self._delete(view, entity)
 
-    def read(self, query: p4r.TableEntry) -> Iterator[p4r.Entity]:
-        """Yield the entries that `query` selects (specification: "Wildcard Reads")."""
+    def read(self, query: p4r.TableEntry, past: Past) -> Iterator[p4r.Entity | None]:
+        """Yield the entries that `query` selects (specification: "Wildcard Reads").
+
+        They are those of `past`. Yield None for each entry that is looked at and not selected.
+        """
         if query.HasField("meter_counter_data"):
             raise RefusedError(
                 Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch"
@@ -315,12 +397,12 @@ class TableStore:
                     "a query of all tables (table id 0) cannot have other filters",
                 )
             for view in self._views.values():
-                yield from self._read(view, query)
+                yield from self._read(view, query, past)
             return
         view = self.view(query.table_id)
         if query.HasField("time_since_last_hit") and not view.info.has_idle_timeout:
             raise view.refused(Code.INVALID_ARGUMENT, "does not support idle timeouts")
-        yield from self._read(view, query)
+        yield from self._read(view, query, past)
 
     def current(self, entity: p4r.TableEntry) -> Iterator[p4r.Entity]:
         """Yield the entry that an update of `entity` would change, with its counter and meter."""
@@ -460,6 +542,11 @@ class TableStore:
         except RefusedError:
             return  # the number that the table inserts tells the caller
 
+    @property
+    def size(self) -> int:
+        """Return the number of entries of all tables."""
+        return sum(len(view.table) for view in self._views.values())
+
     def views(self) -> Iterator[TableView]:
         """Yield all tables."""
         return iter(self._views.values())
@@ -519,9 +606,12 @@ class TableStore:
                     Code.PERMISSION_DENIED,
                     "its entries are constant: they have no metadata and no idle timeout",
                 )
-            self._apply(view, installed, self._extras(view, entry))
+            extras = self._extras(view, entry)
+            view.changing(installed)
+            self._apply(view, installed, extras)
             return
         extras = self._extras(view, entry)
+        view.changing(installed)
         old = one_shot = view.one_shots.get(installed.handle)
         if entry.HasField("action"):
             action = entry.action
@@ -555,6 +645,7 @@ class TableStore:
         if view.info.is_const:
             raise view.refused(Code.PERMISSION_DENIED, "its entries are constant")
         installed = view.find(entry)
+        view.changing(installed)
         with refusing():
             view.table.delete(installed.handle)
         one_shot = self._forget(view, installed.handle)
@@ -572,6 +663,7 @@ class TableStore:
             raise view.refused(Code.INVALID_ARGUMENT, "the default entry can only be modified")
         resources = view.default_resources(entry)
         extras = self._extras(view, entry)
+        view.changing_default()
         if view.has_const_default:
             has_notes = entry.metadata or entry.controller_metadata
             if extras is None or has_notes or entry.HasField("action"):
@@ -688,42 +780,48 @@ class TableStore:
 
     # -- inside: read ------------------------------------------------------------------------------
 
-    def _read(self, view: TableView, query: p4r.TableEntry) -> Iterator[p4r.Entity]:
+    def _read(
+        self,
+        view: TableView,
+        query: p4r.TableEntry,
+        past: Past,
+    ) -> Iterator[p4r.Entity | None]:
+        before = view.past(past)
         if query.is_default_action:
             view.default_resources(query)
-            yield p4r.Entity(table_entry=view.default_message(query))
+            yield p4r.Entity(table_entry=view.default_message(query, before))
             return
         now_ns = None
         if query.HasField("time_since_last_hit") and view.info.has_idle_timeout:
             now_ns = self._now_ns()
-        for entry in self._selected(view, query):
+        for entry in self._candidates(view, query, before):
+            if entry is None or not self._passes(view, entry, query):
+                yield None
+                continue
             copied = p4r.Entity()
             message = copied.table_entry
             view.fill(message, entry, query)
             if now_ns is not None:
-                notes = view.notes.get(entry.handle, _NOTHING)
-                since_ns = max(entry.hit_ns, notes.since_ns)
+                since_ns = max(entry.hit_ns, view.notes_of(entry).since_ns)
                 message.time_since_last_hit.elapsed_ns = now_ns - since_ns
             yield copied
 
-    def _selected(self, view: TableView, query: p4r.TableEntry) -> Iterator[Entry]:
-        key = None
+    def _candidates(
+        self,
+        view: TableView,
+        query: p4r.TableEntry,
+        before: TablePast,
+    ) -> Iterable[Entry | None]:
+        """Yield the entries that may match `query`, and None for one that has another key."""
         wanted = query.action.action.action_id
         if wanted and wanted not in view.actions:
             raise view.refused(Code.INVALID_ARGUMENT, f"there is no action with id {wanted}")
-        if query.match:
-            key = view.key.decode(query.match)
-            if not view.needs_priority or query.priority:
-                with refusing():
-                    handle = view.table.find(key, query.priority)
-                if handle is not None:
-                    entry = view.table.entry(handle)
-                    if self._passes(view, entry, query):
-                        yield entry
-                return
-        for entry in view.table.entries():
-            if (key is None or entry.key == key) and self._passes(view, entry, query):
-                yield entry
+        if not query.match:
+            return view.entries(before)
+        key = view.key.decode(query.match)
+        if not view.needs_priority or query.priority:
+            return (view.entry_at(key, query.priority, before),)
+        return (entry if entry.key == key else None for entry in view.entries(before))
 
     def _passes(
         self,
@@ -738,7 +836,7 @@ class TableStore:
         if action_id and (entry.action is None or view.by_name[entry.action].id != action_id):
             return False
 
-        notes = view.notes.get(entry.handle, _NOTHING)
+        notes = view.notes_of(entry)
         if query.metadata and query.metadata != notes.metadata:
             return False
         number = query.controller_metadata

@@ -29,11 +29,29 @@ from typing import Any, overload
 from finsy.proto import p4r
 
 from softswitch.p4runtime.p4info import ActionInfo, MatchInfo, MatchKind, TableInfo
+from softswitch.rpc.status import Code, RefusedError
 
-__all__ = ["Template", "WireRequest", "WireUpdates", "learn"]
+__all__ = ["MOST_UPDATES", "Template", "WireRequest", "WireUpdates", "learn", "varint"]
 
 _UPDATES_TAG = 0x22
 """The tag of field 4 of WriteRequest, a message."""
+
+MOST_UPDATES = 1 << 16
+"""The most updates in one Write.
+
+Room for 40,000 entries at once, and at most 2 to 3 s of work, while other changes wait. Controllers
+gain nothing by more than some thousand.
+"""
+
+_UPDATE_BYTES = 1 << 20
+"""The most bytes of one update, and of a request that Protocol buffers read as a whole.
+
+Decoded, a message takes up to 50 times as much memory, for as long as 25 ms a megabyte the
+interpreter does nothing else. The largest group of P4Runtime, of 65,536 members, has 0.8 MB.
+"""
+
+_HEADER_FIELDS = 64
+"""The most fields besides updates of a request that is read here; it has five different ones."""
 
 
 class WireUpdates(Sequence[p4r.Update]):
@@ -89,11 +107,18 @@ class WireRequest:
 
         Raises:
             DecodeError: the bytes are not a WriteRequest.
+            RefusedError: RESOURCE_EXHAUSTED for too many or too large updates.
         """
         spans = _scan(data)
         if spans is None:
             # The bytes have a field order that is allowed but that no library writes, or are not a
             # message at all.
+            if len(data) > _UPDATE_BYTES:
+                raise RefusedError(
+                    Code.RESOURCE_EXHAUSTED,
+                    f"a Write of {len(data)} bytes whose fields are in an unusual order, of which"
+                    f" {_UPDATE_BYTES} are allowed; send the updates one after the other",
+                )
             request = p4r.WriteRequest.FromString(data)
             return WireRequest(request, request.updates)
         starts, ends = spans
@@ -108,29 +133,54 @@ def _scan(data: bytes) -> tuple[list[int], list[int]] | None:
     """Return the positions of the updates.
 
     Return None if they do not follow each other or something else is unusual.
+
+    Raises:
+        RefusedError: RESOURCE_EXHAUSTED for too many or too large updates.
     """
     starts: list[int] = []
     ends: list[int] = []
     size = len(data)
     position = 0
+    largest = 0
+    left = _HEADER_FIELDS
     try:
-        while position < size and data[position] != _UPDATES_TAG:
+        while position < size and left and data[position] != _UPDATES_TAG:
             position = _skip(data, position)
-        while position < size and data[position] == _UPDATES_TAG:
+            left -= 1
+        for _ in range(MOST_UPDATES + 1):
+            if position >= size or data[position] != _UPDATES_TAG:
+                break
             starts.append(position)
             length = data[position + 1]
             position += 2
             if length & 0x80:
-                length, position = _varint(data, position - 1)
+                length, position = varint(data, position - 1)
+                if length > largest:
+                    largest = length
             position += length
             ends.append(position)
-        while position < size:
+        else:
+            raise RefusedError(
+                Code.RESOURCE_EXHAUSTED,
+                f"a Write of more than {MOST_UPDATES} updates, which is the limit; send several"
+                " Writes",
+            )
+        while position < size and left:
             if data[position] == _UPDATES_TAG:
                 return None
             position = _skip(data, position)
+            left -= 1
     except (IndexError, ValueError):
         return None
-    return (starts, ends) if position == size else None
+    if position != size:
+        return None
+    if largest > _UPDATE_BYTES:
+        raise RefusedError(
+            Code.RESOURCE_EXHAUSTED,
+            f"an update of {largest} bytes, of which {_UPDATE_BYTES} are allowed; write less at a"
+            " time",
+        )
+    return starts, ends
 
 
 def _skip(data: bytes, position: int) -> int:
@@ -141,11 +191,12 @@ def _skip(data: bytes, position: int) -> int:
     kind = data[position] & 7
     if data[position] & 0x80 or kind not in (0, 2):
         raise ValueError("an unusual field")
-    value, position = _varint(data, position + 1)
+    value, position = varint(data, position + 1)
     return position + value if kind == 2 else position
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the varint at `position`, and the position behind it."""
     value = shift = 0
     while True:
         byte = data[position]

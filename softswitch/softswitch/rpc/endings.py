@@ -10,17 +10,26 @@ from finsy.proto import rpc_status
 from softswitch.rpc.status import BatchFailedError, Code, RefusedError
 
 OPTIONS = [
-    # A pipeline or a large Write may exceed gRPC's 4 MiB; the specification of P4Runtime asks
-    # servers to raise the limit.
-    ("grpc.max_receive_message_length", -1),
+    # What a client sends is bounded by `Listener`; what it may receive is its own affair.
     ("grpc.max_send_message_length", -1),
-    ("grpc.max_metadata_size", 16 << 20),
-    ("grpc.absolute_max_metadata_size", 16 << 20),
+    # One connection cannot begin more calls than this at a time; further ones wait at the client.
+    ("grpc.max_concurrent_streams", 100),
+    # Whoever connects has to begin with TLS or HTTP/2 within 10 s, not two minutes.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    # A connection without a call is closed: a descriptor is a place, too. Clients open it again.
+    ("grpc.max_connection_idle_ms", 300_000),
+    # A controller whose host is gone keeps its election id until its connection counts as broken:
+    # after 40 s, not the two hours of TCP.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # grpcio 1.85 waits for the answer to a ping for this time, whatever the one above says.
+    ("grpc.http2.ping_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
     # Without this a second server on the same port would silently share its connections.
     ("grpc.so_reuseport", 0),
 ]
 
-_GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
+GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _ERROR_TEXT_BYTES = 16 << 10
 """The limit of the total length of per-update error texts.
 
@@ -42,7 +51,7 @@ def abort(
     `canonical_code` and a `message`.
     """
     if isinstance(error, RefusedError):
-        context.abort(_GRPC_CODES[error.status.code], error.status.message)
+        context.abort(GRPC_CODES[error.status.code], error.status.message)
     else:
         message = str(error)[:1000]
         batch_status = rpc_status.Status(

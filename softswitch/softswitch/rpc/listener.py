@@ -8,9 +8,15 @@ from typing import Self
 
 import grpc  # type: ignore[import-untyped]
 
+from softswitch.rpc.admission import AllowedClients, GuardedHandler
+from softswitch.rpc.calls import BoundedHandler, Calls
 from softswitch.rpc.endings import OPTIONS
 
 __all__ = ["Listener"]
+
+
+_MESSAGE_BYTES = 64 << 20
+"""The most bytes of a message, where the server does not say: room for the files of a program."""
 
 
 class Listener:
@@ -23,6 +29,9 @@ class Listener:
         name: what its threads are called.
         credentials: the TLS that clients must speak (`grpc.ssl_server_credentials`); None means
             plain text.
+        allowed: the clients that may call, by their certificates; None means all.
+        message_bytes: the most bytes of a message that a client sends; gRPC refuses a larger one
+            with RESOURCE_EXHAUSTED before it takes memory.
 
     Raises:
         OSError: the address cannot be used.
@@ -36,11 +45,19 @@ class Listener:
         threads: int,
         name: str,
         credentials: grpc.ServerCredentials | None = None,
+        allowed: AllowedClients | None = None,
+        message_bytes: int = _MESSAGE_BYTES,
     ) -> None:
         self._address = address
         self._grpc = grpc.server(
-            ThreadPoolExecutor(threads, thread_name_prefix=name), options=OPTIONS
+            ThreadPoolExecutor(threads, thread_name_prefix=name),
+            options=[*OPTIONS, ("grpc.max_receive_message_length", message_bytes)],
         )
+        if allowed is not None:
+            services = [GuardedHandler(service, allowed) for service in services]
+        # The other half of the threads tells those who find no place.
+        calls = Calls(max(1, threads // 2))
+        services = [BoundedHandler(service, calls) for service in services]
         self._grpc.add_generic_rpc_handlers(tuple(services))
         self.port: int
         try:

@@ -25,6 +25,10 @@ class _Context:
     """
 
     @staticmethod
+    def peer() -> str:
+        return "this process"
+
+    @staticmethod
     def abort(code: grpc.StatusCode, details: str) -> NoReturn:
         empty = grpc.aio.Metadata()
         raise grpc.aio.AioRpcError(code, empty, empty, details)
@@ -47,8 +51,8 @@ class LocalChannel:
 
     Args:
         services: the handlers of each service; none once the server has stopped.
-        open_stream: returns the server's end of a stream, which sends with `put` what it is given;
-            it has `receive` for the client's messages, and `close`.
+        open_stream: returns the server's end of a stream, which sends with `send` and `end`; it has
+            `receive` for the client's messages, and `close`.
     """
 
     def __init__(
@@ -133,15 +137,18 @@ class LocalStream:
         self._ended = False
         self._session = open_stream(self)
 
-    def put(self, message: Any) -> None:
-        """Send a message to the client; a status or None ends the stream."""
+    def send(self, message: Any) -> None:
+        """Send a message to the client."""
         if not self._ended:
-            self._ended = message is None or isinstance(message, Status)
             self._loop.call_soon_threadsafe(self._inbox.put_nowait, message)
 
-    def qsize(self) -> int:
-        """Return how many messages wait for the client."""
-        return self._inbox.qsize()
+    def end(self, status: Status | None = None) -> None:
+        """End the stream after the messages before."""
+        self.send(status)
+        self._ended = True
+
+    def settle(self) -> None:
+        """Do nothing: a client in this process takes nobody's place."""
 
     async def write(self, message: bytes) -> None:
         """Send a message to the server.
@@ -167,4 +174,4 @@ class LocalStream:
     def cancel(self) -> None:
         """End the stream."""
         self._session.close()
-        self.put(None)
+        self.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,21 @@ def test_a_seed_makes_a_program_and_most_of_them_load() -> None:
 def test_the_command_says_what_became_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["hostile", "--programs", "3", "--packets", "2", "--seed", "5"]) == 0
     assert "tcc: 3 programs in" in capsys.readouterr().out
+
+
+def test_a_later_run_goes_on_behind_what_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.soak.hostile.run.TRIAL", ("-c", FALLING))
+    record = tmp_path / "record"
+    command = ["hostile", "--programs", "250", "--processes", "2", "--record", str(record)]
+    assert main([*command, "--seconds", "0"]) == 0
+    assert not record.exists()
+    assert main(command) == 1
+    batches = [json.loads(line) for line in record.read_text().splitlines()]
+    # The last batch is a part of one, which a longer run does anew.
+    assert sorted(batch["first"] for batch in batches) == [0, 100]
+    assert sum(map(sum, (batch["kinds"].values() for batch in batches))) == 200
+    monkeypatch.setattr("tests.soak.hostile.run.TRIAL", ("-c", "raise SystemExit"))
+    # What was found is said again, also by a run that has nothing to do.
+    assert main([*command[:2], "200", *command[3:]]) == 1

@@ -13,6 +13,7 @@ from google.protobuf import text_format
 from ctoolchain import compilers
 from softswitch.native.choice import Choice
 from softswitch.p4runtime.device import Device
+from softswitch.p4runtime.roles import EVERY_ROLE
 from softswitch.rpc.status import Status
 from tests.engines import ENGINES
 
@@ -163,7 +164,8 @@ def clock() -> Time:
 @pytest.fixture(params=ENGINES)
 def bare_device(request: pytest.FixtureRequest, clock: Time) -> Device:
     """Return a device without a pipeline."""
-    return Device(now_ns=clock, cpu_port=CPU_PORT, engines=Choice(request.param, compilers()[-1:]))
+    engines = Choice(request.param, compilers()[-1:])
+    return Device(now_ns=clock, cpu_port=CPU_PORT, engines=engines, roles=[EVERY_ROLE])
 
 
 @pytest.fixture

@@ -11,17 +11,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from softswitch.p4runtime.arbitration import Arbitration, Claim, Notice, Termination
+from softswitch.rpc.peers import LOCAL, Peer, peer_named
 from softswitch.rpc.status import Code
 from tests.drawing import examples
 from tests.faults import mentions
 
 DEVICE = 7
+OPERATOR = peer_named("ipv4:192.0.2.1:1000")
+NEIGHBOUR = peer_named("ipv4:192.0.2.2:1000")
+STRANGER = peer_named("ipv4:198.51.100.1:1000")
 
 
 def claim(
-    election_id: int | None, role: str = "", config: object = None, device_id: int = DEVICE
+    election_id: int | None,
+    role: str = "",
+    config: object = None,
+    device_id: int = DEVICE,
+    peer: Peer = LOCAL,
 ) -> Claim:
-    return Claim(device_id, role, election_id, config)
+    return Claim(device_id, role, election_id, config, peer)
 
 
 def codes(outcomes: list[Notice | Termination]) -> list[tuple[object, Code]]:
@@ -132,10 +140,70 @@ def test_role_cannot_change_and_the_others_learn_that_the_primary_is_gone() -> N
 
 def test_too_many_streams() -> None:
     arbitration = Arbitration(DEVICE, max_streams_per_role=2)
-    arbitration.claim("a", claim(1))
+    arbitration.claim("a", claim(5))
     arbitration.claim("b", claim(2))
     assert codes(arbitration.claim("c", claim(3))) == [("c", Code.RESOURCE_EXHAUSTED)]
-    assert codes(arbitration.claim("a", claim(4)))[-1] == ("a", Code.OK)
+    assert codes(arbitration.claim("b", claim(6)))[-1] == ("b", Code.OK)
+
+
+def test_the_primary_to_be_gets_the_place_of_the_oldest_backup_of_who_has_most() -> None:
+    arbitration = Arbitration(DEVICE, max_streams_per_role=4)
+    arbitration.claim("operator", claim(9, peer=OPERATOR))
+    arbitration.claim("standby", claim(8, peer=OPERATOR))
+    for number in (1, 2):
+        arbitration.claim(number, claim(number, peer=STRANGER))
+    ended, *_, won = arbitration.claim("next", claim(10, peer=NEIGHBOUR))
+    assert isinstance(ended, Termination)
+    assert (ended.stream, ended.status.code) == (1, Code.RESOURCE_EXHAUSTED)
+    assert codes([won]) == [("next", Code.OK)]
+    assert mentions(ended.status.message, 4, NEIGHBOUR.address)
+
+
+def test_a_primary_that_comes_back_gets_in_whoever_holds_the_places() -> None:
+    arbitration = Arbitration(DEVICE, max_streams_per_role=4)
+    arbitration.claim("operator", claim(9, peer=OPERATOR))
+    arbitration.closed("operator")
+    for number in range(1, 8):
+        arbitration.claim(number, claim(number, peer=STRANGER))
+    outcomes = codes(arbitration.claim("again", claim(9, peer=OPERATOR)))
+    assert outcomes[0] == (1, Code.RESOURCE_EXHAUSTED)
+    assert outcomes[-1] == ("again", Code.OK)
+
+
+def test_backups_have_fair_shares_of_the_places() -> None:
+    arbitration = Arbitration(DEVICE, max_streams_per_role=4)
+    for number in (5, 4, 3, 2):
+        arbitration.claim(number, claim(number, peer=STRANGER))
+    assert codes(arbitration.claim("a", claim(1, peer=OPERATOR)))[0] == (
+        4,
+        Code.RESOURCE_EXHAUSTED,
+    )
+    assert codes(arbitration.claim("b", claim(0, peer=OPERATOR))) == [
+        ("b", Code.RESOURCE_EXHAUSTED)
+    ]
+    assert arbitration.is_primary("", 5)
+
+
+def test_streams_of_other_roles_take_no_place_of_those_that_are_listed() -> None:
+    arbitration = Arbitration(DEVICE, listed=["ours"], max_unlisted=3, max_roles=2)
+    for number in range(5):
+        arbitration.claim(number, claim(1, f"role {number % 2}", peer=STRANGER))
+        arbitration.claim(10 + number, claim(2, f"role {number % 2}", peer=STRANGER))
+    assert codes(arbitration.claim("x", claim(9, "role 0", peer=STRANGER))) == [
+        ("x", Code.RESOURCE_EXHAUSTED)
+    ]
+    assert codes(arbitration.claim("a", claim(1, "ours", peer=OPERATOR))) == [("a", Code.OK)]
+    assert codes(arbitration.claim("b", claim(1, peer=OPERATOR))) == [("b", Code.OK)]
+
+
+def test_a_role_without_streams_is_forgotten_for_another() -> None:
+    arbitration = Arbitration(DEVICE, max_roles=2)
+    arbitration.claim("a", claim(1, "first"))
+    arbitration.claim("b", claim(1, "second"))
+    assert codes(arbitration.claim("c", claim(1, "third"))) == [("c", Code.RESOURCE_EXHAUSTED)]
+    arbitration.closed("a")
+    assert codes(arbitration.claim("c", claim(1, "third"))) == [("c", Code.OK)]
+    assert not arbitration.knows("first")
 
 
 def test_role_config_is_the_primarys_latest() -> None:
@@ -165,6 +233,9 @@ class RoleModel:
         ]
         assert len(holders) <= 1
         return holders[0] if holders else None
+
+    def is_won_by(self, election_id: int | None) -> bool:
+        return election_id is not None and election_id >= max(self.ever, default=0)
 
 
 class ArbitrationHistories(RuleBasedStateMachine):
@@ -204,7 +275,7 @@ class ArbitrationHistories(RuleBasedStateMachine):
             i for s, i in model.live.items() if s != stream
         ]:
             expected = Code.INVALID_ARGUMENT
-        elif current is None and len(model.live) == 3:
+        elif current is None and len(model.live) == 3 and not model.is_won_by(election_id):
             expected = Code.RESOURCE_EXHAUSTED
         else:
             expected = Code.OK
@@ -217,7 +288,12 @@ class ArbitrationHistories(RuleBasedStateMachine):
             if current is not None:
                 del self.roles[current].live[stream]
         else:
-            assert not refused
+            # Whoever becomes primary gets the place of the oldest of those that are not.
+            crowd = [other for other in model.live if other != model.primary()]
+            gone = crowd[:1] if current is None and len(model.live) == 3 else []
+            assert [outcome.stream for outcome in refused] == gone
+            for other in gone:
+                del model.live[other]
             assert stream in [outcome.stream for outcome in outcomes]
             model.live[stream] = election_id
             if election_id is not None and election_id >= max(model.ever, default=0):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from finsy.proto import p4r
 
-from softswitch.p4runtime import device as device_module
+from softswitch.p4runtime import reading
 from softswitch.rpc.status import BatchFailedError, Code
 from tests.faults import mentions
 
@@ -446,7 +446,7 @@ def test_whole_arrays(controller: Any) -> None:
 def test_a_read_of_very_many_cells_is_refused(
     controller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_module, "_CELLS_PER_READ", 20)
+    monkeypatch.setattr(reading, "_CELLS_PER_READ", 20)
     assert len(controller.read("register_entry { }", "register_entry { }")) == 16
     with pytest.raises(BatchFailedError) as caught:
         controller.read(*["register_entry { }"] * 1000)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -18,9 +19,11 @@ from finsy.proto import U128, gnmi, gnmi_grpc, p4r, p4r_grpc, rpc_status
 
 from softswitch.gnmi.qos import PortCounters
 from softswitch.native.fabric import EventLoop, VirtualFabric
-from softswitch.p4runtime import server as server_module
+from softswitch.p4runtime import outbox as outbox_module
 from softswitch.p4runtime.device import Device
+from softswitch.p4runtime.outbox import Outbox
 from softswitch.p4runtime.server import Server
+from softswitch.p4runtime.streams import Session
 from softswitch.rpc.status import Code
 from softswitch.tm import QueueConfig
 from tests.faults import mentions, naming
@@ -286,27 +289,55 @@ def test_address_in_use(server: Server, device: Device) -> None:
 
 
 def test_a_slow_client_loses_packets_only(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_BACKLOG", 5)
-    outbox: SimpleQueue[Any] = SimpleQueue()
-    session = server_module._Session({1: device}, outbox)  # noqa: SLF001
+    monkeypatch.setattr(outbox_module, "_PACKETS", 5)
+    outlet = OutboxOnly()
+    session = Session({1: device}, outlet)
     claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(1))
-    requests = [p4r.StreamMessageRequest(arbitration=claim)]
-    session.serve(requests)
+    session.take(p4r.StreamMessageRequest(arbitration=claim))
     for _ in range(9):
         device.packet_in(b"\0\0packet")
-    session.serve([*requests, p4r.StreamMessageRequest(packet=p4r.PacketOut())])
-    sent = [outbox.get() for _ in range(outbox.qsize())]
-    kinds = [None if message is None else message.WhichOneof("update") for message in sent]
-    assert kinds == [
-        "arbitration",
-        None,
-        "packet",
-        "packet",
-        "packet",
-        "arbitration",
-        "error",
-        None,
-    ]
+    session.take(p4r.StreamMessageRequest(arbitration=claim))
+    session.take(p4r.StreamMessageRequest(packet=p4r.PacketOut()))
+    kinds = ["arbitration", *["packet"] * 4, "arbitration", "error"]
+    assert outlet.kinds() == kinds
+    assert outlet.outbox.dropped == 5
+
+
+def test_a_client_that_never_reads_loses_its_session_and_no_memory(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "_MESSAGE_BYTES", 2000)
+    outlet = OutboxOnly()
+    session = Session({1: device}, outlet)
+    claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(1))
+    session.take(p4r.StreamMessageRequest(arbitration=claim))
+    for _ in range(50):
+        session.take(p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=bytes(500))))
+    assert outlet.outbox.dropped == 46
+    session.take(p4r.StreamMessageRequest(arbitration=claim))
+    assert outlet.kinds() == ["arbitration", *["error"] * 4, Code.RESOURCE_EXHAUSTED]
+
+
+class OutboxOnly:
+    """The way to a client that never reads."""
+
+    def __init__(self) -> None:
+        self.outbox = Outbox()
+        self.send = self.outbox.send
+        self.end = self.outbox.end
+
+    def settle(self) -> None:
+        pass
+
+    def kinds(self) -> list[Any]:
+        """Return the kinds of the messages that wait, and the codes of statuses."""
+        kinds: list[Any] = []
+        with suppress(TimeoutError):
+            while True:
+                message = self.outbox.get(0)
+                is_message = isinstance(message, p4r.StreamMessageResponse)
+                kinds.append(message.WhichOneof("update") if is_message else message.code)
+        return kinds
 
 
 def test_stop_ends_open_streams(device: Device) -> None:
