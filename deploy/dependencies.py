@@ -40,6 +40,8 @@ LOCK = DEPLOY / "requirements.txt"
 BUILD_LOCK = DEPLOY / "requirements-build.txt"
 SERVICE = "echelon-p4[service,etcd]"
 """The distribution that the container and the unit's environment run."""
+SWITCH = "softswitch-p4"
+"""The distribution beside it: it makes certificates, and is the embedded switch."""
 BUILDS = "hatchling>=1.26"
 _HEAD = (
     "# Written by `make lock`, for pip install --require-hashes --requirement. Upgrade: make lock"
@@ -117,9 +119,9 @@ def write_locks(wheels: Iterable[Wheel], *options: str) -> None:
     Versions that they have stay where they fit, unless uv's `options` say otherwise.
     """
     ours = [option for one in wheels for option in ("--no-emit-package", one.name)]
-    for lock, requirement in ((LOCK, SERVICE), (BUILD_LOCK, BUILDS)):
+    for lock, requirements in ((LOCK, (SERVICE, SWITCH)), (BUILD_LOCK, (BUILDS,))):
         compiled(
-            [requirement],
+            requirements,
             wheels,
             "--no-annotate",
             "--no-header",

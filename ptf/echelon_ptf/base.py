@@ -25,10 +25,11 @@ import ptf
 from echelon.model.p4program import P4Program, constants, program
 from echelon.switches.lowering.intent import TableEntry
 from echelon.switches.targets import DEFAULT_TARGET, find_target
-from echelon.switches.targets.rates import NoRates, QueueRates
+from echelon.switches.targets.rates import QueueRates
 from echelon_ptf import entries, frames
 from echelon_ptf.control import TIMEOUT_S, Controller, FlowEvent, TargetError, poll
 from echelon_ptf.entries import Deadline, Rank
+from echelon_ptf.rates import rates_of
 from echelon_ptf.tofino import TnaForm, TofinoController
 
 PORTS = (1, 2, 3, 4)
@@ -121,10 +122,7 @@ _CONTROLLERS: Mapping[str, Callable[[P4Program], Controller | TofinoController]]
 
 @cache
 def _rates() -> QueueRates:
-    entry = test_param_get("switch")
-    if "target" not in entry:
-        return NoRates()
-    return find_target(entry["target"], "--test-params", "switch.target").queue_rates(entry)
+    return rates_of(test_param_get("switch"))
 
 
 @dataclass(frozen=True, slots=True)

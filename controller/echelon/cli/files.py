@@ -690,7 +690,7 @@ def _notes(
     file: Path,
     loaded: Any,
 ) -> Iterator[str]:
-    """Yield what is to be said of jobs whose senders do not mark packets, and of a scenario."""
+    """Yield what is to be said of a good file, such as a job whose senders do not mark packets."""
     from echelon.model.jobs.spec import load_job_spec
     from echelon.switches.lowering.limits import limits
 
@@ -701,6 +701,10 @@ def _notes(
             if job.name in loaded.specs:
                 yield from limits(job, loaded.specs[job.name].recognition)
         yield from loaded.notes
+    elif kind == "service":
+        from echelon.controller.service.hazards import hazards
+
+        yield from hazards(loaded)
 
 
 def _loader(file: Path, kind: str) -> Callable[[Path], Any]:

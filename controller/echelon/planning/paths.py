@@ -10,7 +10,7 @@ from math import ceil, inf
 from echelon.model.fabric.model import BREAK, Fabric
 from echelon.model.fabric.routing import ChosenByFabric, NoRouteError, Path, PathChooser, Routes
 from echelon.model.jobs.graph import Job
-from echelon.model.kept import Kept
+from echelon.model.kept import Kept, by_name
 from echelon.planning.allocation import Link
 from echelon.planning.plan import PlanError
 
@@ -100,13 +100,15 @@ class FlowPaths:
         does what the fabric says. Raises `PlanError` if two jobs have one name or a worker cannot
         be reached; then nothing has changed.
         """
-        check_names(jobs)
+        names = by_name(jobs)
+        if len(names) < len(jobs):
+            check_names(jobs)
         try:
             routes = (chooser or self._chosen).route(fabric, jobs)
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
-        rows = {job.name: (job, routes[job.name]) for job in jobs}
-        return self._paths.update(rows)
+        rows = zip(jobs, map(routes.__getitem__, names), strict=True)
+        return self._paths.update(dict(zip(names, rows, strict=True)))
 
 
 def _paths(job: Job, routes: Routes) -> Paths:
@@ -115,8 +117,6 @@ def _paths(job: Job, routes: Routes) -> Paths:
 
 def check_names(jobs: Sequence[Job]) -> None:
     """Raise `PlanError` if two jobs have one name."""
-    if len({job.name for job in jobs}) == len(jobs):
-        return
     seen = set()
     for job in jobs:
         if job.name in seen:

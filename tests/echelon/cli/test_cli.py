@@ -16,6 +16,7 @@ from echelon.model.progress import UNSEEN
 from echelon.planning.policies import PlanError
 from echelon.switches.lowering.lower import LoweringError
 from echelon_lab import run
+from echelon_lab.turns import unwatched
 
 ROOT = Path(__file__).parents[3]
 SCENARIOS = ROOT / "topologies/scenarios"
@@ -288,7 +289,7 @@ def test_our_own_mistakes_keep_their_traceback(
     ],
 )
 def test_every_target_has_a_runner_on_the_fabrics_that_carry_it(fabric: str, target: str) -> None:
-    assert callable(run.place(fabric, target)(run.unwatched, UNSEEN))
+    assert callable(run.place(fabric, target)(unwatched, UNSEEN))
 
 
 @pytest.mark.parametrize(

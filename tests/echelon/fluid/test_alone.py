@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.model.jobs.paradigms.data import all_reduce
 from echelon.model.jobs.pipelines import gpipe
 from echelon.planning.allocation import ActiveFlow, Allocation
-from echelon.planning.execution import IterationRecord, Span
+from echelon.planning.execution import IterationRecord, Span, duration_s
 from echelon.planning.fluid import alone_runs, run_alone
 from echelon.planning.fluid.alone_runs import AloneRuns
 from echelon.planning.plan import LEVELS, Plan, QueuePlan
@@ -166,6 +167,53 @@ def test_remembered_runs_are_those_that_would_be_made(
         assert all(again[name] is records[name] for name in present)
         if len(present) > 2:
             present.pop(min(present))
+
+
+TURNS = ((), (("l1", "s1"),), (("l1", "s2"),), (("l2", "s1"),))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    jobs=st.lists(any_job(), min_size=1, max_size=3),
+    fabric=fabrics,
+    turns=st.lists(
+        st.tuples(st.sampled_from(TURNS), st.sampled_from(TURNS)), min_size=1, max_size=4
+    ),
+)
+def test_remembered_runs_follow_links_that_are_drained_or_down(
+    jobs: list[Job],
+    fabric: Fabric,
+    turns: list[tuple[Sequence[tuple[str, str]], Sequence[tuple[str, str]]]],
+) -> None:
+    present = [replace(job, name=f"j{number}") for number, job in enumerate(jobs)]
+    runs = AloneRuns()
+    for drained, down in turns:
+        if drained and down:
+            down = ()
+        now = fabric.without(drained, down)
+        records = runs.update(present, now)
+        assert records == {job.name: run_alone(job, now) for job in present}
+        assert runs.times == [duration_s(records[job.name]).as_integer_ratio() for job in present]
+
+
+def test_a_link_concerns_only_the_jobs_whose_paths_can_lead_over_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fabric = two_tiers([8_000] * 8)
+    here = Job("here", *all_reduce(["h1", "h2"], Fraction(1), 1000))
+    across = Job("across", *all_reduce(["h1", "h3"], Fraction(1), 1000))
+    runs = AloneRuns()
+    runs.update([here, across], fabric)
+    looked_at = []
+
+    def shape(job: Job, *more: Any) -> Any:
+        looked_at.append(job.name)
+        return shape_of_job(job, *more)
+
+    shape_of_job = alone_runs._shape  # noqa: SLF001
+    monkeypatch.setattr(alone_runs, "_shape", shape)
+    runs.update([here, across], fabric.without([("l1", "s1")]))
+    assert looked_at == ["across"]
 
 
 def renamed(job: Job, names: dict[str, str]) -> Job:

@@ -54,7 +54,7 @@ def exercised() -> Metrics:
         facts.TermContested("s1", 9, 1, 0.5),
         facts.IntentWritten("s1", 3, 2, 1, 0.01),
         facts.EntriesCounted("s1", 5, 6, 7, 1),
-        facts.SwitchAudited("s1", 2),
+        facts.SwitchRepaired("s1", 2, "missing in flow: 2", 1),
         facts.DigestsReceived("s1", 10, 4),
         facts.RequestAnswered("GET", "/jobs/{name}", 200, "operator", 0.002),
         facts.ChangeCommitted(0.003),

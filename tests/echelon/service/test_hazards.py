@@ -75,3 +75,9 @@ def test_the_check_of_a_configuration_tells(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert done.stderr.startswith(f"{file}: ")
     assert "leaf2" in done.stderr
+    done = CliRunner().invoke(app, ["check", str(file)])
+    assert done.exit_code == 0
+    (note,) = done.stdout.splitlines()[1:]
+    assert note.startswith(f"{file}: note: ")
+    assert "leaf2" in note
+    assert "softswitch certificates" in note

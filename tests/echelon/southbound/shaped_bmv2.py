@@ -398,6 +398,8 @@ def _service(directory: Path, address: str, thrift: int) -> dict[str, object]:
             ranked = _prios("s1-eth3")
             subprocess.run(["tc", "qdisc", "del", "dev", "s1-eth3", "root"], check=True)
             _until(lambda: client.switch("s1").drift_found > 0)
+            repairs = "switch repaired"
+            _until(lambda: any(event.action == repairs for event in client.events()))
             mended = _prios("s1-eth3")
             client.set_policy("fifo")
             # Classes change one after the other, that of queue 7 last.

@@ -680,10 +680,10 @@ async def test_an_audit_finds_and_mends_what_was_changed_behind_our_back(
         other_digests = p4r.ReadResponse.FromString(station.digest_config()).entities[0]
         other_digests.digest_entry.config.max_list_size += 1
         changes: list[tuple[str, Callable[[], object]]] = [
-            ("deleted", lambda: station.meddle(p4r.Update.DELETE, table_entity(rank))),
-            ("changed", lambda: station.meddle(p4r.Update.MODIFY, table_entity(changed))),
-            ("added", lambda: station.meddle(p4r.Update.INSERT, table_entity(extra))),
-            ("queue", lambda: station.ports[2].configure(4, QueueConfig(level=0, weight=77), 0)),
+            ("missing in flow", lambda: station.meddle(p4r.Update.DELETE, table_entity(rank))),
+            ("changed in flow", lambda: station.meddle(p4r.Update.MODIFY, table_entity(changed))),
+            ("added to flow", lambda: station.meddle(p4r.Update.INSERT, table_entity(extra))),
+            ("queues", lambda: station.ports[2].configure(4, QueueConfig(level=0, weight=77), 0)),
             ("digests", lambda: station.meddle(p4r.Update.MODIFY, other_digests)),
         ]
         for number, (name, change) in enumerate(changes, 1):
@@ -697,11 +697,33 @@ async def test_an_audit_finds_and_mends_what_was_changed_behind_our_back(
                 f" {OFTEN.audit_s} s)"
             )
             assert station.state() == before, name
-            assert owner.of(DriftRepaired)[-1].count == 1, name
+            assert owner.of(DriftRepaired)[-1] == DriftRepaired("s1", {name: 1})
             assert connection.snapshot().drift_found == number
             assert connection.snapshot().state == "ready"
         assert owner.installed == [1]
         assert owner.states == ["writing", "ready"]
+
+
+async def test_a_pipeline_that_somebody_replaces_is_pushed_again_and_told(
+    station: Station, make_intent: MakeIntent
+) -> None:
+    intent = make_intent()
+    async with installed(station, intent, timing=OFTEN) as (connection, owner):
+        before = station.state()
+        config = p4r.ForwardingPipelineConfig()
+        config.CopyFrom(station.device._committed.config)  # type: ignore[union-attr]  # noqa: SLF001
+        config.cookie.cookie += 1
+        station.device.install(config)
+        await owner.until(lambda: owner.of(DriftRepaired))
+        (repaired,) = owner.of(DriftRepaired)
+        assert repaired.differences["programs replaced"] == 1
+        assert repaired.differences["digests"] == 1
+        missing = [n for kind, n in repaired.differences.items() if kind.startswith("missing in")]
+        assert sum(missing) == intent.size
+        assert station.state() == before
+        assert connection.snapshot().state == "ready"
+        assert owner.states == ["writing", "ready"], "in the same session"
+        assert owner.installed == [1]
 
 
 async def test_an_audit_leaves_what_is_not_ours(station: Station) -> None:
@@ -938,7 +960,7 @@ async def test_our_own_lost_stream_is_outranked(station: Station) -> None:
     async with connected(station.address) as (connection, owner):
         connection.set_intent(bare(flow_entry(1)), 1)
         await owner.until(lambda: owner.of(HigherPrimary))
-        assert owner.of(HigherPrimary) == [HigherPrimary("s1", election_id(TERM))]
+        assert owner.of(HigherPrimary) == [HigherPrimary("s1", election_id(TERM), is_ours=True)]
         connection.set_term(TERM + 1)
         await owner.until(lambda: owner.installed)
         assert connection.snapshot().term == TERM + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -447,6 +448,23 @@ def test_audits_come_in_their_period_and_pings_between() -> None:
             assert out.state == "ready", "an audit is not a change"
             out.handle(Written(None), now)
         assert 9 <= pings <= 15
+
+
+def test_changes_that_come_all_the_time_do_not_put_off_reading() -> None:
+    for seed in range(20):
+        out = ready(random.Random(seed), replace(TIMING, audit_s=5))
+        reads_s = [0.0]
+        for version in range(2, 42):
+            now = 0.5 * version
+            for instruction in out.handle(IntentWanted(version), now):
+                if isinstance(instruction, Write):
+                    reads_s += [now] if instruction.afresh else []
+                    out.handle(Written(None), now)
+                else:
+                    out.handle(Answered(), now)
+        assert len(reads_s) > 4
+        for before, after in itertools.pairwise(reads_s):
+            assert after - before <= 5.5
 
 
 def test_a_sign_of_life_that_ended_with_its_session_is_asked_for_in_the_next() -> None:

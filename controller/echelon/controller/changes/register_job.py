@@ -135,6 +135,8 @@ class RegisterJob(JobChange):
         owner = job.owner
         if owner is None or owner != self.quota.owner:
             return
+        if self.quota.jobs is None and self.quota.flows is None:
+            return
         jobs = dict(state.jobs.jobs)
         jobs |= {changing.name: changing for changing in state.changing_jobs}
         jobs.pop(job.name, None)

@@ -228,7 +228,7 @@ class TermFailed:
 class Alarm:
     """A timer, as the machine sets it and the shell gives it back when its time has come."""
 
-    kind: Literal["coalesce", "save", "hold", "term", "search", "outage", "move", "step"]
+    kind: Literal["coalesce", "save", "hold", "term", "search", "outage", "move", "step", "quiet"]
     number: int = 0
     """The sequence number within its kind; an alarm that is no longer awaited is ignored."""
     switch: str = ""

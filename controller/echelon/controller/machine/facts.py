@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
@@ -40,8 +40,17 @@ def of_job(job: str, text: str) -> StoryLines:
     return [("job", job, text)]
 
 
-def of_jobs(jobs: Iterable[str], text: str) -> StoryLines:
-    """Return the same line for the stories of some jobs."""
+MOST_LINES = 100
+"""The most jobs of a group that each have a line of their own about it.
+
+A search follows each change: with lines for thousands of jobs, they would take longer than it.
+"""
+
+
+def of_jobs(jobs: Collection[str], text: str) -> StoryLines:
+    """Return the same line for the stories of some jobs; of many jobs, one for all stories."""
+    if len(jobs) > MOST_LINES:
+        return of_all(f"{text} (for a group of {len(jobs)} jobs)")
     return [("job", job, text) for job in jobs]
 
 
@@ -376,6 +385,29 @@ class TermNotRaised(Fact):
         return of_switch(self.switch, f"is left to others: {self.problem}")
 
 
+@dataclass(frozen=True, slots=True)
+class SwitchRepaired(Fact):
+    """An audit has repaired what others had changed on a switch."""
+
+    switch: str
+    differences: int
+    detail: str
+    """The differences by kind, and who made them, where the switch tells."""
+    times: int
+    """The number of repairs since the switch was left alone."""
+
+    def story(self) -> StoryLines:
+        return of_switch(self.switch, f"was repaired ({self.detail})")
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchDisturbed(Fact):
+    """Others write to a switch again and again, or do so no more."""
+
+    switch: str
+    problem: str | None
+
+
 # -- facts of the shell ----------------------------------------------------------------------------
 
 
@@ -432,14 +464,6 @@ class EntriesCounted:
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchAudited:
-    """An audit found that many entries of a switch different from what had been written."""
-
-    switch: str
-    drift: int
-
-
-@dataclass(frozen=True, slots=True)
 class RequestAnswered:
     """A client has its answer."""
 
@@ -478,7 +502,6 @@ ShellFact: TypeAlias = (
     | SwitchSessionOpened
     | IntentWritten
     | EntriesCounted
-    | SwitchAudited
     | RequestAnswered
     | ChangeCommitted
     | CommitFailed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -337,16 +337,15 @@ def check_size(job: RegisteredJob, flows_per_job: int) -> None:
         )
 
 
-def free_number(taken: Iterable[int], last: int) -> int:
+def free_number(taken: Collection[int], last: int) -> int:
     """Return the first number after `last`, cyclically, that is not `taken`.
 
     A number comes back as late as possible, because packets of a removed job may still be under
     way. Raises `RefusedError` when no number is left.
     """
-    used = set(taken)
     for step in range(LAST_NUMBER):
         number = (last + step) % LAST_NUMBER + 1
-        if number not in used:
+        if number not in taken:
             return number
     raise RefusedError(
         f"all {LAST_NUMBER} job numbers are taken (remove jobs)", code="numbers-exhausted"

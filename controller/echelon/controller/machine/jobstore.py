@@ -89,6 +89,8 @@ class JobStore:
         """Whether moves were saved that no longer hold, because the file has other links since."""
         self._max_jobs = max_jobs
         self._last_number = 0
+        self._numbers: set[int] = set()
+        """The numbers of all jobs."""
 
     def restore(self, snapshot: Snapshot) -> None:
         """Take over what was saved.
@@ -151,8 +153,7 @@ class JobStore:
                 " raise limits.jobs)",
                 code="limit-reached",
             )
-        taken = {line.registered.number for line in self.lines.values()}
-        return free_number(taken.union(reserved), self._last_number)
+        return free_number(self._numbers.union(reserved), self._last_number)
 
     def reserve_number(self, job: RegisteredJob) -> None:
         """Note that the number of a new job is taken: it comes back as late as possible."""
@@ -185,6 +186,7 @@ class JobStore:
                 break
             later.append(name)
         self.lines[job.name] = JobLine(job, self.generation)
+        self._numbers.add(job.number)
         for name in reversed(later):
             self.lines[name] = self.lines.pop(name)
 
@@ -195,7 +197,7 @@ class JobStore:
 
     def drop(self, name: str) -> None:
         """Forget a job that is no longer saved."""
-        del self.lines[name]
+        self._numbers.discard(self.lines.pop(name).registered.number)
         self.generation += 1
 
     # -- settings ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ modules beside this one are its parts:
 - `rollout`: the steps in which switches get a plan
 - `reactive`: decisions of reactive policies; `decisions` makes them
 - `reports`: what switches report of jobs; `agents`: what hosts report of them
-- `outages`: links that are down
+- `outages`: links that are down; `disturbances`: switches that others write to
 - `moves`: links that move from port to port
 - `lines`: the records that the parts share, one for each job and each switch
 - `story`: what happened to each job lately
@@ -23,11 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal
 
 from echelon.controller.machine import change, effects, events, facts
 from echelon.controller.machine.agents import check_iterations
 from echelon.controller.machine.change import OWN, ChangeRequest
+from echelon.controller.machine.disturbances import Disturbances
 from echelon.controller.machine.effects import Effects
 from echelon.controller.machine.errors import ServiceError, UnavailableError, UnknownError
 from echelon.controller.machine.events import Event, Request
@@ -37,8 +39,8 @@ from echelon.controller.machine.jobstore import ChosenPolicy, JobStore
 from echelon.controller.machine.lines import Alone, JobLine, Progress, SwitchLine
 from echelon.controller.machine.moves import Moves, MoveStep
 from echelon.controller.machine.outages import Outages
-from echelon.controller.machine.planning import Planned, Planner, PlanRequest
-from echelon.controller.machine.planning_turns import CARRIED, RETRY_S, PlanPipeline, Searches
+from echelon.controller.machine.planning import CARRIED, Planned, Planner, PlanRequest
+from echelon.controller.machine.planning_turns import RETRY_S, PlanPipeline, Searches
 from echelon.controller.machine.reactive import Reactions
 from echelon.controller.machine.records import Snapshot
 from echelon.controller.machine.refusals import lacks_of, ports_without_service
@@ -90,6 +92,8 @@ class Settings:
     """Whether plans avoid links that are down."""
     reroute_after_s: float = 2.0
     """The time for which a switch does not answer, or a port is down, before its links are down."""
+    audit_s: float = 30.0
+    """The longest time between two audits of a switch."""
     moved_by_hand: bool = True
     """Whether a person moves links and says so; otherwise the shell has an optical switch."""
     starts_known: bool = False
@@ -150,6 +154,7 @@ class Machine:
         self.progress = Progress(self.jobs.lines, self._switches)
         self.in_force: InForce | None = None
         self.outages = Outages(settings.fabric, settings.reroute_after_s)
+        self.disturbances = Disturbances(settings.audit_s)
         self._settings = settings
         self._following = Following()
         self._pipeline = PlanPipeline(planner)
@@ -405,12 +410,14 @@ class Machine:
                 return self._acknowledged(switch, version, encoding_s, rpc_s, now)
             case IntentRefused():
                 return self._refused(event, now)
-            case DriftRepaired() | PortsUnwatched():
+            case DriftRepaired():
+                return self.disturbances.repaired(event, now)
+            case PortsUnwatched():
                 pass
             case events.Digests():
                 return self._digests(event, now)
-            case HigherPrimary(switch, election_id):
-                return self._contested(switch, election_id, now)
+            case HigherPrimary():
+                return self._contested(event, now)
             case events.TakeSwitch(switch):
                 line = self._switches[switch]
                 line.takeovers = 0
@@ -444,6 +451,8 @@ class Machine:
                 # moves. `moves` does not know of that one, and would not save it again.
                 orders, step = self.moves.retry(alarm.number)
                 return [*orders, *self._save_links(step, now), *self._forget_outdated(now)]
+            case "quiet":
+                return self.disturbances.ring(alarm.switch, now)
             case "step":
                 return self._rollout.ring(alarm.number, self._lacking)
             case "outage":
@@ -608,21 +617,20 @@ class Machine:
         """Return whether every switch that can be reached has acknowledged that version."""
         return not self._lacking(version)
 
-    def _contested(
-        self,
-        switch: str,
-        election_id: int,
-        now: Instant,
-    ) -> Effects:
+    def _contested(self, event: HigherPrimary, now: Instant) -> Effects:
         """Take a switch back from another controller, now or later or not at all."""
+        switch = event.switch
+        election_id = event.election_id
         line = self._switches[switch]
         pause_s = line.take_over(now.s, election_id)
-        contested = facts.TermContested(switch, election_id, line.takeovers, pause_s)
+        out: Effects = [facts.TermContested(switch, election_id, line.takeovers, pause_s)]
+        if not event.is_ours:
+            out += self.disturbances.taken(switch, election_id, now)
         if pause_s is None:
-            return [contested]
+            return out
         if pause_s > 0:
-            return [contested, _retry_term(switch, election_id, pause_s)]
-        return [contested, effects.RaiseTerm(switch, election_id)]
+            return [*out, _retry_term(switch, election_id, pause_s)]
+        return [*out, effects.RaiseTerm(switch, election_id)]
 
     def _digests(self, event: events.Digests, now: Instant) -> Effects:
         """Take a switch's report, and compare the iterations that it ends with predictions."""
@@ -727,7 +735,7 @@ class Machine:
         self._decision_next = True
         jobs = self.jobs
         self._plans.begin(jobs.generation, now.s)
-        registered = tuple(line.registered for line in jobs.lines.values())
+        registered = tuple(map(attrgetter("registered"), jobs.lines.values()))
         wanted = PlanRequest(registered, jobs.fabric, jobs.policy, jobs.down)
         return self._pipeline.begin(effects.MakePlan(self._pipeline.planner, wanted))
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import compress, filterfalse
-from operator import is_not
+from operator import is_not, ne
 from typing import Any, Self
 
 from echelon.controller.machine.decisions import DecisionDue, decide
@@ -28,10 +28,11 @@ from echelon.model.errors import Code, CodedError
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import ChosenByFabric, Routes, stranded
 from echelon.model.jobs.graph import Job
-from echelon.model.kept import altered
+from echelon.model.kept import altered, by_name
 from echelon.planning.plan import Plan, PlanError
 from echelon.planning.policies import make_policy
 from echelon.planning.policies.base import (
+    BY_JOB,
     Choice,
     Group,
     Labelled,
@@ -136,6 +137,8 @@ class Basis:
         return self.fabric is other.fabric and self.jobs.keys() == other.jobs.keys()
 
 
+CARRIED = "carried"
+"""The key of what the policy carries from plan to plan: among the settings, and of each job."""
 PAST_GROUPS = 32
 """The most results that are kept of groups which other jobs have joined since."""
 MOST_REFUSED = 4
@@ -239,6 +242,8 @@ class Planner:
     """The names of the jobs in the last plan before a restart, until the first plan after it."""
     _carried: Document = field(default_factory=dict)
     """The policy of the last plan and what it carries to the next, as it is saved."""
+    _carried_by_job: Mapping[str, Any] = field(default_factory=dict)
+    """What that policy carries of each job, which is saved with the job."""
     _searched: dict[Group, _LastSearch] = field(default_factory=dict)
     """The last search of each group."""
     _searchable: frozenset[str] = frozenset()
@@ -265,7 +270,7 @@ class Planner:
         except PlanningError as error:
             planned, lowered = self._without_those_at_fault(present, wanted, spent, problems, error)
         self._has_planned = True
-        self._in_plan = {job.name: job for job in planned}
+        self._in_plan = by_name(planned)
         return self._planned(lowered, tuple(planned), problems, spent)
 
     def copy(self) -> Planner:
@@ -327,7 +332,7 @@ class Planner:
         if not isinstance(policy, Searching):
             self._searched = {}
             return (), {}
-        jobs = {job.name: job for job in last.jobs}
+        jobs = by_name(last.jobs)
         bases = {group: Basis.of_group(group, jobs, fabric) for group in policy.choices}
         self._forget_groups(bases, jobs)
 
@@ -375,7 +380,7 @@ class Planner:
         fabric: Fabric,
     ) -> bool:
         """Return whether nothing that a search depends on has changed since."""
-        jobs = {job.name: job for job in last.jobs}
+        jobs = by_name(last.jobs)
         basis = Basis.of_group(due.search.group, jobs, fabric)
         return basis.same(due.basis)
 
@@ -446,6 +451,11 @@ class Planner:
                     self._routes[name] = _routes(document["routes"])
             self._restored = frozenset(self._routes)
             self._carried = dict(carried or {})
+            self._carried_by_job = {
+                name: document[CARRIED]
+                for name, document in documents.items()
+                if CARRIED in document
+            }
         except (KeyError, TypeError) as error:
             reason = f"stored numbers cannot be read: {type(error).__name__}: {error}"
             raise ValueError(reason) from error
@@ -623,7 +633,7 @@ class Planner:
             checked = self._fitting
         else:
             checked = {}
-        jobs = {id(job): job for job in wanted.jobs}
+        jobs = dict(zip(map(id, wanted.jobs), wanted.jobs, strict=True))
         for key in [*filterfalse(checked.__contains__, jobs)]:
             job = jobs[key]
             try:
@@ -643,15 +653,15 @@ class Planner:
 
         It is the same object for the same job, by which lowering knows that nothing changed.
         """
-        by_name = {job.name: job for job in jobs}
+        present = by_name(jobs)
         identities = dict(self._identities)
         # Compared in C: of a thousand jobs, mostly one has changed.
-        replaced = map(is_not, jobs, map(self._lowered_jobs.get, by_name))
+        replaced = map(is_not, jobs, map(self._lowered_jobs.get, present))
         for job in compress(jobs, replaced):
             identities[job.name] = job.identities(fabric)
-        for removed in identities.keys() - by_name:
+        for removed in [*filterfalse(present.__contains__, identities)]:
             del identities[removed]
-        self._lowered_jobs = by_name
+        self._lowered_jobs = present
         self._identities = identities
         return identities
 
@@ -665,6 +675,7 @@ class Planner:
         """Return the plan with what has to be saved of it, and go on from it with the next one."""
         changed = self._note_routes(lowered.plan, jobs) | self._numbering.take_changed()
         carried = _document_carried(lowered.policy, self._chosen)
+        changed |= self._note_carried(carried)
         as_before = carried == self._carried
         self._carried = carried
         self._last_plan = lowered.last_plan
@@ -689,30 +700,43 @@ class Planner:
 
     def _note_routes(self, plan: Plan, jobs: Sequence[RegisteredJob]) -> set[str]:
         """Return the jobs whose connections have other paths than before."""
-        by_name = {job.name: job for job in jobs}
+        registered = by_name(jobs)
         flows = plan.by_job
         changed = set()
         # Compared in C: of a thousand jobs, mostly one has changed.
         replaced = map(is_not, flows.values(), map(self._flows.get, flows))
         for name in compress(flows, replaced):
-            ends = {flow.name: flow.ends for flow in by_name[name].job.flows}
+            ends = {flow.name: flow.ends for flow in registered[name].job.flows}
             routes: Routes = {ends[flow.flow]: flow.path for flow in flows[name]}
             if self._routes.get(name, {}) != routes:
                 self._routes[name] = routes
                 changed.add(name)
-        for removed in self._routes.keys() - flows:
+        for removed in [*filterfalse(flows.__contains__, self._routes)]:
             del self._routes[removed]
         self._flows = flows
         return changed
 
+    def _note_carried(self, document: dict[str, Any]) -> set[str]:
+        """Take what is carried of each job out of a document; return the jobs that it changed of."""
+        by_job = document.get(CARRIED, {}).pop(BY_JOB, {})
+        before = self._carried_by_job
+        self._carried_by_job = by_job
+        # Compared in C: of a thousand jobs, mostly one has changed.
+        differ = map(ne, by_job.values(), map(before.get, by_job))
+        return {*compress(by_job, differ), *filterfalse(by_job.__contains__, before)}
+
     def _document(self, name: str) -> Document:
-        """Return what to keep of a job; it is empty when no switch holds anything of the job."""
+        """Return what to keep of a job; it is empty when there is nothing to remember of it."""
         numbers = self._numbering.export(name)
-        if not numbers:
+        carried = self._carried_by_job.get(name)
+        if not numbers and carried is None:
             return {}
         routes = self._routes.get(name, {})
         rows = [[*ends, list(path)] for ends, path in routes.items()]
-        return {"numbers": numbers, "routes": rows}
+        document: Document = {"numbers": numbers, "routes": rows}
+        if carried is None:
+            return document
+        return {**document, CARRIED: carried}
 
     def _policy_for(self, chosen: ChosenPolicy) -> Policy:
         """Return the chosen policy, with what it remembers if it was asked last time."""
@@ -727,15 +751,16 @@ class Planner:
 
     def _take_carried(self, policy: Policy, chosen: ChosenPolicy) -> None:
         """Give a policy what it carried from the last plan, if it is the policy of that plan."""
-        carried = self._carried.get("carried")
-        if not carried or self._carried != _document_of(chosen, carried):
+        carried = self._carried.get(CARRIED)
+        if carried is None or self._carried != _document_of(chosen, carried):
             return
         # Another version of a policy may have carried something else: better another plan than
         # none.
         with suppress(ValueError, KeyError, TypeError, AttributeError):
             memory = carried_by(policy)
             if memory is not None:
-                memory.take(carried)
+                by_job = self._carried_by_job
+                memory.take({**carried, BY_JOB: by_job} if by_job else carried)
 
 
 @dataclass(frozen=True, slots=True)
@@ -786,7 +811,7 @@ def _routes(rows: Sequence[Any]) -> Routes:
     return {tuple(ends): tuple(path) for *ends, path in rows}
 
 
-def _document_carried(policy: Policy, chosen: ChosenPolicy | None) -> Document:
+def _document_carried(policy: Policy, chosen: ChosenPolicy | None) -> dict[str, Any]:
     """Return the document that is saved of a policy; an empty one if it carries nothing."""
     carried = carried_by(policy)
     if chosen is None or carried is None:
@@ -794,5 +819,5 @@ def _document_carried(policy: Policy, chosen: ChosenPolicy | None) -> Document:
     return _document_of(chosen, carried.to_document())
 
 
-def _document_of(chosen: ChosenPolicy, carried: Document) -> Document:
-    return {"name": chosen.name, "parameters": dict(chosen.parameters), "carried": carried}
+def _document_of(chosen: ChosenPolicy, carried: Document) -> dict[str, Any]:
+    return {"name": chosen.name, "parameters": dict(chosen.parameters), CARRIED: carried}

@@ -19,6 +19,7 @@ from echelon.controller.machine.facts import NumbersUnsaved
 from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.lines import SwitchLine
 from echelon.controller.machine.planning import (
+    CARRIED,
     PAST_GROUPS,
     Basis,
     DueSearch,
@@ -32,8 +33,6 @@ from echelon.model.fabric.model import Fabric
 from echelon.planning.policies.base import Choice, Group, Labelled, Policy, Prediction, Searching
 from echelon.switches.lowering.trees import EVERYWHERE
 
-CARRIED = "carried"
-"""The key, among the settings, of what the policy carries from plan to plan."""
 RETRY_S = 1.0
 """Wait before asking a store again that failed."""
 
@@ -158,6 +157,8 @@ MOST_PATIENCE = 64
 SEARCH_RETRY_S = 10.0
 """The time after which a search is tried again that has failed; it doubles with each failure."""
 LONGEST_RETRY_S = 600.0
+SEARCHED_AT_ONCE = 100
+"""The jobs of a plan from which on a search for a better one waits longer, in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +244,8 @@ class Searches:
         if not self._due:
             return self.listed(events.SearchesListed((), {}))
         if self._after_s and self._waits is None:
-            return self._wait(self._after_s)
+            # A search for thousands of jobs takes seconds to hand over, in which changes wait.
+            return self._wait(self._after_s * max(1, len(planned.registered) / SEARCHED_AT_ONCE))
         return []
 
     @property

@@ -20,6 +20,7 @@ from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.jobs import RegisteredJob
 from echelon.controller.machine.lines import FlowsByJob, JobFlows
 from echelon.controller.machine.planning import Planned
+from echelon.model.kept import by_name
 from echelon.planning.plan import FlowPlan
 from echelon.planning.rankings.deadline import Deadline
 from echelon.switches.telemetry.events import Decoder, FlowEvent
@@ -73,11 +74,11 @@ class Following:
             self._tracker.remove(name)
             del self._jobs[name]
             facts.append(JobLeft(name))
-        jobs = {job.name: job for job in planned.registered if job.name in by_job}
+        jobs = by_name(planned.registered)
         # Compared in C: of a thousand jobs, mostly one has changed.
-        other_jobs = map(is_not, jobs.values(), map(self._jobs_before.get, jobs))
-        other_flows = map(is_not, map(by_job.get, jobs), map(self._flows_before.get, jobs))
-        for name in compress(jobs, map(or_, other_jobs, other_flows)):
+        other_jobs = map(is_not, map(jobs.get, by_job), map(self._jobs_before.get, by_job))
+        other_flows = map(is_not, by_job.values(), map(self._flows_before.get, by_job))
+        for name in compress(by_job, map(or_, other_jobs, other_flows)):
             self._follow(jobs[name], by_job[name])
         self._jobs_before = jobs
         self._flows_before = by_job

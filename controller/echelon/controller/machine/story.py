@@ -31,12 +31,7 @@ from echelon.controller.machine.facts import (
 from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.jobs import RegisteredJob
 from echelon.model.quantities import one_line
-from echelon.switches.southbound.events import (
-    Acknowledged,
-    DriftRepaired,
-    IntentRefused,
-    SwitchChanged,
-)
+from echelon.switches.southbound.events import Acknowledged, IntentRefused, SwitchChanged
 
 JOBS = 2000
 """The most jobs that have stories, removed ones among them: twice the default of `limits.jobs`."""
@@ -82,7 +77,8 @@ class Stories:
 
     def restore(self, jobs: Iterable[str], now: Instant) -> None:
         """Begin the stories of jobs that were saved."""
-        for name in jobs:
+        # Stories of more jobs would push each other out.
+        for name in [*jobs][-JOBS:]:
             self._add(self._job(name), now, "Snapshot", "taken from the store")
 
     def note(self, news: Event | Effect, now: Instant) -> None:
@@ -220,10 +216,6 @@ def _intent_refused(event: IntentRefused) -> StoryLines:
     return of_switch(event.switch, f"refuses a part: {event.problem}")
 
 
-def _repaired(event: DriftRepaired) -> StoryLines:
-    return of_switch(event.switch, f"was repaired (differences: {event.count})")
-
-
 def _planning(effect: effects.MakePlan) -> StoryLines:
     wanted = effect.wanted
     return of_all(f"a plan is being made by policy {wanted.policy} (jobs: {len(wanted.jobs)})")
@@ -253,7 +245,6 @@ SAYINGS: Mapping[type, Saying] = {
     events.TimedAlone: _timed_alone,
     Acknowledged: _acknowledged,
     IntentRefused: _intent_refused,
-    DriftRepaired: _repaired,
     SwitchChanged: _switch_changed,
     effects.BuildJob: lambda effect: _of_request(effect.request, "its graph is being built"),
     effects.Answer: lambda effect: _of_request(effect.request, "the client is answered"),

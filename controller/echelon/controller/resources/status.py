@@ -55,8 +55,9 @@ class EventResource(Resource):
     `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link`,
     `restore link`, `move links`, `take switch`; `links moved`, by a client or the service; or by
     the service alone `choose plan`, `links down`, `links up`, `intent refused` (in part) or
-    `intent held` (as a whole again) by a switch, and `switch taken` or `switch left` (to another
-    controller).
+    `intent held` (as a whole again) by a switch, `switch taken` or `switch left` (to another
+    controller), `switch repaired` (of what others had changed), and `switch disturbed` (by others,
+    again and again) or `switch quiet` (no more).
     """
     object: str
     """The object that was changed."""
@@ -75,4 +76,6 @@ class Alive(BaseModel):
 class Ready(BaseModel):
     ready: Literal[True] = True
     stuck: tuple[str, ...] = ()
-    """The switches that have not held their intents for two minutes. All else goes on meanwhile."""
+    """The switches that have not held their intents for two minutes, or that others change again
+    and again. All else goes on meanwhile.
+    """

@@ -79,7 +79,7 @@ def hazards(config: ServiceConfig) -> list[str]:
         names = short_list(plain, _NAMED)
         warnings.append(
             f"the network carries the sessions with {names} without TLS: others on it can read them"
-            " and write to these switches (give tls)"
+            " and write to these switches (give tls; softswitch certificates makes its files)"
         )
     return warnings
 

@@ -167,6 +167,7 @@ class Leader(MachineLoop):
             correct_sizes=config.correct_sizes,
             reroute=config.reroute,
             reroute_after_s=config.reroute_after_s,
+            audit_s=config.audit_s,
             search_after_s=_SEARCH_AFTER_S,
             moved_by_hand=not config.move_command,
         )
@@ -393,6 +394,13 @@ class Leader(MachineLoop):
                 self.record("links down" if fact.down else "links up", str(fact))
             case facts.IntentLacking(_, problem):
                 self.record("intent held" if problem is None else "intent refused", str(fact))
+            case facts.SwitchRepaired(switch, _, detail, times=1):
+                # Those that follow would push out the rest of the trail.
+                self.record("switch repaired", f"{switch} ({detail})")
+            case facts.SwitchDisturbed(switch, None):
+                self.record("switch quiet", switch)
+            case facts.SwitchDisturbed(switch, problem):
+                self.record("switch disturbed", f"{switch} ({problem})")
             case facts.TermContested(switch, taken_by, _, pause_s):
                 # A switch may not have noticed yet that a session of our own has ended.
                 if taken_by != election_id(self.term):

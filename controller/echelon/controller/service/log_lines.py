@@ -111,6 +111,20 @@ def log_fact(fact: facts.Fact) -> None:
                 takeovers=fact.takeovers,
                 taken_back_in_s=fact.pause_s,
             )
+        case facts.SwitchRepaired():
+            log.warning(
+                "drift repaired",
+                switch=fact.switch,
+                entries=fact.differences,
+                detail=fact.detail,
+                times=fact.times,
+            )
+        case facts.SwitchDisturbed(switch, problem) if problem is not None:
+            log.error(
+                "somebody else writes to a switch",
+                switch=switch,
+                problem=problem,
+            )
         case facts.TermNotRaised():
             log.error(
                 "cannot raise the term",

@@ -364,8 +364,13 @@ def refused_entries(fact: facts.EntriesCounted) -> Change:
 
 
 @counter("Entries that an audit found changed, and repaired", BY_SWITCH)
-def drift_entries(fact: facts.SwitchAudited) -> Change:
-    return {fact.switch: fact.drift}
+def drift_entries(fact: facts.SwitchRepaired) -> Change:
+    return {fact.switch: fact.differences}
+
+
+@counter("Audits that found changes by others, and repaired them", BY_SWITCH)
+def switch_repairs(fact: facts.SwitchRepaired) -> Change:
+    return {fact.switch: 1}
 
 
 @counter("Flow events received in digests", BY_SWITCH)

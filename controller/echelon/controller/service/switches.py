@@ -28,7 +28,6 @@ from echelon.switches.southbound.connection import (
 )
 from echelon.switches.southbound.events import (
     Acknowledged,
-    DriftRepaired,
     IntentRefused,
     PortsUnwatched,
     SwitchChanged,
@@ -167,14 +166,6 @@ class Switches:
                     switch=switch,
                     problem=problem,
                 )
-            case DriftRepaired(switch, count):
-                self._metrics.count(facts.SwitchAudited(switch, count))
-                if count:
-                    log.warning(
-                        "drift repaired",
-                        switch=switch,
-                        entries=count,
-                    )
 
     def _note_state(self, event: SwitchChanged) -> None:
         switch = event.switch

@@ -23,7 +23,7 @@ from echelon.model.fabric.model import (
 )
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
-from echelon.model.kept import altered
+from echelon.model.kept import altered, by_name
 
 if TYPE_CHECKING:
     import networkx
@@ -84,6 +84,27 @@ def stranded(fabric: Fabric, jobs: Iterable[Job]) -> dict[str, NoRouteError]:
         except NoRouteError as error:
             reasons[job.name] = NoRouteError(f"job {job.name}: {error}", job.name, code=error.code)
     return reasons
+
+
+def rerouted(
+    jobs: Iterable[Job],
+    before: Fabric | None,
+    after: Fabric,
+) -> list[Job]:
+    """Return the jobs that have other shortest paths after a change of links; with None, all."""
+    if before is None or before.ports is not after.ports:
+        return list(jobs)
+    former = before.shortest_paths
+    shortest = after.shortest_paths
+
+    @cache
+    def has_moved(ends: Ends) -> bool:
+        try:
+            return former.switches(*ends) != shortest.switches(*ends)
+        except NoRouteError:
+            return True
+
+    return [job for job in jobs if any(map(has_moved, connections(job)))]
 
 
 Routes = Mapping[Ends, Path]
@@ -194,13 +215,15 @@ class Router:
             ports = fabric.ports
             self._several = frozenset(host for host in fabric.hosts if len(ports[host]) > 1)
         shortest = fabric.shortest_paths
-        present = {job.name: job for job in jobs}
-        changed = list(present)
-        if not has_moved:
-            # In C for all jobs but those that changed.
-            before = map(self._jobs.get, present)
-            is_changed = map(is_not, present.values(), before)
-            changed = list(compress(present, is_changed))
+        jobs = [*jobs]
+        present = by_name(jobs)
+        # In C for all jobs but those that changed.
+        before = map(self._jobs.get, present)
+        changed = [*compress(present, map(is_not, present.values(), before))]
+        if has_moved:
+            concerned = {*changed, *by_name(rerouted(jobs, self._fabric, fabric))}
+            # In the order of the jobs, in which they choose.
+            changed = [*filter(concerned.__contains__, present)]
         kept = {name: self._kept_paths(present[name], shortest) for name in changed}
 
         for name in [*filterfalse(present.__contains__, self._jobs)]:

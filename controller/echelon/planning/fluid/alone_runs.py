@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from itertools import compress
 from operator import is_not, itemgetter
 from typing import Any, Self
 
-from echelon.model.fabric.model import Fabric
-from echelon.model.jobs.graph import Job
-from echelon.model.kept import altered
-from echelon.planning.execution import AloneRecord
+from echelon.model.fabric.model import Fabric, ShortestPaths
+from echelon.model.fabric.routing import Routes, rerouted
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import Ends, Job
+from echelon.model.kept import altered, by_name
+from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.fluid.alone import run_on
 from echelon.planning.fluid.shape import Rates, RunShape, shape_of
 from echelon.planning.paths import FlowPaths, Paths, links_of
+
+_Entry = tuple[RunShape, AloneRecord, tuple[int, int]]
+"""A shape, its record, and how long that takes (`AloneRuns.times`)."""
 
 
 class AloneRuns:
@@ -24,12 +30,14 @@ class AloneRuns:
     """
 
     def __init__(self) -> None:
-        self._records: dict[RunShape, tuple[RunShape, AloneRecord]] = {}
+        self._records: dict[RunShape, _Entry] = {}
         """The first shape of all that are equal, and its record. Jobs hold that one, because
         comparing others to it takes long."""
+        self.times: Sequence[tuple[int, int]] = ()
+        """The seconds that the record of each job takes, as ratios, in the order of the jobs."""
         self._jobs: dict[str, Job] = {}
         self._fabric: Fabric | None = None
-        self._entries: dict[str, tuple[RunShape, AloneRecord]] = {}
+        self._entries: dict[str, _Entry] = {}
         """The members of `_records` by job."""
 
     def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, AloneRecord]:
@@ -39,30 +47,33 @@ class AloneRuns:
 
         Records of other jobs are forgotten. Raise as `run_alone`; then nothing has changed.
         """
-        by_name = {job.name: job for job in jobs}
-        last = {}
-        if fabric is self._fabric:
-            last = self._jobs
+        present = by_name(jobs)
         entries = dict(self._entries)
-        new: dict[RunShape, tuple[RunShape, AloneRecord]] = {}
+        new: dict[RunShape, _Entry] = {}
         # A plan may have thousands of jobs of which few are new: those loop in Python, not all.
-        is_new = map(is_not, jobs, map(last.get, by_name))
-        for job in compress(jobs, is_new):
-            paths = FlowPaths().update([job], fabric)[job.name]
+        changed = [*compress(jobs, map(is_not, jobs, map(self._jobs.get, present)))]
+        if fabric is not self._fabric:
+            # Other choices than `Router`'s may go by anything in a fabric.
+            is_kept = fabric.paths == "kept"
+            changed += rerouted(jobs, self._fabric, fabric) if is_kept else jobs
+        for job in by_name(changed).values():
+            paths = _paths_alone(job, fabric)
             shape = _shape(job, fabric, paths)
             entry = self._records.get(shape) or new.get(shape)
             if entry is None:
-                entry = shape, _record(shape, job, fabric, paths)
+                record = _record(shape, job, fabric, paths)
+                entry = shape, record, duration_s(record).as_integer_ratio()
                 new[shape] = entry
             entries[job.name] = entry
 
         self._records |= new
-        self._jobs = by_name
+        self._jobs = present
         self._fabric = fabric
-        self._entries = {name: entries[name] for name in by_name}
+        self._entries = dict(zip(present, map(entries.__getitem__, present), strict=True))
         self._forget_unused()
+        self.times = [*map(itemgetter(2), self._entries.values())]
         records = map(itemgetter(1), self._entries.values())
-        return dict(zip(by_name, records, strict=True))
+        return dict(zip(present, records, strict=True))
 
     def _forget_unused(self) -> None:
         used = {*map(id, self._entries.values())}
@@ -75,9 +86,36 @@ class AloneRuns:
         return altered(self, _records=dict(self._records))
 
 
+_MOST_ROUTES = 4096
+"""The most jobs of other connections whose paths alone are remembered on one fabric."""
+
+
+@lru_cache(maxsize=2)
+def _routes_on(_shortest: ShortestPaths) -> dict[tuple[Ends, ...], Routes]:
+    """Return the paths of jobs alone on a fabric by their connections, as far as they are known.
+
+    Several threads add to it, each by single operations.
+    """
+    return {}
+
+
+def _paths_alone(job: Job, fabric: Fabric) -> Paths:
+    """Return the paths of a job alone, from memory for another one of the same connections."""
+    pairs = tuple(connections(job))
+    remembered = _routes_on(fabric.shortest_paths)
+    routes = remembered.get(pairs)
+    # Other choices of paths than `Router`'s may go by anything in a job.
+    if routes is None or fabric.paths != "kept":
+        paths = FlowPaths().update([job], fabric)[job.name]
+        routes = {flow.ends: paths[flow.name] for flow in job.flows}
+        if len(remembered) < _MOST_ROUTES:
+            remembered[pairs] = routes
+    return {flow.name: routes[flow.ends] for flow in job.flows}
+
+
 def remembered_run(job: Job, fabric: Fabric) -> AloneRecord:
     """Return `run_alone`, from memory if a job that looks the same was simulated of late."""
-    paths = FlowPaths().update([job], fabric)[job.name]
+    paths = _paths_alone(job, fabric)
     return _record(_shape(job, fabric, paths), job, fabric, paths)
 
 

@@ -26,6 +26,13 @@ class LinksOnly:
         """Return None: nothing else couples the flow to others."""
 
 
+BY_JOB = "by_job"
+"""The key, in what a policy carries, of a value for each job by its name.
+
+Each is saved with its job: a change is written in the same time, however many jobs there are.
+"""
+
+
 @runtime_checkable
 class Carried(Protocol):
     """The part of a policy on which its next plan depends besides jobs and fabric."""

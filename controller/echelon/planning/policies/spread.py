@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import filterfalse
 from typing import Any
 
 from echelon.model.jobs.graph import Job
-from echelon.model.kept import Kept
+from echelon.model.kept import Kept, by_name
 from echelon.planning.allocation import Link
 from echelon.planning.paths import Paths, links_of
 from echelon.planning.plan import FlowPlans
+from echelon.planning.policies.base import BY_JOB
 from echelon.planning.policies.levels import ranked_flows
 from echelon.planning.rankings.fixed import Fixed
 
@@ -36,23 +38,21 @@ class Spread:
 
         Identity: see `echelon.planning`.
         """
-        names = [job.name for job in jobs]
-        self._first = _beginnings(self._first, names, len(self._queues))
-        rows = {}
-        for job in jobs:
-            name = job.name
-            rows[name] = job, paths[name], self._first[name]
-        return self._flows.update(rows)
+        names = [*by_name(jobs)]
+        first = self._first = _beginnings(self._first, names, len(self._queues))
+        rows = zip(jobs, map(paths.__getitem__, names), first.values(), strict=True)
+        return self._flows.update(dict(zip(names, rows, strict=True)))
 
     def to_document(self) -> dict[str, Any]:
         """Return the place at which each job begins."""
-        return {"first": dict(self._first)}
+        return {BY_JOB: self._first}
 
     def take(self, document: Mapping[str, Any]) -> None:
         """Continue from these places. Raises `ValueError`."""
         count = len(self._queues)
         first = {}
-        for job, place in document["first"].items():
+        # Stores of older versions have all places in one document.
+        for job, place in document.get(BY_JOB, document.get("first", {})).items():
             first[str(job)] = int(place)
             if not 0 <= first[str(job)] < count:
                 raise ValueError(f"a job begins at none of {count} queues")
@@ -100,7 +100,9 @@ def _beginnings(
 
     Jobs keep theirs.
     """
-    first = {job: before[job] for job in jobs if job in before}
+    # In C for all jobs but those that are new: there may be ten thousand.
+    kept = [*filter(before.__contains__, jobs)]
+    first = dict(zip(kept, map(before.__getitem__, kept), strict=True))
     if not first:
         step = max(1, size // max(1, len(jobs)))
         return {job: number * step % size for number, job in enumerate(jobs)}
@@ -115,9 +117,8 @@ def _beginnings(
     def crowding(index: int) -> tuple[int, int]:
         return crowd[index], -gap(index)
 
-    for job in jobs:
-        if job not in first:
-            index = min(range(size), key=crowding)
-            first[job] = index
-            crowd[index] += 1
-    return {job: first[job] for job in jobs}
+    for job in filterfalse(before.__contains__, jobs):
+        index = min(range(size), key=crowding)
+        first[job] = index
+        crowd[index] += 1
+    return dict(zip(jobs, map(first.__getitem__, jobs), strict=True))

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from itertools import chain, compress
-from operator import is_not, or_
+from functools import lru_cache
+from itertools import chain, compress, filterfalse
+from operator import attrgetter, is_not, or_
 from typing import Any
 
 from echelon.model.fabric.model import Fabric, Path
@@ -336,7 +337,7 @@ class Lowering:
         changes = self._lower_jobs(plan, identities, fabric, attempt)
         claims = self._claims(changes)
 
-        queues = {job.queues for job in changes.jobs.values()}
+        queues = {*map(attrgetter("queues"), changes.jobs.values())}
         used_queues: frozenset[int] = frozenset().union(*queues)
         _check(plan, used_queues, self._capabilities)
 
@@ -381,7 +382,7 @@ class Lowering:
             job = self._lower_job(name, flows, identities[name], fabric, attempt, plan.memory)
             changes.relower(name, before, job)
 
-        for name in last.jobs.keys() - plan.by_job.keys():
+        for name in filterfalse(plan.by_job.__contains__, last.jobs):
             changes.remove(name)
         return changes
 
@@ -484,12 +485,18 @@ class Lowering:
     @property
     def trees(self) -> Mapping[str, tuple[JobTree, ...]]:
         """Return the trees of each job that has any, as they were lowered last."""
-        return {name: job.trees for name, job in self._last.jobs.items() if job.trees}
+        return self._having("trees")
 
     @property
     def at_hosts(self) -> Mapping[str, tuple[HostRule, ...]]:
         """Return the rules by which senders of each job rank, as they were lowered last."""
-        return {name: job.host_rules for name, job in self._last.jobs.items() if job.host_rules}
+        return self._having("host_rules")
+
+    def _having(self, attribute: str) -> dict[str, Any]:
+        """Return an attribute of the jobs of which it is not empty, without a loop over all."""
+        jobs = self._last.jobs
+        values = [*map(attrgetter(attribute), jobs.values())]
+        return dict(compress(zip(jobs, values, strict=True), values))
 
     def _lower_switch(
         self,
@@ -539,9 +546,9 @@ class Lowering:
         if holds is not None:
             always.append(holds)
         profile_parts = (part for _, part in profiles.values())
-        job_parts = (job.part for job in jobs.values())
+        job_parts = map(attrgetter("part"), jobs.values())
         parts = (*always, *profile_parts, *job_parts)
-        groups = tuple(chain.from_iterable(job.groups for job in jobs.values()))
+        groups = tuple(chain.from_iterable(map(attrgetter("groups"), jobs.values())))
         held_groups = check_groups(name, groups, able)
         intent = Intent(name, parts, queues, digests, held_groups)
         return _Switch(routes, holds, profiles, jobs, ports, intent)
@@ -649,13 +656,14 @@ def _profiles(
 ) -> dict[int, tuple[LevelProfile, Part]]:
     """Return the profiles that these jobs need at their switch, by number."""
     wanted: dict[int, LevelProfile] = {}
-    for job in jobs:
-        wanted.update(job.profiles)
+    # Of equal ones, the first job's is the object that was taken before.
+    for by_number in reversed([*map(attrgetter("profiles"), jobs)]):
+        wanted.update(by_number)
     profiles = {}
     for number in sorted(wanted):
         profile = wanted[number]
         former = before.get(number)
-        if former is not None and former[0] == profile:
+        if former is not None and (former[0] is profile or former[0] == profile):
             profiles[number] = former
             continue
         part = profile_part(number, profile, rank_expires=able.rank_expires)
@@ -666,7 +674,13 @@ def _profiles(
 def _queues_of(flows: Iterable[FlowPlan]) -> frozenset[int]:
     """Return the queues that some packet of these flows can enter."""
     queues = {flow.ranking.queues for flow in flows}
-    return frozenset(chain.from_iterable(queues))
+    return _same_queues(frozenset(chain.from_iterable(queues)))
+
+
+@lru_cache(maxsize=256)
+def _same_queues(queues: frozenset[int]) -> frozenset[int]:
+    # One object for equal sets: those of all jobs are compared for each plan.
+    return queues
 
 
 def _connections_of(

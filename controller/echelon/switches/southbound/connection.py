@@ -15,7 +15,7 @@ import os
 import random
 import socket
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ from echelon.switches.southbound.session import (
     SessionFactory,
     SwitchSession,
 )
-from echelon.switches.southbound.tls import TlsError, TlsFiles
+from echelon.switches.southbound.tls import TlsError, TlsFiles, explained
 
 T = TypeVar("T")
 
@@ -454,7 +454,7 @@ class SwitchConnection:
                 work = self._close(self._operation)
                 self._operation = self._task("close", work)
             case lifecycle.ReportPrimary(primary_id):
-                self._tell(HigherPrimary(self.name, primary_id))
+                self._tell(HigherPrimary(self.name, primary_id, primary_id == self._lifecycle.term))
 
     def _answer(
         self,
@@ -528,7 +528,7 @@ class SwitchConnection:
         except ProgramRefusedError as error:
             return lifecycle.OpenFailed(str(error), answered=True, refused=True)
         except SouthboundError as error:
-            problem = str(error)
+            problem = explained(str(error), self._endpoint.tls)
         except TlsError as error:
             problem = f"switch {self.name}: {error}"
         except TimeoutError:
@@ -599,6 +599,8 @@ class SwitchConnection:
         try:
             async with deadline(limit_s, self.name, "writing"), self._turn:
                 applied = await self._guarded(work(intent))
+                if order.audit:
+                    tell += await self._drift_repaired(session, applied)
             await self._check_alive(session, applied)
         except NotPrimaryError as error:
             event = _loss(error)
@@ -608,15 +610,37 @@ class SwitchConnection:
             _log.exception("switch %s: writing failed", self.name)
             event = lifecycle.WriteFailed(self._unexpected(error))
         else:
-            event, tell = self._applied(session, order, applied)
+            event, news = self._applied(session, order, applied)
+            tell += news
             if order.afresh and not self._watches_ports:
                 self._watches_ports = True
                 self._follow_session(self._watch_ports(session))
         if isinstance(event, lifecycle.WriteFailed):
             refused = IntentRefused(self.name, event.problem, order.version)
-            tell = self._refusal(refused)
+            tell += self._refusal(refused)
         self._operation = None
         self._answer(number, event, *tell)
+
+    async def _drift_repaired(self, session: IntentSession, applied: Applied) -> list[SwitchEvent]:
+        """Return what to tell of an audit that has repaired something."""
+        settings = {
+            "queues": applied.queues,
+            "digests": applied.digests,
+            "multicast groups": applied.groups,
+        }
+        differences = session.differences + Counter(settings)
+        # A setting that was refused and is accepted now was never on the switch.
+        accepted = 0
+        for part in self._standing.difference(applied.refused):
+            if isinstance(part, RefusedSetting):
+                accepted += part.settings
+        if differences.total() <= accepted:
+            return []
+        self._drift += differences.total()
+        writer = None
+        with suppress(SouthboundError):
+            writer = await self._guarded(session.foreign_writer())
+        return [DriftRepaired(self.name, differences, writer)]
 
     async def _check_alive(self, session: IntentSession, applied: Applied) -> None:
         """Raise `SouthboundError` if settings are refused because the session has broken."""
@@ -649,16 +673,8 @@ class SwitchConnection:
             self._last_audit_at = now
         if applied:
             self._last_written_at = now
-        # An entry that was refused and is accepted now was never on the switch, so it is not drift.
-        accepted = sum(part.settings for part in self._standing.difference(applied.refused))
         self._standing = frozenset(applied.refused)
         tell: list[SwitchEvent] = []
-        settings = applied.queues + applied.digests + applied.groups
-        drift = len(applied) + settings - accepted
-        if order.audit and drift > 0:
-            self._drift += drift
-            tell.append(DriftRepaired(self.name, drift))
-
         problem = applied.problem
         if problem is not None:
             refused = IntentRefused(

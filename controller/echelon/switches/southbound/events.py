@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -64,11 +65,13 @@ class IntentRefused:
 
 @dataclass(frozen=True, slots=True)
 class DriftRepaired:
-    """The event of an audit that found and repaired differences from what was written."""
+    """The event of an audit that found and repaired what somebody else had changed."""
 
     switch: str
-    count: int
-    """Number of entries, queue settings and digest settings."""
+    differences: Mapping[str, int]
+    """The numbers of entries and settings by kind: `missing in flow`, `queues`."""
+    writer: str | None = None
+    """Who else wrote to the switch last, where it tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class HigherPrimary:
 
     switch: str
     election_id: int
+    is_ours: bool = False
+    """Whether that is an earlier session of ours, whose end the switch has not noticed yet."""
 
 
 @dataclass(frozen=True, slots=True)

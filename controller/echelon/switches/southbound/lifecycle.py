@@ -433,8 +433,10 @@ class Lifecycle:
         instructions: list[Instruction] = []
         if self._wanted is not None and self._writing is None:
             is_attempted = self._wanted == self._attempted
-            if not is_attempted or now >= self._due_at:
-                afresh = is_attempted or not self._holds_attempted
+            is_due = now >= self._due_at
+            if not is_attempted or is_due:
+                # Changes that come all the time must not put off what only reading can find.
+                afresh = is_due or not self._holds_attempted
                 audit = is_attempted and self._holds_attempted
                 self._writing = Write(self._wanted, afresh, audit)
                 instructions.append(self._writing)
@@ -560,6 +562,7 @@ class Lifecycle:
 
     def _written(self, refused: str | None, now: float) -> None:
         assert self._writing is not None
+        is_read = self._writing.afresh
         self._attempted = self._writing.version
         self._holds_attempted = True
         self._writing = None
@@ -571,7 +574,8 @@ class Lifecycle:
         else:
             audit_s = min(audit_s, self._refused_s)
             self._refused_s = 2 * audit_s
-        self._due_at = now + audit_s * self._rng.uniform(_AUDIT_SPREAD, 1)
+        due_at = now + audit_s * self._rng.uniform(_AUDIT_SPREAD, 1)
+        self._due_at = due_at if is_read else min(due_at, self._due_at)
         self._alive(now)
         if self._attempted == self._wanted:
             self._become("ready" if refused is None else "refused", refused)

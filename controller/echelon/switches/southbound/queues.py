@@ -71,6 +71,18 @@ class QueueCounter(Protocol):
 
 
 @runtime_checkable
+class WriterWatcher(Protocol):
+    """A driver that can also tell who writes to the switch."""
+
+    async def foreign_writer(self) -> str | None:
+        """Return who wrote last in another role than the controller's; None: nobody has.
+
+        Raise `SouthboundError`.
+        """
+        ...
+
+
+@runtime_checkable
 class PortWatcher(Protocol):
     """A driver that can also tell which ports are down."""
 

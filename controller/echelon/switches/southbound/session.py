@@ -13,6 +13,7 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -74,9 +75,16 @@ from echelon.switches.southbound.outcomes import (
     RefusedSettings,
 )
 from echelon.switches.southbound.queue_writer import QueueWriter, changed_queues
-from echelon.switches.southbound.queues import PortWatcher, QueueCount, QueueCounter, QueueDriver
+from echelon.switches.southbound.queues import (
+    PortWatcher,
+    QueueCount,
+    QueueCounter,
+    QueueDriver,
+    WriterWatcher,
+)
 from echelon.switches.southbound.reconcile import (
     Chunk,
+    Difference,
     InvalidEntry,
     Turn,
     WantedEntries,
@@ -198,6 +206,11 @@ class IntentSession(ABC):
         self._held: dict[bytes, EncodedEntry] | None = None
         """Our entries on the switch, by key; None while unknown."""
         self._foreign: set[bytes] = set()
+        self.differences: Counter[str] = Counter()
+        """What the last `reconcile` had to repair, by kind, without settings.
+
+        What was refused before is left out, as it was never on the switch.
+        """
         self._standing: dict[bytes, RefusedEntry] = {}
         """The entries that the switch refused to write or to delete, by key."""
         self._refused_settings = RefusedSettings(name)
@@ -309,17 +322,14 @@ class IntentSession(ABC):
         """
         return len(self._held or ())
 
-    @property
-    def foreign(self) -> int:
-        """The number of others' table entries on the switch, by the last `reconcile`."""
-        return len(self._foreign)
-
     async def reconcile(self, intent: Intent) -> Applied:
         """Read what the switch holds, and write the difference. Raise `SouthboundError`."""
         with self._changing():
             started = time.perf_counter()
             await _encoded(self._wanted.turn_to(intent.parts))
             seconds = _Seconds(encoding=time.perf_counter() - started)
+            self._check_up()
+            is_replaced = await self._restore_program()
             tables = await self._read_all(self._wanted.by_key)
             self._refused_settings = RefusedSettings(self.name)
             settings = await self._read_settings(intent, self._refused_settings)
@@ -328,11 +338,42 @@ class IntentSession(ABC):
 
             self._foreign = tables.foreign
             change = difference(tables.ours, self._wanted.by_key, tables.foreign)
+            self.differences = self._numbers(change)
+            if is_replaced:
+                self.differences["programs replaced"] = 1
             self._standing = {}
             blocked = [Refusal(UpdateKind.INSERT, entry, FOREIGN) for entry in change.blocked]
             self._note_refused(blocked)
             writing = Writing(change.chunks(), tables.ours, deletes=bool(change.deletes))
             return await self._apply(intent, writing, tables.ours, seconds)
+
+    def _numbers(self, change: Difference) -> Counter[str]:
+        """Return how many entries of each table differ, but for those that are refused."""
+        # Stages tell the tables of a hundred thousand entries without decoding any.
+        tables = {stage: table for table, stage in self._codec.stages.items()}
+        numbers = Counter[str]()
+        for kind, entries in (
+            ("missing in", change.inserts),
+            ("changed in", change.modifies),
+            ("added to", change.deletes),
+        ):
+            repaired = [entry.stage for entry in entries if entry.key not in self._standing]
+            for stage, number in Counter(repaired).items():
+                numbers[f"{kind} {tables[stage]}"] = number
+        return numbers
+
+    async def _restore_program(self) -> bool:
+        """Push the program if somebody has replaced it, and return whether that is so."""
+        return False
+
+    async def foreign_writer(self) -> str | None:
+        """Return who else wrote to the switch last. None: nobody, or its driver does not tell."""
+        driver = self._queue_driver
+        if not isinstance(driver, WriterWatcher):
+            return None
+        with self._errors("asking who writes"):
+            await self._prepare(driver)
+            return await driver.foreign_writer()
 
     async def _read_settings(self, intent: Intent, refused: RefusedSettings) -> _Settings:
         """Read the queues, digests and groups that an intent has something to say about."""
@@ -737,6 +778,8 @@ class SwitchSession(IntentSession):
         """The task that handles what comes by the stream; None before the session is open."""
         self._reports: dict[str, asyncio.Queue[DigestReport | None]] = {}
         """The lists of each digest that someone listens to; None ends them."""
+        self._tells_program = True
+        """Whether the switch tells which program it runs, as far as is known."""
         self._lost = asyncio.Event()
         self._deposed: NotPrimaryError | None = None
         super().__init__(name, self.codec, queues)
@@ -746,7 +789,7 @@ class SwitchSession(IntentSession):
         self._stream = self._channel.stream()
         try:
             await self._arbitrate()
-            await self._load_program()
+            await self._restore_program()
         except BaseException:
             await self._close()
             raise
@@ -880,22 +923,27 @@ class SwitchSession(IntentSession):
             primary,
         )
 
-    async def _load_program(self) -> None:
+    async def _restore_program(self) -> bool:
         """Push the program, which empties the tables, unless the switch runs it.
 
         Raise `SouthboundError`.
         """
         try:
-            if await self._cookie() != self.schema.p4cookie:
-                request = p4r.SetForwardingPipelineConfigRequest(
-                    device_id=self._device_id,
-                    election_id=U128.encode(self._election_id),
-                    action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
-                    config=self.schema.get_pipeline_config(),
-                )
-                await self._channel.ask(
-                    "SetForwardingPipelineConfig", request.SerializeToString(), _ANSWER_S
-                )
+            is_ours = await self._cookie() == self.schema.p4cookie
+            if is_ours or not self._tells_program:
+                return False
+            request = p4r.SetForwardingPipelineConfigRequest(
+                device_id=self._device_id,
+                election_id=U128.encode(self._election_id),
+                action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+                config=self.schema.get_pipeline_config(),
+            )
+            await self._channel.ask(
+                "SetForwardingPipelineConfig", request.SerializeToString(), _ANSWER_S
+            )
+            # A switch that keeps no cookie would lose its entries at every audit.
+            self._tells_program = await self._cookie() is not None
+            return True
         except (CallError, OSError, *_UNREADABLE) as error:
             raise ProgramRefusedError(
                 f"switch {self.name} at {self._address} does not take the P4 program: {error};"

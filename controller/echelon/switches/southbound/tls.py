@@ -29,7 +29,7 @@ class TlsFiles:
     ca: Path | None = None
     """The authority that signed the switch's certificate; None: any that gRPC trusts by itself."""
     certificate: Path | None = None
-    """The client's certificate, for switches that ask for one; given with `key`, or neither."""
+    """The client's certificate, for switches that ask for one; with `key`, or neither."""
     key: Path | None = None
 
     def credentials(self) -> GRPCCredentialsTLS:
@@ -39,7 +39,6 @@ class TlsFiles:
         """
         from finsy import GRPCCredentialsTLS
 
-        self._check_pair()
         authority = _read("authority", self.ca)
         certificate = _read("certificate", self.certificate)
         key = _read("key", self.key)
@@ -49,15 +48,6 @@ class TlsFiles:
             cert=certificate,
             private_key=key,
         )
-
-    def _check_pair(self) -> None:
-        if self.certificate is not None and self.key is None:
-            lone = f"certificate {self.certificate} is given without a key"
-        elif self.key is not None and self.certificate is None:
-            lone = f"key {self.key} is given without a certificate"
-        else:
-            return
-        raise TlsError(f"TLS {lone}; give both or neither")
 
     def _check(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -87,6 +77,39 @@ class TlsFiles:
                 f"TLS certificate {self.certificate}, key {self.key}:"
                 " not a certificate and its key in PEM form"
             ) from None
+
+
+_NO_CONNECTION = "failed to connect to all addresses"
+_MEANINGS = {
+    "certificate has expired": "the switch's certificate has expired; renew it at the switch",
+    "VERIFY_FAILED": (
+        "another authority than {tls.ca} has signed the switch's certificate; give the one that has"
+    ),
+    "Hostname": "the switch's certificate is not for this address; make one that is",
+    "WRONG_VERSION": "the switch speaks no TLS; start it with TLS, or leave out tls",
+}
+"""What parts of gRPC's texts mean, the more exact one first."""
+
+
+def explained(problem: str, tls: TlsFiles | None) -> str:
+    """Return a switch's problem with what it means, where gRPC has failed to connect."""
+    start, failed, reason = problem.partition(_NO_CONNECTION)
+    if not failed:
+        return problem
+    for sign, meaning in _MEANINGS.items():
+        if sign in reason:
+            return start + meaning.format(tls=tls)
+    if "losed" not in reason and "reset" not in reason:
+        return problem
+    # A server with TLS that does not take a client's certificate closes without a word.
+    if tls is None:
+        return f"{start}the switch closes the connection; it may demand TLS (give tls)"
+    if tls.certificate is None:
+        return f"{start}the switch may demand a certificate (give tls.certificate and tls.key)"
+    return (
+        f"{start}the switch refuses the certificate {tls.certificate}: it has expired, or another"
+        " authority has signed it than the switch asks for; renew it there or here"
+    )
 
 
 class _EncryptedKeyError(Exception):

@@ -40,6 +40,10 @@ class Place:
     """
     queue_bytes: int | None = None
     """Number of bytes that each queue holds; None: the target's default."""
+    host: str = "127.0.0.1"
+    """The address of this machine at which the switch listens."""
+    options: Sequence[str] = ()
+    """More options of the executable."""
 
 
 class SwitchProcess(Protocol):
@@ -47,10 +51,7 @@ class SwitchProcess(Protocol):
 
     @property
     def address(self) -> str:
-        """host:port of the P4Runtime (and gNMI) service, on the loopback interface.
-
-        The interface is that of the launcher's namespace.
-        """
+        """host:port of the P4Runtime (and gNMI) service, in the launcher's network namespace."""
         ...
 
     @property
@@ -164,12 +165,12 @@ class ExecutableLauncher(ABC):
     ) -> SwitchProcess:
         path = self.find()
         ports = Ports(free_port(), free_port())
-        address = f"127.0.0.1:{ports.grpc}"
+        address = f"{place.host}:{ports.grpc}"
         entry = {"address": address, "target": self.target, **self.entry(place, ports)}
         command = [*before, path, "--no-p4", "--device-id", str(place.device_id)]
         for port, interface in place.interfaces.items():
             command += ["-i", f"{port}@{interface}"]
-        command += self.arguments(place, ports)
+        command += [*self.arguments(place, ports), *place.options]
         command += ["--", "--grpc-server-addr", address]
         command += ["--cpu-port", str(CPU_PORT), "--priority-queues", str(QUEUES)]
         log = directory / f"{place.name}.log"
@@ -180,6 +181,7 @@ class ExecutableLauncher(ABC):
         return _Process(
             title=f"switch {place.name}",
             executable=self.executable,
+            host=place.host,
             ports=self.serves_at(ports),
             process=process,
             log=log,
@@ -217,6 +219,7 @@ class _Process:
     title: str
     """Its name in messages."""
     executable: str
+    host: str
     ports: Sequence[int]
     """The TCP ports at which it answers when it is ready."""
     process: subprocess.Popen[bytes]
@@ -232,7 +235,7 @@ class _Process:
     def wait_ready(self) -> None:
         give_up_at = time.monotonic() + _START_S
         for port in self.ports:
-            while not _answers(port):
+            while not _answers(self.host, port):
                 self.check()
                 if time.monotonic() > give_up_at:
                     raise RunError(
@@ -270,9 +273,9 @@ class _Process:
         self.process.wait()
 
 
-def _answers(port: int) -> bool:
+def _answers(host: str, port: int) -> bool:
     with socket.socket() as probe:
-        if probe.connect_ex(("127.0.0.1", port)) != 0:
+        if probe.connect_ex((host, port)) != 0:
             return False
         # A probe may be given the port itself, and then reaches itself.
         return bool(probe.getsockname() != probe.getpeername())

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import compress
+from operator import not_
 
 from echelon.model.p4program import constants
 from echelon.switches.lowering.intent import Intent
@@ -108,9 +110,8 @@ class Decoder:
                 del numbers.unsettled_until[number]
         if intent is numbers.intent:
             return
-        for part in intent.parts:
-            if id(part) in numbers.parts:
-                continue
+        is_known = map(numbers.parts.__contains__, map(id, intent.parts))
+        for part in compress(intent.parts, map(not_, is_known)):
             for numbered in part.flows:
                 meaning = (numbered.job, numbered.flow)
                 if numbers.flows.setdefault(numbered.number, meaning) != meaning:

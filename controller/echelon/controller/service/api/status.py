@@ -119,6 +119,7 @@ def _concerns(leader: Leader) -> Iterator[str]:
         outages = sorted(machine.outages.links.items())
         links = [f"{a} - {b} ({why})" for (a, b), why in outages]
         yield f"links down: {short_list(links, _NAMED)}"
+    yield from machine.disturbances.problems
     for switch in leader.switches.snapshots():
         concern = _switch_concern(switch)
         if concern is not None:
@@ -136,9 +137,11 @@ def _switch_concern(switch: ConnectionSnapshot) -> str | None:
 
 
 def _stuck(service: ControllerService) -> Iterator[str]:
-    """Yield the switches that have not held their intents for long, one line each."""
+    """Yield the switches that do not hold their intents for long, one line each."""
     if service.leading is None:
         return
+    # No repair of these holds.
+    yield from service.leading.machine.disturbances.problems
     times_s = service.leading.switches.unready_s()
     for name, unready_s in times_s.items():
         if unready_s >= STUCK_S:

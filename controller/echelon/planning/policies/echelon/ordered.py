@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, groupby, repeat
 from math import log2
+from operator import attrgetter, gt, mod
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -131,13 +132,14 @@ class OrderedPolicy:
         capacities = repeat(self._capacities)
         due = self._references.plan(rows(records, job_paths, capacities))
 
-        job_places = [places.get(name, 0) % _PLACES for name in paths_by_job]
-        alone_s = [duration_s(record) for record in records]
-        times = Counter(alone_s)
-        has_copies = [times[time_s] > 1 for time_s in alone_s]
+        # In C: there may be ten thousand jobs.
+        job_places = map(mod, map(places.get, paths_by_job, repeat(0)), repeat(_PLACES))
+        # Ratios are hashed much faster than fractions.
+        times = Counter(self._alone.times)
+        has_copies = map(gt, map(times.__getitem__, self._alone.times), repeat(1))
         fact_rows = rows(records, job_paths, due.values(), capacities, job_places, has_copies)
         facts = self._facts.update(fact_rows)
-        factors = [self._units.get(name, _SAME_UNIT) for name in paths_by_job]
+        factors = map(self._units.get, paths_by_job, repeat(_SAME_UNIT))
         rows_in_units = dict(zip(facts, zip(facts.values(), factors, strict=True), strict=True))
         self._jobs = self._facts_in_units.update(rows_in_units)
 
@@ -147,9 +149,8 @@ class OrderedPolicy:
         if self._shifts:
             shifts_s = self._shifts(jobs, paths_by_job, self._capacities, alone).delays_s
         flows = self._flows.update(rows(job_paths, due.values(), levels, capacities))
-        relative = [by_job.relative is not None for by_job in self._levels.values()]
         schedule = strict(MIN_SHARE)
-        if all(relative):
+        if all(map(attrgetter("relative"), self._levels.values())):
             schedule = strict()
         self._plan = Plan.of_jobs(
             self.name,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import filterfalse, repeat
+from operator import attrgetter
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -26,7 +27,7 @@ from echelon.model.fabric.model import Fabric, ShortestPaths
 from echelon.model.fabric.routing import ChosenByFabric, NoRouteError, PathChooser, Routes
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
-from echelon.model.kept import Kept
+from echelon.model.kept import Kept, by_name
 from echelon.planning.allocation import (
     ActiveFlow,
     Allocation,
@@ -38,6 +39,7 @@ from echelon.planning.allocation import (
 from echelon.planning.paths import check_names, links_of
 from echelon.planning.plan import FlowPlans, Plan, PlanError, PortSchedule
 from echelon.planning.policies.base import (
+    BY_JOB,
     Choice,
     Group,
     GroupDecision,
@@ -200,14 +202,16 @@ class Echelon:
 
         Raises `PlanError` if a worker cannot be reached or a job takes no time.
         """
-        check_names(jobs)
+        names = by_name(jobs)
+        if len(names) < len(jobs):
+            check_names(jobs)
         try:
             router = paths or self._chooser
             kept = FixedRoutes(router.route(fabric, jobs))
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
-        places = self._numbered(jobs)
-        decisions = self._decided(jobs, fabric, kept.routes)
+        places = self._numbered(names)
+        decisions = self._decided(names, fabric, kept.routes)
 
         policies = {}
         policy_by_job: dict[str, Policy] = {}
@@ -221,8 +225,7 @@ class Echelon:
             policy, chooser = pair
             part = candidate.plan(policy, members, fabric, chooser or kept, places)
             merged.add(part, members)
-            for job in members:
-                policy_by_job[job.name] = policy
+            policy_by_job |= dict.fromkeys(map(attrgetter("name"), members), policy)
 
         # Nothing of the policy changes before all parts are planned: a plan may be impossible.
         past = self._past(decisions, places)
@@ -237,7 +240,7 @@ class Echelon:
 
     def _past(self, decisions: Mapping[Group, object], places: Mapping[str, int]) -> _Decisions:
         """Return the last decisions of groups that are none now, but whose jobs all run."""
-        ended = self._places.keys() - places.keys()
+        ended = frozenset(filterfalse(places.__contains__, self._places))
         past = []
         for group, decision in self._decisions.items():
             if group not in decisions and group.isdisjoint(ended):
@@ -429,12 +432,13 @@ class Echelon:
             document = candidate.to_document()
             memory = carried.to_document()
             kept.append({"jobs": names, **document, "by": memory})
-        return {"places": dict(self._places), "chosen": chosen, "carried": kept}
+        return {BY_JOB: self._places, "chosen": chosen, "carried": kept}
 
     def take(self, document: Mapping[str, Any]) -> None:
         """Continue with these plans. Raises `ValueError`."""
         places = {}
-        for job, place in document["places"].items():
+        # Stores of older versions have all places in one document.
+        for job, place in document.get(BY_JOB, document.get("places", {})).items():
             places[str(job)] = int(place)
         decisions = {}
         for chosen in document["chosen"]:
@@ -455,11 +459,10 @@ class Echelon:
                 carried.take(entry["by"])
             self._policies[candidate, owner] = policy, candidate.chooser()
 
-    def _numbered(self, jobs: Sequence[Job]) -> dict[str, int]:
+    def _numbered(self, names: Mapping[str, Job]) -> dict[str, int]:
         """Return a number for each job: its own, or the smallest that no other has."""
-        names = {job.name: None for job in jobs}
         places = dict(self._places)
-        for ended in places.keys() - names:
+        for ended in [*filterfalse(names.__contains__, places)]:
             del places[ended]
         new = [*filterfalse(places.__contains__, names)]
         if new:
@@ -470,7 +473,7 @@ class Echelon:
 
     def _decided(
         self,
-        jobs: Sequence[Job],
+        jobs: Mapping[str, Job],
         fabric: Fabric,
         routes: Mapping[str, Routes],
     ) -> _Decisions:
@@ -478,9 +481,8 @@ class Echelon:
 
         A new group goes on with the decision of most of its jobs.
         """
-        names = [job.name for job in jobs]
-        rows = zip(jobs, repeat(fabric), map(routes.__getitem__, names))
-        links = self._links.update(dict(zip(names, rows, strict=True)))
+        rows = zip(jobs.values(), repeat(fabric), map(routes.__getitem__, jobs))
+        links = self._links.update(dict(zip(jobs, rows, strict=True)))
         out = {}
         former: dict[str, Group] = {}
         for group in _connected(links):
@@ -497,10 +499,7 @@ class Echelon:
 
     def _inherited(self, group: Group, former: Mapping[str, Group]) -> _Decision:
         """Return the decision of a new group, of whose jobs `former` has the last groups."""
-        counts: Counter[Group] = Counter()
-        for name in group:
-            if name in former:
-                counts[former[name]] += 1
+        counts = Counter(filter(None, map(former.get, group)))
         if not counts:
             return GroupDecision(self._unsearched)
         [(closest, _)] = counts.most_common(1)
@@ -563,16 +562,18 @@ each group, because its plan may depend on jobs with which the others share no l
 def _by_policy(decisions: _Decisions, jobs: Sequence[Job]) -> dict[_PolicyKey, list[Job]]:
     """Return the jobs that each policy plans, in their order."""
     members: dict[_PolicyKey, list[Job]] = {}
-    by_name: dict[str, list[Job]] = {}
+    shared_by_name: dict[str, list[Job]] = {}
     for group, decision in decisions.items():
         owner = None
         if decision.candidate.policy:
             owner = group
         key = decision.candidate, owner
         shared = members.setdefault(key, [])
-        by_name |= dict.fromkeys(group, shared)
+        shared_by_name |= dict.fromkeys(group, shared)
+    if len(members) == 1:
+        return {key: [*jobs] for key in members}
     for job in jobs:
-        by_name[job.name].append(job)
+        shared_by_name[job.name].append(job)
     return members
 
 
@@ -611,10 +612,9 @@ class _MergedPlan:
                 self.unranked.update(job.workers)
 
     def plan(self, name: str, jobs: Sequence[Job]) -> Plan:
-        flows = {}
-        for job in jobs:
-            if job.name in self.flows:
-                flows[job.name] = self.flows[job.name]
+        # In C: there may be ten thousand jobs.
+        planned = [*filter(self.flows.__contains__, by_name(jobs))]
+        flows = dict(zip(planned, map(self.flows.__getitem__, planned), strict=True))
         default = _STRICT
         if self.parts and all(part.default_schedule == _MOVING for part in self.parts):
             default = _MOVING

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from echelon.model.documents import DocumentError
 from echelon.model.errors import RunError
-from echelon.switches.targets.bmv2.options import DEEPEST, HEADER_BYTES, Bmv2Options, ServerAddress
+from echelon.switches.targets.bmv2.options import DEEPEST, HEADER_BYTES, Bmv2Options
 from echelon.switches.targets.bmv2.sockets import enlarge, mtu_bytes, needed_buffer
 from echelon.switches.targets.launching import (
     ExecutableLauncher,
@@ -23,7 +23,6 @@ from echelon.switches.targets.target import Site, Target
 if TYPE_CHECKING:
     from echelon.switches.lowering.capabilities import Capabilities
     from echelon.switches.southbound.queues import QueueDriver
-    from echelon.switches.targets.rates import QueueRates
 
 
 _NOTIFICATIONS = "--notifications-addr"
@@ -123,8 +122,3 @@ class Bmv2(Target[Bmv2Options]):
 
     def launcher(self) -> SwitchLauncher:
         return Bmv2Launcher()
-
-    def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
-        from echelon.switches.targets.bmv2.thrift import ThriftRates
-
-        return ThriftRates(ServerAddress.parse(entry["thrift"]))

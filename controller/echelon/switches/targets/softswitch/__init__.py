@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from echelon.switches.targets.launching import ExecutableLauncher, Place, Ports, SwitchLauncher
@@ -12,7 +12,6 @@ from echelon.switches.targets.target import O, Site, Target
 if TYPE_CHECKING:
     from echelon.switches.lowering.capabilities import Capabilities
     from echelon.switches.southbound.queues import QueueDriver
-    from echelon.switches.targets.rates import QueueRates
     from echelon.switches.targets.virtual import VirtualFabricFactory
 
 
@@ -64,11 +63,6 @@ class EmbeddedTarget(Target[O]):
         if in_c:
             return 500_000
         return super().virtual_packets_per_s()
-
-    def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
-        from echelon.switches.targets.softswitch.queues import GnmiRates
-
-        return GnmiRates(str(entry["address"]))
 
 
 class Softswitch(EmbeddedTarget[SoftswitchOptions]):

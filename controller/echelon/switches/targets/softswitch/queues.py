@@ -11,16 +11,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from contextlib import asynccontextmanager
 from functools import lru_cache
 
-import grpc  # type: ignore[import-untyped]
 from finsy import GNMIClient, GNMIPath
 from finsy.gnmiclient import GNMIClientError, GNMIUpdate
-from finsy.proto import gnmi, gnmi_grpc
+from finsy.proto import gnmi
 
+from echelon.model.quantities import one_line
 from echelon.switches.lowering.intent import QueueSetting
 from echelon.switches.southbound.deadlines import deadline
 from echelon.switches.southbound.errors import SouthboundError
 from echelon.switches.southbound.queues import QueueCount
-from echelon.switches.targets.rates import TIMEOUT_S, RatesError
 
 ANSWER_S = 10.0
 """The timeout of one gNMI call."""
@@ -34,6 +33,10 @@ _EVERY_QUEUE = GNMIPath(
 _EVERY_STATE = GNMIPath(
     "qos/interfaces/interface[interface-id=*]/output/queues/queue[name=*]/state"
 )
+
+_FOREIGN_WRITER = GNMIPath("softswitch:foreign-writer")
+_WRITER_CHARACTERS = 160
+"""The most characters of its value: room for the name of a role and an address."""
 
 _PORT_STATE = GNMIPath("interfaces/interface[name=*]/state/oper-status")
 
@@ -120,6 +123,14 @@ class GnmiQueues:
             )
         return counts
 
+    async def foreign_writer(self) -> str | None:
+        async with self._calling("asking who writes"):
+            updates = await self._connected().get(_FOREIGN_WRITER)
+        for update in updates:
+            # A stranger chooses the name of its role.
+            return one_line(str(update.value))[:_WRITER_CHARACTERS]
+        return None
+
     async def write(self, settings: Sequence[QueueSetting]) -> None:
         """Apply the settings in one Set, which the switch carries out as a whole or not at all."""
         updates = []
@@ -176,52 +187,3 @@ class GnmiQueues:
             raise SouthboundError(
                 f"switch {self._switch}: {action} refused: {error.message}"
             ) from None
-
-
-_MAX_RATE = GNMIPath(
-    "qos/interfaces/interface[interface-id=0]/output/queues/queue[name=0]/config"
-    "/softswitch:max-rate"
-)
-_PORT_RATE = GNMIPath("interfaces/interface[name=0]/config/softswitch:port-rate")
-
-
-class GnmiRates:
-    """A `QueueRates` that sets bits per second through gNMI at the address of P4Runtime."""
-
-    can_limit_queues = True
-    can_limit_ports = True
-    reason = ""
-
-    def __init__(self, address: str) -> None:
-        self._stub = gnmi_grpc.gNMIStub(grpc.insecure_channel(address))
-
-    def limit_queue(
-        self,
-        port: int,
-        queue: int,
-        packets_per_s: int,
-        frame_bytes: int,
-    ) -> None:
-        path = _queue_path(_MAX_RATE, port, queue)
-        self._set(path, packets_per_s * frame_bytes * 8)
-
-    def limit_port(
-        self,
-        port: int,
-        packets_per_s: int,
-        frame_bytes: int,
-    ) -> None:
-        path = _PORT_RATE.set("interface", name=str(port))
-        self._set(path, packets_per_s * frame_bytes * 8)
-
-    def _set(self, path: GNMIPath, value: int) -> None:
-        # JSON_IETF carries 64-bit numbers as strings (RFC 7951, section 6.1).
-        update = gnmi.Update(
-            path=path.path,
-            val=_json_value(str(value)),
-        )
-        try:
-            request = gnmi.SetRequest(update=[update])
-            self._stub.Set(request, timeout=TIMEOUT_S)
-        except grpc.RpcError as error:
-            raise RatesError(f"gNMI Set {path}: {error.code().name} {error.details()}") from None
