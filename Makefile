@@ -184,6 +184,8 @@ soak: $(STAMP)
 	$(RUN)/python -m tests.soak work --files 10000
 	$(RUN)/python -m tests.soak tcp
 	$(RUN)/python -m tests.soak lying --rpcs 100000
+	$(RUN)/python -m tests.soak attacks
+	$(RUN)/python -m tests.soak cycles
 
 # About two minutes of them, from the seed SEED on: what each commit is tried with, each with another seed. With fewer
 # messages, memory that a switch takes once would look like growth.

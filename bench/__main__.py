@@ -21,6 +21,7 @@ COMMANDS = {
     "ladder": "bench.ladder.command",
     "mixes": "bench.mixes.command",
     "planning": "bench.planning",
+    "stubs": "bench.stubs.command",
 }
 """Modules of commands of their own, by the word after `python -m bench`."""
 

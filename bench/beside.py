@@ -7,8 +7,10 @@ switches of this checkout. Each figure is printed as soon as it is measured; the
 medians over the runs, and their ratios.
 
 Three cases: `flows`, acceptance of a job of 1,000 flows until the last entry on 32 switches;
-`registered`, `--jobs` registered jobs: start, memory, and one more job; `drain`, a link that 1,000
-jobs cross, until the last entry.
+`registered`, `--jobs` registered jobs: start, memory, one more job, a removal, a drain of a link,
+and a restart; `drain`, a link that 1,000 jobs cross, until the last entry. With several numbers of
+jobs (``--jobs 100 1000 10000``), each figure's growth is printed, too: the exponent of the jobs
+between the fewest and the most.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import math
 import statistics
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -113,16 +117,17 @@ class _Daemon(Daemon):
     """The daemon of some version: nothing of it has been imported before it starts."""
 
     def __init__(self, config: Path, version: Version) -> None:
+        self.config = config
         command = (str(version.bin / "echelon"), "serve", "--config", str(config))
         Process.__init__(self, config.stem, *command, cwd=config.parent)
 
 
 @contextmanager
-def running(version: Version, jobs: list[dict[str, Any]]) -> Iterator[tuple[Daemon, float]]:
+def running(version: Version, jobs: list[dict[str, Any]]) -> Iterator[tuple[_Daemon, float]]:
     """Run a version's daemon with these jobs in its store; yield it and the moment of its start."""
     began_s = 0.0
 
-    def start(config: Path) -> Daemon:
+    def start(config: Path) -> _Daemon:
         nonlocal began_s
         for file in config.parent.glob("state.db*"):
             file.unlink()
@@ -140,6 +145,7 @@ def running(version: Version, jobs: list[dict[str, Any]]) -> Iterator[tuple[Daem
         start=start,
         limits={"jobs": 2 * max(1000, len(jobs))},
     ) as daemon:
+        assert isinstance(daemon, _Daemon)
         yield daemon, began_s
 
 
@@ -171,12 +177,8 @@ def registered(
         daemon,
         began_s,
     ):
+        yield from _starts(daemon, began_s, "start")
         api = Api(daemon.wait_listening())
-        api.until("/readyz", lambda ready: ready is not None)
-        yield f"{count} jobs: start to readiness, s", time.monotonic() - began_s
-        yield "the same, processor time, s", processor_s(daemon.pid)
-        api.begin()
-        yield "start to the last entry, s", time.monotonic() - began_s
         time.sleep(5.0)
         yield "memory of one job, kB", _resident_kb(daemon.pid) / count
         took_s = []
@@ -186,7 +188,48 @@ def registered(
             api.settle()
         cost_s = (processor_s(daemon.pid) - before_s) / rounds
         yield from _centiles("one more job", took_s)
-        yield "the same, processor time, ms", cost_s * 1e3
+        yield "one more job, processor time, ms", cost_s * 1e3
+
+        took_s = []
+        before_s = processor_s(daemon.pid)
+        for number in range(count, count + rounds):
+            removed_s = time.monotonic()
+            api("DELETE", f"/jobs/{bench_registered.job(number)['job']}")
+            api.settle()
+            took_s.append(time.monotonic() - removed_s)
+        cost_s = (processor_s(daemon.pid) - before_s) / rounds
+        yield from _centiles("removal", took_s)
+        yield "removal, processor time, ms", cost_s * 1e3
+
+        drained_s = time.monotonic()
+        before_s = processor_s(daemon.pid)
+        api("PUT", "/links/leaf0/spine0", {"state": "drained", "force": False})
+        api.settle()
+        yield "drain, s", time.monotonic() - drained_s
+        yield "drain, processor time, s", processor_s(daemon.pid) - before_s
+
+        daemon.kill()
+        began_s = time.monotonic()
+        again = _Daemon(daemon.config, version)
+        try:
+            yield from _starts(again, began_s, "restart")
+        finally:
+            again.kill()
+
+
+def _starts(
+    daemon: _Daemon,
+    began_s: float,
+    label: str,
+) -> Figures:
+    """Wait until a daemon that was started then has its first plan, and the switches hold it."""
+    api = Api(daemon.wait_listening())
+    api.until("/readyz", lambda ready: ready is not None)
+    yield f"{label} to readiness, s", time.monotonic() - began_s
+    yield f"{label} to readiness, processor time, s", processor_s(daemon.pid)
+    api.begin()
+    yield f"{label} to the last entry, s", time.monotonic() - began_s
+    yield f"{label} to the last entry, processor time, s", processor_s(daemon.pid)
 
 
 def drain(
@@ -270,7 +313,8 @@ def main() -> None:
     parser.add_argument(
         "--jobs",
         type=int,
-        default=10_000,
+        nargs="+",
+        default=[10_000],
     )
     parser.add_argument(
         "--rounds",
@@ -289,6 +333,9 @@ def main() -> None:
         checkout = options.path.absolute()
         versions["other"] = Version(checkout, checkout / ".venv" / "bin")
     seen: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    grown: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
     for run in range(options.runs):
         for case in options.only or CASES:
             measure = CASES[case]
@@ -296,10 +343,15 @@ def main() -> None:
             names = list(versions)
             if run % 2 == 0:
                 names.reverse()
-            for name in names:
-                for label, value in measure(versions[name], options.jobs, options.rounds):
+            counts = options.jobs if case == "registered" else options.jobs[:1]
+            for name, count in product(names, counts):
+                for figure, value in measure(versions[name], count, options.rounds):
+                    label = figure
+                    if case == "registered":
+                        label = f"{count} jobs: {figure}"
                     print(f"run {run + 1}, {name}: {label}: {value:.3g}", flush=True)
                     seen[label][name].append(value)
+                    grown[figure][name][count].append(value)
     print("\n| | this | other | ratio |\n|---|---|---|---|")
     for label, by_version in seen.items():
         this = statistics.median(by_version["this"])
@@ -308,6 +360,25 @@ def main() -> None:
             median = statistics.median(by_version["other"])
             other = f"{median:.3g} | {this / median:.2f}"
         print(f"| {label} | {this:.3g} | {other} |")
+    if len(options.jobs) > 1 and "registered" in (options.only or CASES):
+        _print_growth(grown, list(versions))
+
+
+def _print_growth(
+    grown: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]], names: Sequence[str]
+) -> None:
+    """Print the exponent with which each figure grows from the fewest jobs to the most."""
+    print(f"\n| exponent | {' | '.join(names)} |\n|---{'|---' * len(names)}|")
+    for figure, by_name in grown.items():
+        cells = []
+        for name in names:
+            by_count = by_name[name]
+            fewest, most = min(by_count), max(by_count)
+            if fewest < most:
+                ratio = statistics.median(by_count[most]) / statistics.median(by_count[fewest])
+                cells.append(f"{math.log(ratio) / math.log(most / fewest):.2f}")
+        if cells:
+            print(f"| {figure} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,10 @@ RUNS = {
     "agents": ("tests.soak.agents", "SIGKILLs of agents at random moments"),
     "tcp": ("tests.soak.tcp", "random pairs of jobs over the kernel's TCP"),
     "requests": ("tests.soak.requests", "random requests to a real service"),
+    "attacks": (
+        "tests.soak.attacks.command",
+        "attacks on a real service and its switches, beside an operator",
+    ),
     "strangers": (
         "tests.soak.strangers",
         "clients without a token that hold connections, against an operator",
@@ -36,6 +40,7 @@ RUNS = {
         "tests.soak.work",
         "job files at and over the limits to a real service, and the lag of its event loop",
     ),
+    "cycles": ("tests.soak.cycles", "memory over many equal cycles of a real service"),
     "lying": ("tests.soak.lying", "a real service whose switches lie"),
     "restarts": ("tests.soak.restarts", "random changes to a real service, killed after each"),
     "hostile": ("tests.soak.hostile.run", "hostile programs, in Python and in C"),

@@ -120,13 +120,16 @@ class Attacker:
 
     def fill_log(self) -> None:
         """Make the switch's log of messages as long as it ever gets."""
-        mark = p4r.StreamMessageRequest(
-            digest_ack=p4r.DigestListAck(digest_id=MARK)
-        ).SerializeToString()
+        self._renew()
+        # What is taken in silence: the switch reads no more than 100 a second that it refuses.
+        taken = p4r.DigestListAck(digest_id=self._program.ids["station_t"])
+        message = p4r.StreamMessageRequest(digest_ack=taken).SerializeToString()
         for _ in range(LOG_LENGTH):
-            self._outbox.put(mark)
-        for _ in range(LOG_LENGTH):
-            next(self._responses)  # the error that each is answered with
+            self._outbox.put(message)
+        mark = p4r.DigestListAck(digest_id=MARK)
+        self._outbox.put(p4r.StreamMessageRequest(digest_ack=mark).SerializeToString())
+        next(self._responses)  # the error that the mark is answered with
+        self.outcome.resident_kib.clear()
 
     # -- the messages ------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ def _start(lab: Site) -> tuple[Daemon, Operator]:
 def _round(options: argparse.Namespace, operator: Operator, daemon: Daemon) -> list[int]:
     """Let strangers come while the operator asks. Return the memory by time, the last after it."""
     attack = multiprocessing.Process(
-        target=_begin_handshakes, args=(operator.port, options.strangers), daemon=True
+        target=begin_handshakes, args=(operator.port, options.strangers), daemon=True
     )
     attack.start()
     until = time.monotonic() + options.seconds
@@ -135,7 +135,8 @@ def _round(options: argparse.Namespace, operator: Operator, daemon: Daemon) -> l
     return resident
 
 
-def _begin_handshakes(port: int, strangers: int) -> None:
+def begin_handshakes(port: int, strangers: int) -> None:
+    """Be so many strangers, for ever."""
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     sources = [f"127.0.0.{1 + number % ADDRESSES}" for number in range(strangers)]

@@ -1,19 +1,26 @@
 """Hostile programs by the thousand, each in Python and in C, in processes that may fall.
 
 ``python -m tests.soak hostile --programs 100000 --compiler tcc``; ``--compiler sanitized`` builds
-with AddressSanitizer and UndefinedBehaviorSanitizer.
+with AddressSanitizer and UndefinedBehaviorSanitizer. With ``--record FILE``, batches of programs are
+noted there, and the same command goes on after an end of any kind; ranges of seeds (``--seed``,
+``--programs``) may be run beside each other or on several machines.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Lock
 
 from tests.soak.hostile.trial import FINE
 
@@ -28,6 +35,41 @@ class Outcome:
 
     kinds: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
+
+
+class Record:
+    """What became of batches, by their first seeds, and the file that keeps it."""
+
+    def __init__(self, path: Path | None, compiler: str, packets: int) -> None:
+        self._path = path
+        self._what = {"compiler": compiler, "packets": packets}
+        self._lock = Lock()
+        self.batches: dict[int, Outcome] = {}
+        self.programs = 0
+        """How many were added since the start."""
+        if path is not None and path.exists():
+            for line in path.read_text().splitlines():
+                batch = json.loads(line)
+                if self._what.items() <= batch.items():
+                    outcome = Outcome(Counter(batch["kinds"]), batch["faults"])
+                    self.batches[batch["first"]] = outcome
+
+    def add(self, first: int, count: int, outcome: Outcome) -> None:
+        batch = {**self._what, "first": first, "kinds": outcome.kinds, "faults": outcome.faults}
+        with self._lock:
+            self.batches[first] = outcome
+            self.programs += count
+            # A batch that was cut short, the last one, is done anew by a longer run.
+            if self._path is not None and count == BATCH:
+                with self._path.open("a") as file:
+                    file.write(json.dumps(batch) + "\n")
+
+    def total(self) -> Outcome:
+        total = Outcome()
+        for outcome in self.batches.values():
+            total.kinds += outcome.kinds
+            total.faults += outcome.faults
+        return total
 
 
 def trial(
@@ -90,14 +132,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--packets", type=int, default=10, help="of each program (default %(default)s)")
     add("--seed", type=int, default=0, help="of the first program (default %(default)s)")
     add("--compiler", default="tcc", help="tcc, cc, gcc or sanitized (default %(default)s)")
+    add("--processes", type=int, default=1, help="at a time (default %(default)s)")
+    add(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="what is done; a later run goes on with the rest",
+    )
+    add("--seconds", type=float, default=math.inf, help="begin nothing after so long")
 
 
 def run(options: argparse.Namespace) -> int:
     begun_s = time.monotonic()
-    outcome = trial(options.compiler, options.seed, options.programs, options.packets)
-    for fault in outcome.faults:
+    record = Record(options.record, options.compiler, options.packets)
+    end = options.seed + options.programs
+    waiting = [first for first in range(options.seed, end, BATCH) if first not in record.batches]
+
+    ended = Event()
+
+    def work(first: int) -> None:
+        if not ended.is_set() and time.monotonic() - begun_s < options.seconds:
+            count = min(BATCH, end - first)
+            record.add(first, count, trial(options.compiler, first, count, options.packets))
+
+    with ThreadPoolExecutor(options.processes) as pool:
+        try:
+            for _ in pool.map(work, waiting):
+                pass
+        except KeyboardInterrupt:
+            # Batches that run are noted, and no further ones begin.
+            ended.set()
+    total = record.total()
+    for fault in total.faults:
         print(fault)
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(outcome.kinds.items()))
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(total.kinds.items()))
     took_s = time.monotonic() - begun_s
-    print(f"{options.compiler}: {options.programs:,} programs in {took_s:.0f} s: {kinds}")
-    return 1 if outcome.faults else 0
+    rate = record.programs / took_s
+    print(
+        f"{options.compiler}: {record.programs:,} programs in {took_s:.0f} s, {rate:.1f} a second;"
+        f" {total.kinds.total():,} of {options.programs:,} in all: {kinds}"
+    )
+    return 1 if total.faults else 0

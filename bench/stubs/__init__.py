@@ -1,0 +1,1 @@
+"""Many switches that acknowledge everything, and what a service takes for them."""

@@ -1,0 +1,79 @@
+"""``python -m bench.stubs.serving FABRIC``: serve a stub of each switch of a fabric, until standard
+input ends.
+
+The first line of the output is JSON: the address by switch. Each further line that is read, whatever
+it is, is answered with the number of updates that all switches have acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import grpc
+from finsy.proto import gnmi_grpc, p4r_grpc
+
+from bench.stubs.switch import StubSwitch
+from echelon.model.fabric.load import load_fabric
+
+_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)]
+
+
+class Stubs:
+    """The process that serves the stubs."""
+
+    def __init__(self, process: Popen[str], addresses: dict[str, str]) -> None:
+        self._process = process
+        self.addresses = addresses
+        self.pid = process.pid
+
+    def updates(self) -> int:
+        """Return how many updates all switches have acknowledged."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+@contextmanager
+def running(fabric: Path) -> Iterator[Stubs]:
+    """Serve the switches of a fabric in a process of their own."""
+    command = [sys.executable, "-m", "bench.stubs.serving", str(fabric)]
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield Stubs(process, json.loads(process.stdout.readline()))
+        process.kill()
+
+
+async def _serve(path: Path) -> None:
+    fabric = load_fabric(path)
+    ports: dict[str, int] = {}
+    for node, _ in fabric.port_to:
+        ports[node] = ports.get(node, 0) + 1
+    stubs = []
+    servers = []
+    addresses = {}
+    for name, switch in fabric.switches.items():
+        stub = StubSwitch(switch.device_id, ports[name])
+        server = grpc.aio.server(options=_OPTIONS)
+        p4r_grpc.add_P4RuntimeServicer_to_server(stub, server)
+        gnmi_grpc.add_gNMIServicer_to_server(stub.queues, server)
+        addresses[name] = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        stubs.append(stub)
+        servers.append(server)
+    print(json.dumps(addresses), flush=True)
+    while await asyncio.to_thread(sys.stdin.readline):
+        print(sum(stub.updates for stub in stubs), flush=True)
+    for server in servers:
+        await server.stop(None)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(Path(sys.argv[1])))

@@ -1,0 +1,149 @@
+"""A switch that acknowledges everything it is told by P4Runtime and gNMI, and remembers it.
+
+It checks nothing and passes no packets; a read returns what was written. Messages that the service
+sends most, writes of entries, are the only ones whose cost matters here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+from finsy.proto import gnmi, gnmi_grpc, p4r, p4r_grpc
+
+ENTRIES_PER_ANSWER = 1000
+
+
+class StubSwitch(p4r_grpc.P4RuntimeServicer):
+    """The P4Runtime of one switch."""
+
+    def __init__(self, device_id: int, ports: int) -> None:
+        self.device_id = device_id
+        self.queues = StubQueues(ports)
+        self._config: p4r.ForwardingPipelineConfig | None = None
+        self._entries: dict[bytes, p4r.Entity] = {}
+        self._others: dict[bytes, p4r.Entity] = {}
+        self.updates = 0
+
+    async def StreamChannel(self, requests: AsyncIterator[Any], _: Any) -> AsyncIterator[Any]:  # noqa: N802
+        """Make whoever bids the primary."""
+        async for request in requests:
+            if request.HasField("arbitration"):
+                yield p4r.StreamMessageResponse(arbitration=request.arbitration)
+
+    async def Capabilities(self, _request: Any, _: Any) -> p4r.CapabilitiesResponse:  # noqa: N802
+        return p4r.CapabilitiesResponse(p4runtime_api_version="1.4.1")
+
+    async def SetForwardingPipelineConfig(self, request: Any, _: Any) -> Any:  # noqa: N802
+        self._config = request.config
+        self._entries.clear()
+        self._others.clear()
+        return p4r.SetForwardingPipelineConfigResponse()
+
+    async def GetForwardingPipelineConfig(self, _request: Any, context: Any) -> Any:  # noqa: N802
+        if self._config is None:
+            code = grpc.StatusCode.FAILED_PRECONDITION
+            await context.abort(code, "no forwarding pipeline config has been set")
+        assert self._config is not None
+        config = p4r.ForwardingPipelineConfig(cookie=self._config.cookie)
+        return p4r.GetForwardingPipelineConfigResponse(config=config)
+
+    async def Write(self, request: Any, _: Any) -> p4r.WriteResponse:  # noqa: N802
+        for update in request.updates:
+            entity = update.entity
+            kept = self._entries if entity.HasField("table_entry") else self._others
+            key = _key(entity)
+            if update.type == p4r.Update.DELETE:
+                kept.pop(key, None)
+            else:
+                kept[key] = entity
+        self.updates += len(request.updates)
+        return p4r.WriteResponse()
+
+    async def Read(self, request: Any, _: Any) -> AsyncIterator[p4r.ReadResponse]:  # noqa: N802
+        entities = []
+        for query in request.entities:
+            entities += self._selected(query)
+        for first in range(0, len(entities), ENTRIES_PER_ANSWER):
+            yield p4r.ReadResponse(entities=entities[first : first + ENTRIES_PER_ANSWER])
+
+    def _selected(self, query: p4r.Entity) -> list[p4r.Entity]:
+        if not query.HasField("table_entry"):
+            kind = query.WhichOneof("entity")
+            return [each for each in self._others.values() if each.WhichOneof("entity") == kind]
+        if not query.table_entry.table_id:
+            return list(self._entries.values())
+        entry = self._entries.get(_key(query))
+        return [] if entry is None else [entry]
+
+
+def _key(entity: p4r.Entity) -> bytes:
+    """Return what identifies an entity: without what a modification changes."""
+    if entity.HasField("table_entry"):
+        entry = entity.table_entry
+        key = p4r.TableEntry(
+            table_id=entry.table_id,
+            match=entry.match,
+            priority=entry.priority,
+            is_default_action=entry.is_default_action,
+        )
+        return key.SerializeToString(deterministic=True)
+    if entity.HasField("digest_entry"):
+        return b"digest %d" % entity.digest_entry.digest_id
+    replication = entity.packet_replication_engine_entry
+    return b"group %d" % replication.multicast_group_entry.multicast_group_id
+
+
+class StubQueues(gnmi_grpc.gNMIServicer):
+    """The gNMI of one switch: its ports are up, and its queues are as they were set."""
+
+    def __init__(self, ports: int) -> None:
+        self._ports = ports
+        self._leaves: dict[bytes, gnmi.Update] = {}
+
+    async def Capabilities(self, _request: Any, _: Any) -> gnmi.CapabilityResponse:  # noqa: N802
+        return gnmi.CapabilityResponse(gNMI_version="0.8.0")
+
+    async def Get(self, request: Any, _: Any) -> gnmi.GetResponse:  # noqa: N802
+        """Return all leaves of queues' configurations; there are no counts."""
+        is_config = any(elem.name == "config" for path in request.path for elem in path.elem)
+        updates = list(self._leaves.values()) if is_config else []
+        return gnmi.GetResponse(notification=[gnmi.Notification(update=updates)])
+
+    async def Set(self, request: Any, _: Any) -> gnmi.SetResponse:  # noqa: N802
+        for update in request.update:
+            for leaf in _leaves(update):
+                self._leaves[leaf.path.SerializeToString(deterministic=True)] = leaf
+        return gnmi.SetResponse()
+
+    async def Subscribe(self, requests: AsyncIterator[Any], _: Any) -> AsyncIterator[Any]:  # noqa: N802
+        """Say that all ports are up, and no more."""
+        async for request in requests:
+            if request.HasField("subscribe"):
+                updates = [_port_up(port) for port in range(1, self._ports + 1)]
+                yield gnmi.SubscribeResponse(update=gnmi.Notification(update=updates))
+                yield gnmi.SubscribeResponse(sync_response=True)
+        await asyncio.Event().wait()
+
+
+def _leaves(update: gnmi.Update) -> Iterator[gnmi.Update]:
+    """Yield an update of each leaf of a queue's configuration, which is set as JSON."""
+    for name, value in json.loads(update.val.json_ietf_val).items():
+        if name == "name":
+            continue
+        leaf = gnmi.Update(path=update.path)
+        leaf.path.elem.add(name=name)
+        leaf.val.uint_val = int(value)
+        yield leaf
+
+
+def _port_up(port: int) -> gnmi.Update:
+    update = gnmi.Update()
+    for name in ("interfaces", "interface", "state", "oper-status"):
+        update.path.elem.add(name=name)
+    update.path.elem[1].key["name"] = str(port)
+    update.val.string_val = "UP"
+    return update
