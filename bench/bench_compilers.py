@@ -140,7 +140,9 @@ def _fastest(rounds: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
 
 
 def bench() -> list[tuple[str, float, str]]:
-    times: dict[str, list[Mapping[str, float]]] = {os.environ["PATH"]: [], NOWHERE: []}
+    times: dict[str, list[Mapping[str, float]]] = {}
+    for path in (os.environ["PATH"], NOWHERE):
+        times[path] = []
     for _ in range(ROUNDS):
         for path, rounds in times.items():
             rounds.append(_measured(path))

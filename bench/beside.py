@@ -45,13 +45,16 @@ FILL = """import asyncio, json, pathlib, sys
 from tests.echelon.service.lab import fill_store
 asyncio.run(fill_store(pathlib.Path(sys.argv[1]), json.load(sys.stdin)))"""
 Figures = Iterator[tuple[str, float]]
+SamplesByCount = dict[tuple[str, int], list[float]]
+"""The values of one figure, by the version's name and the number of jobs."""
 
 
 class Api:
     """The API of a version that may not be this one's, as plain JSON."""
 
     def __init__(self, url: str) -> None:
-        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_S)
+        server = urlsplit(url).netloc
+        self._connection = http.client.HTTPConnection(server, timeout=PATIENCE_S)
 
     def __call__(
         self,
@@ -118,12 +121,16 @@ class _Daemon(Daemon):
 
     def __init__(self, config: Path, version: Version) -> None:
         self.config = config
-        command = (str(version.bin / "echelon"), "serve", "--config", str(config))
+        executable = str(version.bin / "echelon")
+        command = (executable, "serve", "--config", str(config))
         Process.__init__(self, config.stem, *command, cwd=config.parent)
 
 
 @contextmanager
-def running(version: Version, jobs: list[dict[str, Any]]) -> Iterator[tuple[_Daemon, float]]:
+def running(
+    version: Version,
+    jobs: list[dict[str, Any]],
+) -> Iterator[tuple[_Daemon, float]]:
     """Run a version's daemon with these jobs in its store; yield it and the moment of its start."""
     began_s = 0.0
 
@@ -163,9 +170,9 @@ def flows(
             took_s.append(api.install(bench_service.job(number)))
             api("DELETE", "/jobs/bench")
             api.settle()
-        cost_s = (processor_s(daemon.pid) - before_s) / rounds
+        spent_s = processor_s(daemon.pid) - before_s
         yield from _centiles(f"job of {bench_service.FLOWS} flows", took_s)
-        yield "its registration and removal, processor time, ms", cost_s * 1e3
+        yield "its registration and removal, processor time, ms", 1e3 * spent_s / rounds
 
 
 def registered(
@@ -173,48 +180,63 @@ def registered(
     count: int,
     rounds: int,
 ) -> Figures:
-    with running(version, [bench_registered.job(number) for number in range(count)]) as (
-        daemon,
-        began_s,
-    ):
+    jobs = [bench_registered.job(number) for number in range(count + rounds)]
+    more_jobs = jobs[count:]
+    with running(version, jobs[:count]) as (daemon, began_s):
         yield from _starts(daemon, began_s, "start")
-        api = Api(daemon.wait_listening())
         time.sleep(5.0)
         yield "memory of one job, kB", _resident_kb(daemon.pid) / count
-        took_s = []
-        before_s = processor_s(daemon.pid)
-        for number in range(count, count + rounds):
-            took_s.append(api.install(bench_registered.job(number)))
-            api.settle()
-        cost_s = (processor_s(daemon.pid) - before_s) / rounds
-        yield from _centiles("one more job", took_s)
-        yield "one more job, processor time, ms", cost_s * 1e3
-
-        took_s = []
-        before_s = processor_s(daemon.pid)
-        for number in range(count, count + rounds):
-            removed_s = time.monotonic()
-            api("DELETE", f"/jobs/{bench_registered.job(number)['job']}")
-            api.settle()
-            took_s.append(time.monotonic() - removed_s)
-        cost_s = (processor_s(daemon.pid) - before_s) / rounds
-        yield from _centiles("removal", took_s)
-        yield "removal, processor time, ms", cost_s * 1e3
+        api = Api(daemon.wait_listening())
+        yield from _registrations(api, daemon.pid, more_jobs)
+        yield from _removals(api, daemon.pid, more_jobs)
 
         drained_s = time.monotonic()
         before_s = processor_s(daemon.pid)
-        api("PUT", "/links/leaf0/spine0", {"state": "drained", "force": False})
+        drained = {"state": "drained", "force": False}
+        api("PUT", "/links/leaf0/spine0", drained)
         api.settle()
         yield "drain, s", time.monotonic() - drained_s
         yield "drain, processor time, s", processor_s(daemon.pid) - before_s
 
         daemon.kill()
         began_s = time.monotonic()
-        again = _Daemon(daemon.config, version)
+        restarted = _Daemon(daemon.config, version)
         try:
-            yield from _starts(again, began_s, "restart")
+            yield from _starts(restarted, began_s, "restart")
         finally:
-            again.kill()
+            restarted.kill()
+
+
+def _registrations(
+    api: Api,
+    pid: int,
+    jobs: Sequence[Mapping[str, Any]],
+) -> Figures:
+    took_s = []
+    before_s = processor_s(pid)
+    for job in jobs:
+        took_s.append(api.install(job))
+        api.settle()
+    spent_s = processor_s(pid) - before_s
+    yield from _centiles("one more job", took_s)
+    yield "one more job, processor time, ms", 1e3 * spent_s / len(jobs)
+
+
+def _removals(
+    api: Api,
+    pid: int,
+    jobs: Sequence[Mapping[str, Any]],
+) -> Figures:
+    took_s = []
+    before_s = processor_s(pid)
+    for job in jobs:
+        removed_s = time.monotonic()
+        api("DELETE", f"/jobs/{job['job']}")
+        api.settle()
+        took_s.append(time.monotonic() - removed_s)
+    spent_s = processor_s(pid) - before_s
+    yield from _centiles("removal", took_s)
+    yield "removal, processor time, ms", 1e3 * spent_s / len(jobs)
 
 
 def _starts(
@@ -237,10 +259,12 @@ def drain(
     count: int,
     rounds: int,
 ) -> Figures:
-    jobs = [
-        ring(f"j{n}", ["h0", f"h{1 + n % (LEAVES - 1)}"], "4 MB", f"{10 + n % 50} ms")
-        for n in range(CROSSING)
-    ]
+    jobs = []
+    for number in range(CROSSING):
+        leaf = 1 + number % (LEAVES - 1)
+        computing_ms = 10 + number % 50
+        workers = ["h0", f"h{leaf}"]
+        jobs.append(ring(f"j{number}", workers, "4 MB", f"{computing_ms} ms"))
     with running(version, jobs) as (daemon, _):
         api = Api(daemon.wait_listening())
         api.begin()
@@ -257,10 +281,8 @@ def drain(
             for spine in spines:
                 state = states[spine]
                 began_s = time.monotonic()
-                assert (
-                    api("PUT", f"/links/leaf0/spine{spine}", {"state": state, "force": False})
-                    is not None
-                )
+                wanted = {"state": state, "force": False}
+                assert api("PUT", f"/links/leaf0/spine{spine}", wanted) is not None
                 api.settle()
             return time.monotonic() - began_s
 
@@ -284,10 +306,13 @@ def _centiles(label: str, took_s: list[float]) -> Figures:
 
 def _resident_kb(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
-    return float(status.partition("VmRSS:")[2].split()[0])
+    _, _, behind_label = status.partition("VmRSS:")
+    fields = behind_label.split()
+    return float(fields[0])
 
 
-CASES: Mapping[str, Callable[[Version, int, int], Figures]] = {
+Case = Callable[[Version, int, int], Figures]
+CASES: Mapping[str, Case] = {
     "flows": flows,
     "registered": registered,
     "drain": drain,
@@ -331,27 +356,29 @@ def main() -> None:
     versions = {"this": THIS}
     if options.path is not None:
         checkout = options.path.absolute()
-        versions["other"] = Version(checkout, checkout / ".venv" / "bin")
-    seen: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    grown: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(
-        lambda: defaultdict(lambda: defaultdict(list))
-    )
+        commands = checkout / ".venv" / "bin"
+        versions["other"] = Version(checkout, commands)
+    seen: dict[str, dict[str, list[float]]] = defaultdict(dict)
+    grown: dict[str, SamplesByCount] = defaultdict(dict)
+    cases = options.only or CASES
     for run in range(options.runs):
-        for case in options.only or CASES:
+        for case in cases:
             measure = CASES[case]
             # In turns, so that neither always runs on a colder machine.
             names = list(versions)
             if run % 2 == 0:
                 names.reverse()
-            counts = options.jobs if case == "registered" else options.jobs[:1]
+            counts = options.jobs
+            if case != "registered":
+                counts = counts[:1]
             for name, count in product(names, counts):
                 for figure, value in measure(versions[name], count, options.rounds):
                     label = figure
                     if case == "registered":
                         label = f"{count} jobs: {figure}"
                     print(f"run {run + 1}, {name}: {label}: {value:.3g}", flush=True)
-                    seen[label][name].append(value)
-                    grown[figure][name][count].append(value)
+                    seen[label].setdefault(name, []).append(value)
+                    grown[figure].setdefault((name, count), []).append(value)
     print("\n| | this | other | ratio |\n|---|---|---|---|")
     for label, by_version in seen.items():
         this = statistics.median(by_version["this"])
@@ -360,25 +387,31 @@ def main() -> None:
             median = statistics.median(by_version["other"])
             other = f"{median:.3g} | {this / median:.2f}"
         print(f"| {label} | {this:.3g} | {other} |")
-    if len(options.jobs) > 1 and "registered" in (options.only or CASES):
+    has_several = len(options.jobs) > 1
+    if has_several and "registered" in cases:
         _print_growth(grown, list(versions))
 
 
 def _print_growth(
-    grown: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]], names: Sequence[str]
+    grown: Mapping[str, SamplesByCount],
+    names: Sequence[str],
 ) -> None:
     """Print the exponent with which each figure grows from the fewest jobs to the most."""
-    print(f"\n| exponent | {' | '.join(names)} |\n|---{'|---' * len(names)}|")
-    for figure, by_name in grown.items():
+    rules = "|---" * len(names)
+    print(f"\n| exponent | {' | '.join(names)} |\n|---{rules}|")
+    for figure, samples in grown.items():
+        counts = [count for _, count in samples]
+        fewest = min(counts)
+        most = max(counts)
+        if fewest == most:
+            continue
         cells = []
         for name in names:
-            by_count = by_name[name]
-            fewest, most = min(by_count), max(by_count)
-            if fewest < most:
-                ratio = statistics.median(by_count[most]) / statistics.median(by_count[fewest])
-                cells.append(f"{math.log(ratio) / math.log(most / fewest):.2f}")
-        if cells:
-            print(f"| {figure} | {' | '.join(cells)} |")
+            before = statistics.median(samples[name, fewest])
+            after = statistics.median(samples[name, most])
+            exponent = math.log(after / before) / math.log(most / fewest)
+            cells.append(f"{exponent:.2f}")
+        print(f"| {figure} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

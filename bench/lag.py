@@ -29,7 +29,8 @@ class _Policy(asyncio.DefaultEventLoopPolicy):
             late_s = now_s - due_s
             worked_s = time.process_time()
             held_s = min(late_s, worked_s - before_s)
-            seen.append((round(now_s, 4), round(late_s, 6), round(held_s, 6)))
+            sample = (round(now_s, 4), round(late_s, 6), round(held_s, 6))
+            seen.append(sample)
             loop.call_later(PERIOD_S, ring, now_s + PERIOD_S, worked_s)
 
         loop.call_soon(ring, time.monotonic(), time.process_time())

@@ -31,12 +31,18 @@ POLL_S = 0.02
 CHOSEN_S = 1800.0
 
 
+def share_modules() -> None:
+    """Let processes that start in other folders import what this one does."""
+    folders = map(os.path.abspath, sys.path)
+    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+
+
 class Watched(Daemon):
     """A daemon whose event loop is watched."""
 
     def __init__(self, config: Path) -> None:
         self.lag = config.with_name("lag.json")
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
+        share_modules()
         command = [sys.executable, "-m", "bench.lag", str(self.lag)]
         command += ["serve", "--config", str(config)]
         Process.__init__(self, config.stem, *command, cwd=config.parent)

@@ -32,6 +32,7 @@ from typing import Any
 import yaml
 
 from bench.bench_registered import processor_s
+from bench.service import share_modules
 from bench.stubs.serving import Stubs, running
 from echelon.controller.client import Client
 from tests.echelon.service.lab import PATIENCE_S, Daemon, Process, fill_store, ring
@@ -57,23 +58,44 @@ def fabric(switches: int) -> dict[str, Any]:
     """
     spines = min(SPINES, switches // 2)
     leaves = switches - spines
-    hosts = [f"h{number}" for number in range(leaves * HOSTS_PER_LEAF)]
+    leaf_names = [f"leaf{number}" for number in range(leaves)]
+    spine_names = [f"spine{number}" for number in range(spines)]
+    hosts = []
     links = []
-    for number, host in enumerate(hosts):
-        links.append({"between": [host, f"leaf{number // HOSTS_PER_LEAF}"], "rate": RATE})
-    for leaf in range(leaves):
-        for spine in range(spines):
-            links.append({"between": [f"leaf{leaf}", f"spine{spine}"], "rate": RATE})
-    names = [f"leaf{number}" for number in range(leaves)]
-    names += [f"spine{number}" for number in range(spines)]
-    return {"fabric": "stubs", "hosts": hosts, "switches": names, "links": links}
+    for number in range(leaves * HOSTS_PER_LEAF):
+        host = f"h{number}"
+        leaf = leaf_names[number // HOSTS_PER_LEAF]
+        hosts.append(host)
+        links.append(_link(host, leaf))
+    for leaf in leaf_names:
+        for spine in spine_names:
+            links.append(_link(leaf, spine))
+    return {
+        "fabric": "stubs",
+        "hosts": hosts,
+        "switches": leaf_names + spine_names,
+        "links": links,
+    }
+
+
+def _link(first: str, second: str) -> dict[str, Any]:
+    return {"between": [first, second], "rate": RATE}
 
 
 def job(number: int, hosts: int) -> dict[str, Any]:
     """Return a ring of four hosts in a row, which begins in the middle of a leaf."""
     first = HOSTS_PER_LEAF * number + HOSTS_PER_LEAF // 2
-    workers = [f"h{(first + place) % hosts}" for place in range(WORKERS)]
-    return ring(f"j{number}", workers, f"{10 + number % 7} MB", f"{10 + number % 50} ms")
+    workers = []
+    for place in range(first, first + WORKERS):
+        workers.append(f"h{place % hosts}")
+    size_mb = 10 + number % 7
+    computing_ms = 10 + number % 50
+    return ring(
+        f"j{number}",
+        workers,
+        f"{size_mb} MB",
+        f"{computing_ms} ms",
+    )
 
 
 @contextmanager
@@ -86,24 +108,21 @@ def served(
     """Start a service with jobs in its store beside stubs; yield it, them and the hosts' number."""
     document = fabric(switches)
     hosts = len(document["hosts"])
+    specs = [job(number, hosts) for number in range(jobs)]
     with TemporaryDirectory(prefix="bench-") as directory:
         folder = Path(directory)
-        (folder / "fabric.yaml").write_text(yaml.safe_dump(document))
-        asyncio.run(fill_store(folder / "state.db", (job(each, hosts) for each in range(jobs))))
-        with running(folder / "fabric.yaml") as stubs:
-            config = {
-                "service": "bench",
-                "fabric": "fabric.yaml",
-                "policy": {"name": "echelon", "parameters": {"plan": "rule"}},
-                "switches": {name: {"address": each} for name, each in stubs.addresses.items()},
-                "api": {"listen": "127.0.0.1:0"},
-                "audit": audit,
-                "limits": {"jobs": 2 * jobs + MORE_JOBS},
-                "log": {"format": "json"},
-            }
+        fabric_file = folder / "fabric.yaml"
+        fabric_file.write_text(yaml.safe_dump(document))
+        filling = fill_store(folder / "state.db", specs)
+        asyncio.run(filling)
+        with running(fabric_file) as stubs:
+            config = _config(stubs, jobs, audit)
             path = folder / "echelon.yaml"
             path.write_text(yaml.safe_dump(config))
-            daemon = Daemon(path) if profile is None else _Profiled(path, profile)
+            if profile is None:
+                daemon = Daemon(path)
+            else:
+                daemon = _Profiled(path, profile)
             try:
                 yield daemon, stubs, hosts
             finally:
@@ -114,21 +133,47 @@ def served(
                     daemon.terminate()
 
 
+def _config(
+    stubs: Stubs,
+    jobs: int,
+    audit: str,
+) -> dict[str, Any]:
+    """Return the settings of a service of stubs, beside whose jobs there is room for more."""
+    switches = {}
+    for name, address in stubs.addresses.items():
+        switches[name] = {"address": address}
+    parameters = {"plan": "rule"}
+    return {
+        "service": "bench",
+        "fabric": "fabric.yaml",
+        "policy": {"name": "echelon", "parameters": parameters},
+        "switches": switches,
+        "api": {"listen": "127.0.0.1:0"},
+        "audit": audit,
+        "limits": {"jobs": 2 * jobs + MORE_JOBS},
+        "log": {"format": "json"},
+    }
+
+
 def _print_log(switches: int, daemon: Daemon) -> None:
     """Print how often each event was logged: sessions that were lost show in it."""
     logged: Counter[str] = Counter()
     for line in list(daemon.lines):
         with suppress(ValueError):
-            logged[str(json.loads(line).get("event"))] += 1
-    print(f"{switches} switches, log: {dict(logged.most_common(8))}", file=sys.stderr)
+            record = json.loads(line)
+            event = str(record.get("event"))
+            logged[event] += 1
+    most_common = dict(logged.most_common(8))
+    print(f"{switches} switches, log: {most_common}", file=sys.stderr)
 
 
 class _Profiled(Daemon):
     """A service under cProfile, whose figures are in a file once it has ended."""
 
     def __init__(self, config: Path, profile: str) -> None:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
-        command = [sys.executable, "-m", "cProfile", "-o", str(Path(profile).resolve())]
+        share_modules()
+        output = Path(profile).resolve()
+        command = [sys.executable, "-m", "cProfile", "-o", str(output)]
         command += ["-m", "echelon", "serve", "--config", str(config)]
         Process.__init__(self, config.stem, *command, cwd=config.parent)
 
@@ -138,26 +183,31 @@ def measure(
     options: argparse.Namespace,
     profile: str | None,
 ) -> Figures:
+    jobs = options.jobs
     began_s = time.monotonic()
-    with served(switches, options.jobs, options.audit, profile) as (daemon, stubs, hosts):
+    with served(switches, jobs, options.audit, profile) as (daemon, stubs, hosts):
         stubs_up_s = time.monotonic() - began_s
         print(f"{switches} stubs and a store after {stubs_up_s:.1f} s", file=sys.stderr)
         began_s = time.monotonic()
-        with Client(daemon.wait_listening(), timeout_s=STARTED_S) as client:
+        url = daemon.wait_listening()
+        pid = daemon.pid
+        figures = {}
+        with Client(url, timeout_s=STARTED_S) as client:
             _until(daemon, lambda: client.status().plan > 0)
-            figures = {
-                "first plan, s": time.monotonic() - began_s,
-                "... processor s": processor_s(daemon.pid),
-            }
+            figures["first plan, s"] = time.monotonic() - began_s
+            figures["... processor s"] = processor_s(pid)
+
             _until(daemon, lambda: _is_installed(client, switches))
             figures["all switches ready, s"] = time.monotonic() - began_s
-            figures["... processor s of all"] = processor_s(daemon.pid)
+            figures["... processor s of all"] = processor_s(pid)
             figures["updates acknowledged"] = stubs.updates()
-            figures["memory, MB"] = bytes_of_process(daemon.pid) / 1e6
-            figures["idle, % of a processor"] = 100 * _idle_share(daemon.pid, options.idle)
-            figures["one more job, p50 ms"], figures["... processor ms"] = _one_more(
-                client, daemon.pid, options.jobs, hosts
-            )
+            figures["memory, MB"] = bytes_of_process(pid) / 1e6
+
+            idle_share = _idle_share(pid, options.idle)
+            figures["idle, % of a processor"] = 100 * idle_share
+            took_ms, processor_ms = _more_jobs(client, pid, jobs, hosts)
+            figures["one more job, p50 ms"] = took_ms
+            figures["... processor ms"] = processor_ms
     return figures
 
 
@@ -171,16 +221,18 @@ def _until(daemon: Daemon, condition: Callable[[], bool]) -> None:
 
 def _is_installed(client: Client, switches: int) -> bool:
     status = client.status()
-    return status.settled and status.switches == {"ready": switches}
+    states = {"ready": switches}
+    return status.settled and status.switches == states
 
 
 def _idle_share(pid: int, seconds: float) -> float:
     before_s = processor_s(pid)
     time.sleep(seconds)
-    return (processor_s(pid) - before_s) / seconds
+    spent_s = processor_s(pid) - before_s
+    return spent_s / seconds
 
 
-def _one_more(
+def _more_jobs(
     client: Client,
     pid: int,
     jobs: int,
@@ -190,12 +242,21 @@ def _one_more(
     before_s = processor_s(pid)
     took_ms = []
     for number in range(jobs, jobs + MORE_JOBS):
+        spec = job(number, hosts)
         began_s = time.monotonic()
-        client.register_job(job(number, hosts))
-        while client.job(f"j{number}", wait_s=PATIENCE_S).state != "installed":
-            pass
-        took_ms.append(1e3 * (time.monotonic() - began_s))
-    return median(took_ms), 1e3 * (processor_s(pid) - before_s) / MORE_JOBS
+        client.register_job(spec)
+        _wait_installed(client, spec["job"])
+        took_s = time.monotonic() - began_s
+        took_ms.append(1e3 * took_s)
+    spent_s = processor_s(pid) - before_s
+    return median(took_ms), 1e3 * spent_s / MORE_JOBS
+
+
+def _wait_installed(client: Client, name: str) -> None:
+    state = ""
+    while state != "installed":
+        resource = client.job(name, wait_s=PATIENCE_S)
+        state = resource.state
 
 
 @dataclass(frozen=True)
@@ -209,40 +270,95 @@ class Growth:
     """... if it goes on along a line, as it does where most of it is due to the jobs."""
 
 
-def growth(sizes: Sequence[int], values: Sequence[float], far: int) -> Growth:
+def growth(
+    sizes: Sequence[int],
+    values: Sequence[float],
+    far: int,
+) -> Growth:
     """Return the growth of positive values, and what follows for another size."""
     before, after = values[-2:]
     small, large = sizes[-2:]
-    by_line = after + (after - before) / (large - small) * (far - large)
+    slope = (after - before) / (large - small)
+    by_line = after + slope * (far - large)
     if min(before, after) <= 0:
         return Growth(0.0, after, by_line)
     exponent = log(after / before) / log(large / small)
-    return Growth(exponent, after * (far / large) ** exponent, by_line)
+    by_power = after * (far / large) ** exponent
+    return Growth(exponent, by_power, by_line)
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench stubs", description=__doc__)
-    add = parser.add_argument
-    add("sizes", nargs="*", type=int, default=list(SIZES), metavar="SWITCHES")
-    add("--jobs", type=int, default=JOBS, help="default %(default)s")
-    add("--idle", type=float, default=60.0, help="seconds to watch an idle service")
-    add("--audit", default="60 s", help="the service's setting (default %(default)s)")
-    add("--extrapolate", type=int, default=1000, metavar="SWITCHES", help="default %(default)s")
-    add("--profile", metavar="FILE", help="of the service of the last number")
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
+    sizes = options.sizes
     rows = []
-    for place, size in enumerate(options.sizes, start=1):
-        is_last = place == len(options.sizes)
-        rows.append(measure(size, options, options.profile if is_last else None))
-        for name, value in rows[-1].items():
+    for place, size in enumerate(sizes, start=1):
+        profile = None
+        if place == len(sizes):
+            profile = options.profile
+        figures = measure(size, options, profile)
+        rows.append(figures)
+        for name, value in figures.items():
             print(f"{size} switches, {options.jobs} jobs: {name}: {value:,.1f}", flush=True)
-    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
-    print(f"load averages of the machine: {load}")
-    if len(rows) < 2:
-        return
+    averages = [f"{load:.1f}" for load in os.getloadavg()]
+    print(f"load averages of the machine: {', '.join(averages)}")
+    if len(rows) > 1:
+        _print_growth(sizes, rows, options.extrapolate)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench stubs",
+        description=__doc__,
+    )
+    parser.add_argument(
+        "sizes",
+        nargs="*",
+        type=int,
+        default=list(SIZES),
+        metavar="SWITCHES",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=JOBS,
+        help="default %(default)s",
+    )
+    parser.add_argument(
+        "--idle",
+        type=float,
+        default=60.0,
+        help="seconds to watch an idle service",
+    )
+    parser.add_argument(
+        "--audit",
+        default="60 s",
+        help="the service's setting (default %(default)s)",
+    )
+    parser.add_argument(
+        "--extrapolate",
+        type=int,
+        default=1000,
+        metavar="SWITCHES",
+        help="default %(default)s",
+    )
+    parser.add_argument(
+        "--profile",
+        metavar="FILE",
+        help="of the service of the last number",
+    )
+    return parser
+
+
+def _print_growth(
+    sizes: Sequence[int],
+    rows: Sequence[Figures],
+    far: int,
+) -> None:
+    """Print what follows from the rows of figures for `far` switches."""
     for name in rows[-1]:
-        grows = growth(options.sizes, [row[name] for row in rows], options.extrapolate)
+        values = [row[name] for row in rows]
+        grows = growth(sizes, values, far)
         print(
-            f"{options.extrapolate} switches: {name}: {grows.by_power:,.0f} by the exponent"
+            f"{far} switches: {name}: {grows.by_power:,.0f} by the exponent"
             f" {grows.exponent:.2f}, {grows.by_line:,.0f} by a line"
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +39,8 @@ class Stubs:
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        return int(self._process.stdout.readline())
+        answer = self._process.stdout.readline()
+        return int(answer)
 
 
 @contextmanager
@@ -47,15 +49,17 @@ def running(fabric: Path) -> Iterator[Stubs]:
     command = [sys.executable, "-m", "bench.stubs.serving", str(fabric)]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
         assert process.stdout is not None
-        yield Stubs(process, json.loads(process.stdout.readline()))
+        first_line = process.stdout.readline()
+        addresses = json.loads(first_line)
+        yield Stubs(process, addresses)
         process.kill()
 
 
 async def _serve(path: Path) -> None:
     fabric = load_fabric(path)
-    ports: dict[str, int] = {}
+    ports: Counter[str] = Counter()
     for node, _ in fabric.port_to:
-        ports[node] = ports.get(node, 0) + 1
+        ports[node] += 1
     stubs = []
     servers = []
     addresses = {}
@@ -64,13 +68,15 @@ async def _serve(path: Path) -> None:
         server = grpc.aio.server(options=_OPTIONS)
         p4r_grpc.add_P4RuntimeServicer_to_server(stub, server)
         gnmi_grpc.add_gNMIServicer_to_server(stub.queues, server)
-        addresses[name] = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        port = server.add_insecure_port("127.0.0.1:0")
+        addresses[name] = f"127.0.0.1:{port}"
         await server.start()
         stubs.append(stub)
         servers.append(server)
     print(json.dumps(addresses), flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
-        print(sum(stub.updates for stub in stubs), flush=True)
+        updates = [stub.updates for stub in stubs]
+        print(sum(updates), flush=True)
     for server in servers:
         await server.stop(None)
 

@@ -54,7 +54,9 @@ class StubSwitch(p4r_grpc.P4RuntimeServicer):
     async def Write(self, request: Any, _: Any) -> p4r.WriteResponse:  # noqa: N802
         for update in request.updates:
             entity = update.entity
-            kept = self._entries if entity.HasField("table_entry") else self._others
+            kept = self._others
+            if entity.HasField("table_entry"):
+                kept = self._entries
             key = _key(entity)
             if update.type == p4r.Update.DELETE:
                 kept.pop(key, None)
@@ -68,16 +70,26 @@ class StubSwitch(p4r_grpc.P4RuntimeServicer):
         for query in request.entities:
             entities += self._selected(query)
         for first in range(0, len(entities), ENTRIES_PER_ANSWER):
-            yield p4r.ReadResponse(entities=entities[first : first + ENTRIES_PER_ANSWER])
+            part = entities[first : first + ENTRIES_PER_ANSWER]
+            yield p4r.ReadResponse(entities=part)
 
     def _selected(self, query: p4r.Entity) -> list[p4r.Entity]:
         if not query.HasField("table_entry"):
-            kind = query.WhichOneof("entity")
-            return [each for each in self._others.values() if each.WhichOneof("entity") == kind]
+            return self._of_kind(query.WhichOneof("entity"))
         if not query.table_entry.table_id:
             return list(self._entries.values())
-        entry = self._entries.get(_key(query))
-        return [] if entry is None else [entry]
+        key = _key(query)
+        if key in self._entries:
+            return [self._entries[key]]
+        return []
+
+    def _of_kind(self, kind: str | None) -> list[p4r.Entity]:
+        """Return all entities of a kind that is not that of entries."""
+        entities = []
+        for entity in self._others.values():
+            if entity.WhichOneof("entity") == kind:
+                entities.append(entity)
+        return entities
 
 
 def _key(entity: p4r.Entity) -> bytes:
@@ -92,9 +104,11 @@ def _key(entity: p4r.Entity) -> bytes:
         )
         return key.SerializeToString(deterministic=True)
     if entity.HasField("digest_entry"):
-        return b"digest %d" % entity.digest_entry.digest_id
+        digest = entity.digest_entry
+        return b"digest %d" % digest.digest_id
     replication = entity.packet_replication_engine_entry
-    return b"group %d" % replication.multicast_group_entry.multicast_group_id
+    group = replication.multicast_group_entry
+    return b"group %d" % group.multicast_group_id
 
 
 class StubQueues(gnmi_grpc.gNMIServicer):
@@ -109,29 +123,42 @@ class StubQueues(gnmi_grpc.gNMIServicer):
 
     async def Get(self, request: Any, _: Any) -> gnmi.GetResponse:  # noqa: N802
         """Return all leaves of queues' configurations; there are no counts."""
-        is_config = any(elem.name == "config" for path in request.path for elem in path.elem)
-        updates = list(self._leaves.values()) if is_config else []
-        return gnmi.GetResponse(notification=[gnmi.Notification(update=updates)])
+        notification = gnmi.Notification()
+        if any(map(_is_configuration, request.path)):
+            notification.update.extend(self._leaves.values())
+        return gnmi.GetResponse(notification=[notification])
 
     async def Set(self, request: Any, _: Any) -> gnmi.SetResponse:  # noqa: N802
         for update in request.update:
             for leaf in _leaves(update):
-                self._leaves[leaf.path.SerializeToString(deterministic=True)] = leaf
+                path = leaf.path.SerializeToString(deterministic=True)
+                self._leaves[path] = leaf
         return gnmi.SetResponse()
 
     async def Subscribe(self, requests: AsyncIterator[Any], _: Any) -> AsyncIterator[Any]:  # noqa: N802
         """Say that all ports are up, and no more."""
         async for request in requests:
-            if request.HasField("subscribe"):
-                updates = [_port_up(port) for port in range(1, self._ports + 1)]
-                yield gnmi.SubscribeResponse(update=gnmi.Notification(update=updates))
-                yield gnmi.SubscribeResponse(sync_response=True)
-        await asyncio.Event().wait()
+            if not request.HasField("subscribe"):
+                continue
+            ports = range(1, self._ports + 1)
+            notification = gnmi.Notification()
+            notification.update.extend(map(_port_up, ports))
+            yield gnmi.SubscribeResponse(update=notification)
+            yield gnmi.SubscribeResponse(sync_response=True)
+        # The stream stays open, because its end would be a failure.
+        never = asyncio.Event()
+        await never.wait()
+
+
+def _is_configuration(path: gnmi.Path) -> bool:
+    names = [elem.name for elem in path.elem]
+    return "config" in names
 
 
 def _leaves(update: gnmi.Update) -> Iterator[gnmi.Update]:
     """Yield an update of each leaf of a queue's configuration, which is set as JSON."""
-    for name, value in json.loads(update.val.json_ietf_val).items():
+    settings = json.loads(update.val.json_ietf_val)
+    for name, value in settings.items():
         if name == "name":
             continue
         leaf = gnmi.Update(path=update.path)
@@ -142,8 +169,11 @@ def _leaves(update: gnmi.Update) -> Iterator[gnmi.Update]:
 
 def _port_up(port: int) -> gnmi.Update:
     update = gnmi.Update()
-    for name in ("interfaces", "interface", "state", "oper-status"):
-        update.path.elem.add(name=name)
-    update.path.elem[1].key["name"] = str(port)
+    elems = update.path.elem
+    elems.add(name="interfaces")
+    interface = elems.add(name="interface")
+    interface.key["name"] = str(port)
+    elems.add(name="state")
+    elems.add(name="oper-status")
     update.val.string_val = "UP"
     return update

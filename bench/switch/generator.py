@@ -87,7 +87,8 @@ class Cycle:
         for frame in seen:
             index = frame[INDEX_AT]
             turn = frame[ROUND_AT]
-            sent = bytearray(self.frames[int.from_bytes(index, "big") % len(self.frames)])
+            number = int.from_bytes(index, "big")
+            sent = bytearray(self.frames[number % len(self.frames)])
             sent[INDEX_AT] = index
             sent[ROUND_AT] = turn
             if self.epoch_at is not None:

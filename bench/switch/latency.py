@@ -59,7 +59,10 @@ def measure(
         raise CaptureError(
             f"of the packets that were followed, none arrived ({received_frames(far_end)} of all)"
         )
-    return Latency(times_ns[len(times_ns) // 2], times_ns[len(times_ns) * 99 // 100], len(times_ns))
+    count = len(times_ns)
+    median_ns = times_ns[count // 2]
+    p99_ns = times_ns[count * 99 // 100]
+    return Latency(median_ns, p99_ns, count)
 
 
 def latencies_ns(sent: Sent, arrivals: Iterable[Arrival]) -> list[int]:

@@ -109,7 +109,8 @@ def _deepen_queues(launch: Launch) -> str:
         timeout=_START_S,
     )
     if done.returncode or "Error" in done.stdout:
-        reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        output = done.stderr.strip() or done.stdout.strip()
+        reason = output.splitlines()[-1:]
         return (
             f"{QUEUES} queues of 64 packets (simple_switch_CLI could not deepen them:"
             f" {' '.join(reason)})"
@@ -175,7 +176,8 @@ class RunningSwitch:
         self._command = [path, *target.arguments(self._launch)]
         self._command = ["nice", "-n", str(_NICE), *self._command]
         if cpus:
-            self._command = ["taskset", "--cpu-list", ",".join(map(str, cpus)), *self._command]
+            cpu_list = ",".join(map(str, cpus))
+            self._command = ["taskset", "--cpu-list", cpu_list, *self._command]
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self._process: subprocess.Popen[bytes] | None = None
 

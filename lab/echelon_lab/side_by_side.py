@@ -24,7 +24,7 @@ from echelon_lab.points.tasks import signals_held_back
 from echelon_lab.scenarios.coarse import expected_flows
 from echelon_lab.scenarios.results import PolicyRun, alone_iterations_s
 from echelon_lab.scenarios.scenario import Scenario
-from echelon_lab.turn_process import Report, Work
+from echelon_lab.turn_process import TurnReport, TurnWork
 from echelon_lab.turns import Start, Turn, simulated_iterations
 
 Show = Callable[[Sequence[str]], None]
@@ -69,7 +69,7 @@ class _Worker:
     process: BaseProcess
     began_s: float
     heard_s: float
-    report: Report
+    report: TurnReport
 
     def left_s(self, now_s: float) -> float | None:
         """Return the time left, which counts down between reports."""
@@ -175,10 +175,10 @@ class _Crew:
         ideal = None
         if turn.is_ideal:
             ideal = turn.run
-        work = Work(self._scenario, target, start, turn.choice, turn.label, ideal)
+        work = TurnWork(self._scenario, target, start, turn.choice, turn.label, ideal)
         connection, its_end = self._context.Pipe(duplex=False)
         process = self._context.Process(target=turn_process.work, args=(its_end, work), daemon=True)
-        report = Report(turn.label, 0, self._parts, None)
+        report = TurnReport(turn.label, 0, self._parts, None)
         with signals_held_back():
             process.start()
             # Now only the process holds its end, and this one notices when it dies.
@@ -201,7 +201,7 @@ class _Crew:
                 self._failure = self._failure or message
                 continue
             now_s = time.monotonic()
-            if isinstance(message, Report):
+            if isinstance(message, TurnReport):
                 self._progress.done(message.done - worker.report.done)
                 worker.report = message
                 worker.heard_s = now_s

@@ -21,7 +21,7 @@ _REPORT_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TurnWork:
     """What a process is to do."""
 
     scenario: Scenario
@@ -33,7 +33,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TurnReport:
     """How far a process is."""
 
     doing: str
@@ -69,10 +69,10 @@ class _Telling(Account):
             return
         self._told_s = now_s
         state = self.how_far
-        self._connection.send(Report(state.doing, state.done, state.parts, state.left_s))
+        self._connection.send(TurnReport(state.doing, state.done, state.parts, state.left_s))
 
 
-def work(connection: Connection, order: Work) -> None:
+def work(connection: Connection, order: TurnWork) -> None:
     """Do a turn, and send its run or its error."""
     depend_on_parent()
     message: PolicyRun | Exception
@@ -96,7 +96,7 @@ def _sendable(error: Exception, label: str) -> Exception:
     return error
 
 
-def _measured(connection: Connection, order: Work) -> PolicyRun:
+def _measured(connection: Connection, order: TurnWork) -> PolicyRun:
     scenario = order.scenario
     telling = _Telling(connection)
     run = order.ideal or order.start(unwatched, telling)

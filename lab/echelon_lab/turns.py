@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from operator import itemgetter
 
 from echelon.model.progress import RUN, SEARCH, CommandProgress, Phase
 from echelon.planning.policies import PlanError, make_policy
@@ -14,7 +15,9 @@ from echelon_lab.comparison import FILE_S, KEEPING, KEPT_RECORD_S, RECORDS
 from echelon_lab.scenarios.results import PolicyRun
 from echelon_lab.scenarios.scenario import PolicyChoice, Scenario
 
-Runner = Callable[[Scenario, str, Callable[[], Policy], Callable[[str, int], None]], PolicyRun]
+MakePolicy = Callable[[], Policy]
+OnJobIteration = Callable[[str, int], None]
+Runner = Callable[[Scenario, str, MakePolicy, OnJobIteration], PolicyRun]
 """Runs a scenario under one policy.
 
 Its arguments are the scenario, the policy's label, the policy's factory, and progress(job,
@@ -97,8 +100,10 @@ def in_order(turns: Sequence[Turn]) -> list[Turn]:
         key = (not searches, turn.kind == PLANNED, turn.kind)
         leading.setdefault(key, turn)
     # Kinds that are alike in this stay as the scenario has them.
-    first = [leading[key] for key in sorted(leading, key=lambda key: key[:2])]
-    return [*first, *(turn for turn in turns if turn not in first)]
+    keys = sorted(leading, key=itemgetter(0, 1))
+    first = [leading[key] for key in keys]
+    rest = [turn for turn in turns if turn not in first]
+    return first + rest
 
 
 def all_phases(
@@ -166,16 +171,19 @@ class Rounds:
         self._progress = progress
         self._on_iteration = on_iteration
         self._asked = scenario.iterations
-        self._finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
+        jobs = [job.name for job in scenario.jobs]
+        self._finished = dict.fromkeys(jobs, 0)
         self._counted = 0
 
     def __call__(self, job: str, iteration: int) -> None:
         self._finished[job] = iteration
-        most = min(min(self._finished.values()) + 1, self._asked)
+        slowest = min(self._finished.values())
+        most = min(slowest + 1, self._asked)
         counted = sum(min(iterations, most) for iterations in self._finished.values())
         if counted > self._counted:
+            total = self._asked * len(self._finished)
             self._progress.begin(RUN)
-            self._progress.share(counted / (self._asked * len(self._finished)))
+            self._progress.share(counted / total)
             self._progress.done(counted - self._counted)
             self._counted = counted
         if self._on_iteration is not None:

@@ -1,11 +1,15 @@
-"""Objects that are made for each job and kept as long as it is there, and cheap copies."""
+"""Objects that are made for each job and kept as long as it is there, and cheap copies.
+
+The loops of the functions here run in C, because there may be ten thousand jobs, of which mostly
+one has changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from copy import copy, deepcopy
-from itertools import compress
-from operator import attrgetter, ne
+from itertools import compress, filterfalse
+from operator import attrgetter, is_not, ne
 from typing import Any, Generic, Protocol, Self, TypeVar, TypeVarTuple
 
 
@@ -16,6 +20,7 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
+K = TypeVar("K")
 N = TypeVar("N", bound=Named)
 T = TypeVar("T")
 Inputs = TypeVarTuple("Inputs")
@@ -29,8 +34,27 @@ def altered(thing: T, **attributes: Any) -> T:
 
 
 def by_name(things: Sequence[N]) -> dict[str, N]:
-    """Return things by their names. It is done in C, because there may be ten thousand jobs."""
-    return dict(zip(map(attrgetter("name"), things), things, strict=True))
+    """Return things by their names."""
+    names = map(attrgetter("name"), things)
+    return dict(zip(names, things, strict=True))
+
+
+def picked(things: Mapping[K, T], names: Collection[K]) -> dict[K, T]:
+    """Return the things of these names, in the order of the names."""
+    in_order = map(things.__getitem__, names)
+    return dict(zip(names, in_order, strict=True))
+
+
+def without(names: Iterable[K], things: Container[K]) -> list[K]:
+    """Return those of the names that `things` does not hold."""
+    return [*filterfalse(things.__contains__, names)]
+
+
+def replaced(things: Mapping[K, object], before: Mapping[K, object]) -> list[K]:
+    """Return the names of things that are other objects than before, or new."""
+    former = map(before.get, things)
+    is_other = map(is_not, things.values(), former)
+    return [*compress(things, is_other)]
 
 
 class Kept(Generic[*Inputs, T]):
@@ -56,7 +80,7 @@ class Kept(Generic[*Inputs, T]):
             objects[job] = self._make(*inputs[job])
         # Mostly a job comes behind the others: then nothing is put in another order.
         if [*objects] != [*inputs]:
-            objects = dict(zip(inputs, map(objects.__getitem__, inputs), strict=True))
+            objects = picked(objects, inputs)
         self._objects = objects
         self._inputs = inputs
         return self._objects

@@ -107,7 +107,8 @@ class FlowPaths:
             routes = (chooser or self._chosen).route(fabric, jobs)
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
-        rows = zip(jobs, map(routes.__getitem__, names), strict=True)
+        job_routes = map(routes.__getitem__, names)
+        rows = zip(jobs, job_routes, strict=True)
         return self._paths.update(dict(zip(names, rows, strict=True)))
 
 

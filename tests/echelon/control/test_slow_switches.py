@@ -26,7 +26,7 @@ from tests.faults import coded
 pytestmark = pytest.mark.io
 
 start_server = grpc.server
-KINDS = ("unary_unary", "unary_stream", "stream_stream")
+KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 NEVER_S = 10.0**9
 """Less than what gRPC makes of no deadline: the end of its time."""
 

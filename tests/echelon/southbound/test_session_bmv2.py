@@ -96,8 +96,8 @@ async def test_what_is_in_the_way_is_told_apart(address: str) -> None:
         assert session.entries == 9
         again = await session.reconcile(wanted)
         assert (len(again), again.foreign, len(again.refused)) == (0, 3, 3)
-        await session.reconcile(bare())
-        assert (session.entries, session.foreign) == (0, 3)
+        emptied = await session.reconcile(bare())
+        assert (session.entries, emptied.foreign) == (0, 3)
 
 
 async def test_what_vanished_is_no_obstacle(address: str) -> None:

@@ -80,12 +80,12 @@ def test_a_header_of_many_fields_is_not_read_field_by_field(
 ) -> None:
     """64 MB of them took 53 s."""
     fields = 0
-    skip = wire._skip  # noqa: SLF001
+    skip_field = wire._skip  # noqa: SLF001
 
     def counted(data: bytes, position: int) -> int:
         nonlocal fields
         fields += 1
-        return skip(data, position)
+        return skip_field(data, position)
 
     monkeypatch.setattr(wire, "_skip", counted)
     for data in (junk * (1 << 20), b"\x22\0" + junk * (1 << 20)):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
+from echelon.controller.dates import utc_text
 from echelon.controller.machine.effects import Effects, SetAlarm
 from echelon.controller.machine.events import Alarm
 from echelon.controller.machine.facts import SwitchDisturbed, SwitchRepaired
@@ -99,9 +99,7 @@ class Disturbances:
     ) -> Effects:
         is_first = switch not in self._switches
         if is_first:
-            date = datetime.fromtimestamp(now.epoch_s, UTC)
-            since = f"{date:%Y-%m-%d %H:%M:%S} UTC"
-            self._switches[switch] = _Disturbance(since)
+            self._switches[switch] = _Disturbance(utc_text(now.epoch_s))
         seen = self._switches[switch]
         seen.latest_s = now.s
         seen.detail = detail

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import compress, filterfalse
-from operator import is_not
 
 from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.jobs import RegisteredJob
 from echelon.controller.machine.refusals import Lack
 from echelon.controller.machine.wiring import LinkEnds
 from echelon.controller.states import JobState
+from echelon.model.kept import replaced, without
 from echelon.planning.paths import links_of, switches_of
 from echelon.planning.plan import FlowPlan
 from echelon.switches.southbound.lifecycle import State
@@ -289,10 +288,8 @@ class Progress:
         other jobs the plan holds a former self.
         """
         self._counts = None
-        # Compared in C: of a thousand jobs, mostly one has changed.
-        replaced = compress(flows, map(is_not, flows.values(), map(self._flows.get, flows)))
-        left = filterfalse(flows.__contains__, self._flows)
-        changed = {*replaced, *left, *self._unplanned}
+        left = without(self._flows, flows)
+        changed = {*replaced(flows, self._flows), *left, *self._unplanned}
         self._flows = flows
         for name in changed.intersection(current):
             standing = self.jobs[name].standing

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from itertools import compress, filterfalse
-from operator import is_not, ne
+from itertools import compress
+from operator import ne
 from typing import Any, Self
 
 from echelon.controller.machine.decisions import DecisionDue, decide
@@ -28,7 +28,7 @@ from echelon.model.errors import Code, CodedError
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import ChosenByFabric, Routes, stranded
 from echelon.model.jobs.graph import Job
-from echelon.model.kept import altered, by_name
+from echelon.model.kept import altered, by_name, replaced, without
 from echelon.planning.plan import Plan, PlanError
 from echelon.planning.policies import make_policy
 from echelon.planning.policies.base import (
@@ -634,7 +634,7 @@ class Planner:
         else:
             checked = {}
         jobs = dict(zip(map(id, wanted.jobs), wanted.jobs, strict=True))
-        for key in [*filterfalse(checked.__contains__, jobs)]:
+        for key in without(jobs, checked):
             job = jobs[key]
             try:
                 check_hosts(job.spec, wanted.fabric)
@@ -655,11 +655,9 @@ class Planner:
         """
         present = by_name(jobs)
         identities = dict(self._identities)
-        # Compared in C: of a thousand jobs, mostly one has changed.
-        replaced = map(is_not, jobs, map(self._lowered_jobs.get, present))
-        for job in compress(jobs, replaced):
-            identities[job.name] = job.identities(fabric)
-        for removed in [*filterfalse(present.__contains__, identities)]:
+        for name in replaced(present, self._lowered_jobs):
+            identities[name] = present[name].identities(fabric)
+        for removed in without(identities, present):
             del identities[removed]
         self._lowered_jobs = present
         self._identities = identities
@@ -703,15 +701,13 @@ class Planner:
         registered = by_name(jobs)
         flows = plan.by_job
         changed = set()
-        # Compared in C: of a thousand jobs, mostly one has changed.
-        replaced = map(is_not, flows.values(), map(self._flows.get, flows))
-        for name in compress(flows, replaced):
+        for name in replaced(flows, self._flows):
             ends = {flow.name: flow.ends for flow in registered[name].job.flows}
             routes: Routes = {ends[flow.flow]: flow.path for flow in flows[name]}
             if self._routes.get(name, {}) != routes:
                 self._routes[name] = routes
                 changed.add(name)
-        for removed in [*filterfalse(flows.__contains__, self._routes)]:
+        for removed in without(self._routes, flows):
             del self._routes[removed]
         self._flows = flows
         return changed
@@ -723,7 +719,7 @@ class Planner:
         self._carried_by_job = by_job
         # Compared in C: of a thousand jobs, mostly one has changed.
         differ = map(ne, by_job.values(), map(before.get, by_job))
-        return {*compress(by_job, differ), *filterfalse(by_job.__contains__, before)}
+        return {*compress(by_job, differ), *without(before, by_job)}
 
     def _document(self, name: str) -> Document:
         """Return what to keep of a job; it is empty when there is nothing to remember of it."""

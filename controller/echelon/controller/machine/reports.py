@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress, filterfalse
+from itertools import compress
 from operator import is_not, or_
 
 from echelon.controller.machine.facts import (
@@ -20,7 +20,7 @@ from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.jobs import RegisteredJob
 from echelon.controller.machine.lines import FlowsByJob, JobFlows
 from echelon.controller.machine.planning import Planned
-from echelon.model.kept import by_name
+from echelon.model.kept import by_name, without
 from echelon.planning.plan import FlowPlan
 from echelon.planning.rankings.deadline import Deadline
 from echelon.switches.telemetry.events import Decoder, FlowEvent
@@ -70,7 +70,7 @@ class Following:
         self.learn_numbers(planned, now_s)
         by_job = planned.plan.by_job
         facts: list[Fact] = []
-        for name in [*filterfalse(by_job.__contains__, self._jobs)]:
+        for name in without(self._jobs, by_job):
             self._tracker.remove(name)
             del self._jobs[name]
             facts.append(JobLeft(name))

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from itertools import chain, compress, filterfalse, pairwise
-from operator import is_not
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from echelon.model.documents import suggestion
@@ -23,7 +22,7 @@ from echelon.model.fabric.model import (
 )
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
-from echelon.model.kept import altered, by_name
+from echelon.model.kept import altered, by_name, picked, replaced, without
 
 if TYPE_CHECKING:
     import networkx
@@ -217,16 +216,15 @@ class Router:
         shortest = fabric.shortest_paths
         jobs = [*jobs]
         present = by_name(jobs)
-        # In C for all jobs but those that changed.
-        before = map(self._jobs.get, present)
-        changed = [*compress(present, map(is_not, present.values(), before))]
+        changed = replaced(present, self._jobs)
         if has_moved:
-            concerned = {*changed, *by_name(rerouted(jobs, self._fabric, fabric))}
+            moved = by_name(rerouted(jobs, self._fabric, fabric))
+            concerned = moved.keys() | changed
             # In the order of the jobs, in which they choose.
             changed = [*filter(concerned.__contains__, present)]
         kept = {name: self._kept_paths(present[name], shortest) for name in changed}
 
-        for name in [*filterfalse(present.__contains__, self._jobs)]:
+        for name in without(self._jobs, present):
             routes = self._routes.pop(name)
             self._leave(routes.values())
         self._fabric = fabric
@@ -243,8 +241,7 @@ class Router:
                 chosen[ends] = path or self._choose(shortest, ends)
             if name not in self._routes or self._routes[name] != chosen:
                 self._routes[name] = chosen
-        in_order = map(self._routes.__getitem__, present)
-        return dict(zip(present, in_order, strict=True))
+        return picked(self._routes, present)
 
     def _kept_paths(self, job: Job, shortest: ShortestPaths) -> Routes:
         """Return the path that each connection of a job may keep, or an empty one."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from itertools import compress
-from operator import is_not, itemgetter
+from operator import itemgetter
 from typing import Any, Self
 
 from echelon.model.fabric.model import Fabric, ShortestPaths
 from echelon.model.fabric.routing import Routes, rerouted
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
-from echelon.model.kept import altered, by_name
+from echelon.model.kept import altered, by_name, picked, replaced
 from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.fluid.alone import run_on
 from echelon.planning.fluid.shape import Rates, RunShape, shape_of
@@ -51,12 +50,14 @@ class AloneRuns:
         entries = dict(self._entries)
         new: dict[RunShape, _Entry] = {}
         # A plan may have thousands of jobs of which few are new: those loop in Python, not all.
-        changed = [*compress(jobs, map(is_not, jobs, map(self._jobs.get, present)))]
+        changed = picked(present, replaced(present, self._jobs))
         if fabric is not self._fabric:
             # Other choices than `Router`'s may go by anything in a fabric.
-            is_kept = fabric.paths == "kept"
-            changed += rerouted(jobs, self._fabric, fabric) if is_kept else jobs
-        for job in by_name(changed).values():
+            moved = jobs
+            if fabric.paths == "kept":
+                moved = rerouted(jobs, self._fabric, fabric)
+            changed |= by_name(moved)
+        for job in changed.values():
             paths = _paths_alone(job, fabric)
             shape = _shape(job, fabric, paths)
             entry = self._records.get(shape) or new.get(shape)
@@ -69,7 +70,7 @@ class AloneRuns:
         self._records |= new
         self._jobs = present
         self._fabric = fabric
-        self._entries = dict(zip(present, map(entries.__getitem__, present), strict=True))
+        self._entries = picked(entries, present)
         self._forget_unused()
         self.times = [*map(itemgetter(2), self._entries.values())]
         records = map(itemgetter(1), self._entries.values())

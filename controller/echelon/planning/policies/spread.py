@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import filterfalse
 from typing import Any
 
 from echelon.model.jobs.graph import Job
-from echelon.model.kept import Kept, by_name
+from echelon.model.kept import Kept, by_name, picked, without
 from echelon.planning.allocation import Link
 from echelon.planning.paths import Paths, links_of
 from echelon.planning.plan import FlowPlans
@@ -40,7 +39,8 @@ class Spread:
         """
         names = [*by_name(jobs)]
         first = self._first = _beginnings(self._first, names, len(self._queues))
-        rows = zip(jobs, map(paths.__getitem__, names), first.values(), strict=True)
+        job_paths = map(paths.__getitem__, names)
+        rows = zip(jobs, job_paths, first.values(), strict=True)
         return self._flows.update(dict(zip(names, rows, strict=True)))
 
     def to_document(self) -> dict[str, Any]:
@@ -52,9 +52,11 @@ class Spread:
         count = len(self._queues)
         first = {}
         # Stores of older versions have all places in one document.
-        for job, place in document.get(BY_JOB, document.get("first", {})).items():
-            first[str(job)] = int(place)
-            if not 0 <= first[str(job)] < count:
+        places = document.get(BY_JOB, document.get("first", {}))
+        for job, place in places.items():
+            index = int(place)
+            first[str(job)] = index
+            if not 0 <= index < count:
                 raise ValueError(f"a job begins at none of {count} queues")
         self._first = first
 
@@ -102,7 +104,7 @@ def _beginnings(
     """
     # In C for all jobs but those that are new: there may be ten thousand.
     kept = [*filter(before.__contains__, jobs)]
-    first = dict(zip(kept, map(before.__getitem__, kept), strict=True))
+    first = picked(before, kept)
     if not first:
         step = max(1, size // max(1, len(jobs)))
         return {job: number * step % size for number, job in enumerate(jobs)}
@@ -117,8 +119,8 @@ def _beginnings(
     def crowding(index: int) -> tuple[int, int]:
         return crowd[index], -gap(index)
 
-    for job in filterfalse(before.__contains__, jobs):
+    for job in without(jobs, before):
         index = min(range(size), key=crowding)
         first[job] = index
         crowd[index] += 1
-    return dict(zip(jobs, map(first.__getitem__, jobs), strict=True))
+    return picked(first, jobs)

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import compress, pairwise
-from operator import is_not
+from itertools import pairwise
 
 from echelon.model.fabric.model import Fabric, Path
+from echelon.model.kept import replaced
 from echelon.planning.paths import is_tree
 from echelon.planning.plan import FlowPlan
 from echelon.switches.lowering.intent import Intent, Part, TableEntry
@@ -59,11 +59,10 @@ def reroutes(
     """
     dead = frozenset(map(frozenset, down))
     rerouted: dict[str, dict[str, tuple[Path, Path]]] = {}
-    # Compared in C: of a thousand jobs, mostly one has changed.
-    replaced = map(is_not, flows.values(), map(last.flows.get, flows))
-    for job in compress(flows, replaced):
+    for job in replaced(flows, last.flows):
         moved = {}
-        for flow, (old, new) in _other_paths(last.flows.get(job, ()), flows[job]).items():
+        former = last.flows.get(job, ())
+        for flow, (old, new) in _other_paths(former, flows[job]).items():
             if is_tree(old) or is_tree(new):
                 continue
             if _still_leads(old, last.fabric, fabric, dead):

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain, compress, filterfalse
+from itertools import chain, compress
 from operator import attrgetter, is_not, or_
 from typing import Any
 
 from echelon.model.fabric.model import Fabric, Path
 from echelon.model.jobs.graph import FlowKey
-from echelon.model.kept import altered
+from echelon.model.kept import altered, without
 from echelon.planning.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
 from echelon.planning.rankings.fixed import Fixed
 from echelon.planning.rankings.in_switches import LevelProfile
@@ -382,7 +382,7 @@ class Lowering:
             job = self._lower_job(name, flows, identities[name], fabric, attempt, plan.memory)
             changes.relower(name, before, job)
 
-        for name in filterfalse(plan.by_job.__contains__, last.jobs):
+        for name in without(last.jobs, plan.by_job):
             changes.remove(name)
         return changes
 

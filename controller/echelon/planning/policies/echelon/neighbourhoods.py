@@ -31,7 +31,7 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser, Routes
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Job
-from echelon.model.kept import by_name
+from echelon.model.kept import by_name, picked
 from echelon.planning.allocation import Capacities, Link
 from echelon.planning.execution import duration_s
 from echelon.planning.fluid.alone_runs import AloneRuns
@@ -80,7 +80,7 @@ class FixedRoutes:
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> RoutesByJob:
         names = by_name([*jobs])
-        return dict(zip(names, map(self.routes.__getitem__, names), strict=True))
+        return picked(self.routes, names)
 
 
 @dataclass(frozen=True, slots=True)

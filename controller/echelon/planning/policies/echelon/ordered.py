@@ -133,14 +133,17 @@ class OrderedPolicy:
         due = self._references.plan(rows(records, job_paths, capacities))
 
         # In C: there may be ten thousand jobs.
-        job_places = map(mod, map(places.get, paths_by_job, repeat(0)), repeat(_PLACES))
+        given_places = map(places.get, paths_by_job, repeat(0))
+        job_places = map(mod, given_places, repeat(_PLACES))
         # Ratios are hashed much faster than fractions.
         times = Counter(self._alone.times)
-        has_copies = map(gt, map(times.__getitem__, self._alone.times), repeat(1))
+        copies = map(times.__getitem__, self._alone.times)
+        has_copies = map(gt, copies, repeat(1))
         fact_rows = rows(records, job_paths, due.values(), capacities, job_places, has_copies)
         facts = self._facts.update(fact_rows)
         factors = map(self._units.get, paths_by_job, repeat(_SAME_UNIT))
-        rows_in_units = dict(zip(facts, zip(facts.values(), factors, strict=True), strict=True))
+        facts_and_factors = zip(facts.values(), factors, strict=True)
+        rows_in_units = dict(zip(facts, facts_and_factors, strict=True))
         self._jobs = self._facts_in_units.update(rows_in_units)
 
         self._levels = self._order.levels(self._jobs)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import filterfalse, repeat
+from itertools import repeat
 from operator import attrgetter
 from typing import Annotated, Any, Literal, Self
 
@@ -27,7 +27,7 @@ from echelon.model.fabric.model import Fabric, ShortestPaths
 from echelon.model.fabric.routing import ChosenByFabric, NoRouteError, PathChooser, Routes
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
-from echelon.model.kept import Kept, by_name
+from echelon.model.kept import Kept, by_name, picked, without
 from echelon.planning.allocation import (
     ActiveFlow,
     Allocation,
@@ -240,7 +240,7 @@ class Echelon:
 
     def _past(self, decisions: Mapping[Group, object], places: Mapping[str, int]) -> _Decisions:
         """Return the last decisions of groups that are none now, but whose jobs all run."""
-        ended = frozenset(filterfalse(places.__contains__, self._places))
+        ended = frozenset(without(self._places, places))
         past = []
         for group, decision in self._decisions.items():
             if group not in decisions and group.isdisjoint(ended):
@@ -438,7 +438,8 @@ class Echelon:
         """Continue with these plans. Raises `ValueError`."""
         places = {}
         # Stores of older versions have all places in one document.
-        for job, place in document.get(BY_JOB, document.get("places", {})).items():
+        saved = document.get(BY_JOB, document.get("places", {}))
+        for job, place in saved.items():
             places[str(job)] = int(place)
         decisions = {}
         for chosen in document["chosen"]:
@@ -462,9 +463,9 @@ class Echelon:
     def _numbered(self, names: Mapping[str, Job]) -> dict[str, int]:
         """Return a number for each job: its own, or the smallest that no other has."""
         places = dict(self._places)
-        for ended in [*filterfalse(names.__contains__, places)]:
+        for ended in without(places, names):
             del places[ended]
-        new = [*filterfalse(places.__contains__, names)]
+        new = without(names, places)
         if new:
             numbers = set(range(len(names)))
             free = sorted(numbers.difference(places.values()))
@@ -481,7 +482,8 @@ class Echelon:
 
         A new group goes on with the decision of most of its jobs.
         """
-        rows = zip(jobs.values(), repeat(fabric), map(routes.__getitem__, jobs))
+        job_routes = map(routes.__getitem__, jobs)
+        rows = zip(jobs.values(), repeat(fabric), job_routes)
         links = self._links.update(dict(zip(jobs, rows, strict=True)))
         out = {}
         former: dict[str, Group] = {}
@@ -614,7 +616,7 @@ class _MergedPlan:
     def plan(self, name: str, jobs: Sequence[Job]) -> Plan:
         # In C: there may be ten thousand jobs.
         planned = [*filter(self.flows.__contains__, by_name(jobs))]
-        flows = dict(zip(planned, map(self.flows.__getitem__, planned), strict=True))
+        flows = picked(self.flows, planned)
         default = _STRICT
         if self.parts and all(part.default_schedule == _MOVING for part in self.parts):
             default = _MOVING
