@@ -103,7 +103,7 @@ class ChosenPlan:
     jobs: tuple[str, ...]
     plan: str
     slowdowns: Mapping[str, float] = field(default_factory=dict)
-    """The simulated mean iteration time over that alone, by job; empty: it was not simulated."""
+    """The simulated mean iteration time over the least, by job; empty: it was not simulated."""
     judge: str = MODEL
     """Who compared the best plans (`echelon.planning.policies.judges`)."""
     by_model: Mapping[str, float] = field(default_factory=dict)
@@ -123,7 +123,9 @@ class ChosenPlan:
         if choice is None:
             return cls(names, plan)
         best = choice.best
-        return cls(names, plan, best.slowdowns, choice.judge, best.by_model, choice.unjudged)
+        slowdowns = best.to_least(best.slowdowns)
+        by_model = best.to_least(best.by_model)
+        return cls(names, plan, slowdowns, choice.judge, by_model, choice.unjudged)
 
 
 @dataclass(frozen=True, slots=True)

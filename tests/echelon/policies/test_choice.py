@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.model.jobs.graph import ComputeUnit, Job
+from echelon.model.jobs.graph import ComputeUnit, Flow, Job
 from echelon.model.jobs.paradigms.data import all_reduce
 from echelon.model.jobs.pipelines import gpipe
 from echelon.planning.fluid import alone_iteration_s, simulate
+from echelon.planning.fluid.least import least_iterations_s
 from echelon.planning.fluid.native import NativeNetwork, NativeRun
 from echelon.planning.fluid.slowdown import mean_time_s, phase_s
 from echelon.planning.plan import Plan
@@ -237,6 +238,29 @@ def test_what_is_predicted_is_what_the_installed_plan_does(seed: int) -> None:
     assert found.choice is not None
     best = found.choice.best
     assert best.slowdowns == pytest.approx(by_hand(jobs, fabric, plan, best.iterations))
+
+
+def test_scores_are_of_the_least_times_and_not_of_those_over_the_kept_paths() -> None:
+    """A job whose own flows share a link would seem to lose less than others by waiting.
+
+    Here three flows have two ways, so that two of them share one.
+    """
+    fabric = pairs(5, spines=2)
+    flows = [Flow(f"f{n}", f"a{n}", f"b{n}", 200_000, ("c",)) for n in range(3)]
+    detour = Job("detour", (ComputeUnit("c", "a0", Fraction(1, 10)),), tuple(flows), ())
+    jobs = [detour, *mix(3, 5)[3:]]
+    least_s = least_iterations_s(jobs, fabric)
+    detours = {}
+    for job in jobs:
+        detours[job.name] = float(alone_iteration_s(job, fabric) / least_s[job.name])
+    assert detours["detour"] == pytest.approx(5 / 4)
+
+    for prediction in search(jobs, fabric).run().tried:
+        to_least = {}
+        for name, slowdown in prediction.slowdowns.items():
+            to_least[name] = slowdown * detours[name]
+        assert prediction.score == pytest.approx(score(to_least))
+        assert prediction.to_least(prediction.slowdowns) == pytest.approx(to_least)
 
 
 def test_jobs_that_start_late_are_simulated_in_their_phases() -> None:

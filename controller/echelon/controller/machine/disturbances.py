@@ -70,7 +70,9 @@ class Disturbances:
     def repaired(self, event: DriftRepaired, now: Instant) -> Effects:
         """Note that an audit has repaired a switch."""
         switch = event.switch
-        numbers = [f"{kind}: {number}" for kind, number in event.differences.items()]
+        numbers = []
+        for kind, number in event.differences.items():
+            numbers.append(f"{kind}: {number}")
         detail = ", ".join(numbers)
         if event.writer is not None:
             detail += f", by {event.writer}"
@@ -105,7 +107,9 @@ class Disturbances:
         seen.detail = detail
         seen.counts[kind] += 1
         # One timer for each switch, however often: when it rings, `ring` sets what is left.
-        return self.ring(switch, now) if is_first else []
+        if is_first:
+            return self.ring(switch, now)
+        return []
 
     def ring(self, switch: str, now: Instant) -> Effects:
         """Forget what was done to a switch, if it was left alone for long enough."""

@@ -138,6 +138,17 @@ class Prediction(Generic[C]):
     by_model: Mapping[str, float] = field(default_factory=dict)
     """The slowdowns on the fluid model, where a judge has run the plan in another way: then all the
     rest is what the judge says."""
+    detours: Mapping[str, float] = field(default_factory=dict)
+    """How many times the least time of any paths an iteration takes alone, over those that are kept,
+    by job. Slowdowns times these are what scores, and reports of runs, have."""
+
+    def to_least(self, slowdowns: Mapping[str, float]) -> dict[str, float]:
+        """Return the mean time of an iteration over the least of any paths, by job."""
+        to_least = {}
+        for job, slowdown in slowdowns.items():
+            detour = self.detours.get(job, 1)
+            to_least[job] = slowdown * detour
+        return to_least
 
 
 @dataclass(frozen=True, slots=True)

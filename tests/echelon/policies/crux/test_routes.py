@@ -38,13 +38,13 @@ def two_spines(hosts: int, host_bps: int = 16_000, spine_bps: int = 8_000) -> Fa
     )
 
 
-def job(name: str, src: str, dst: str, size_bytes: int, compute_s: int) -> Job:
-    return Job(
-        name,
-        (ComputeUnit("c", src, Fraction(compute_s)),),
-        (Flow("f", src, dst, size_bytes, ("c",)),),
-        (),
-    )
+def job(
+    name: str, src: str, dst: str, size_bytes: int, compute_s: Fraction | int, workers: int = 1
+) -> Job:
+    """Return a job that sends when its first worker has computed; others compute beside it."""
+    units = [ComputeUnit("c", src, Fraction(compute_s))]
+    units += [ComputeUnit(f"c{n}", f"w{n}", Fraction(compute_s)) for n in range(1, workers)]
+    return Job(name, tuple(units), (Flow("f", src, dst, size_bytes, ("c",)),), ())
 
 
 def spines(fabric: Fabric, *jobs: Job) -> dict[str, set[str]]:
@@ -53,11 +53,11 @@ def spines(fabric: Fabric, *jobs: Job) -> dict[str, set[str]]:
 
 
 def test_the_most_intense_job_has_a_spine_to_itself() -> None:
-    """Two jobs with little computing share what the third leaves."""
+    """Two jobs with little computing share what the third leaves, which has four workers."""
     jobs = [
         job("b", "h1", "h4", 1000, 1),
         job("c", "h2", "h5", 1000, 2),
-        job("a", "h3", "h6", 1500, 30),
+        job("a", "h3", "h6", 1500, 1, workers=4),
     ]
     assert spines(two_spines(6), *jobs) == {"a": {"s1"}, "c": {"s2"}, "b": {"s2"}}
 
@@ -70,6 +70,16 @@ def test_congestion_counts_seconds_not_connections() -> None:
         job("c", "h3", "h6", 500, 1),
     ]
     assert spines(two_spines(6), *jobs) == {"a": {"s1"}, "b": {"s2"}, "c": {"s1"}}
+
+
+def test_congestion_counts_how_often_a_job_iterates() -> None:
+    """The load of a job that sends little in each of many iterations, and how jobs are cut."""
+    slow = job("slow", "h1", "h4", 1000, 100)
+    third = job("third", "h3", "h6", 500, Fraction(1, 100))
+    expected = {"slow": {"s1"}, "fast": {"s2"}, "third": {"s1"}}
+    for together in (1, 50):
+        fast = job("fast", "h2", "h5", 100 * together, Fraction(together, 100))
+        assert spines(two_spines(6), slow, fast, third) == expected
 
 
 def test_paths_are_the_same_object_until_they_change() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import lcm
@@ -15,14 +15,18 @@ from echelon.planning.allocation import Capacities, Link
 from echelon.planning.paths import links_of
 from echelon.planning.policies.crux.intensity import work_of
 
+_FINENESS = 1000
+"""The frequency of the slowest job, so that others are right to a tenth of a percent."""
+
 
 class LeastCongested:
     """A `PathChooser` that chooses all paths anew whenever jobs change.
 
-    Candidates are all shortest paths. The congestion of a path is that of its worst link: the
-    seconds for which the connections placed so far keep it busy in an iteration. Larger connections
-    of a job choose before smaller ones. Intensity needs a path, so it is taken on links that every
-    path of a connection has, those of its hosts, and on an even spread over the others.
+    Candidates are all shortest paths. The congestion of a path is that of its worst link: the part
+    of the time for which the connections placed so far keep it busy. So it counts how often a job
+    iterates: one of 60 ms that sends little each time may load a link more than one of 16 s. Larger
+    connections of a job choose before smaller ones. Intensity needs a path, so it is taken on links
+    that every path of a connection has, those of its hosts, and on an even spread over the others.
     """
 
     def __init__(self) -> None:
@@ -39,14 +43,22 @@ class LeastCongested:
         busy_ticks: dict[Link, int] = defaultdict(int)
         chosen = {}
 
-        def intensity(name: str) -> Fraction:
-            return _intensity(present[name], demands[name], fabric.capacity_Bps)
-
         order = list(present)
+        frequencies = dict.fromkeys(present, 1)
         if len(order) > 1:
+            sending_s = {}
+            for name, demand in demands.items():
+                sending_s[name] = _sending_s(demand, fabric.capacity_Bps)
+
+            def intensity(name: str) -> Fraction:
+                if not sending_s[name]:
+                    return Fraction(0)
+                return work_of(present[name]) / sending_s[name]
+
             order.sort(key=intensity, reverse=True)
+            frequencies = _frequencies(present, sending_s)
         for name in order:
-            chosen[name] = _place(demands[name], byte_ticks, busy_ticks)
+            chosen[name] = _place(demands[name], byte_ticks, busy_ticks, frequencies[name])
 
         routes = {}
         for name in present:
@@ -75,11 +87,8 @@ def _demand(fabric: Fabric, job: Job) -> _Demand:
     return out
 
 
-def _intensity(
-    job: Job,
-    demand: _Demand,
-    capacities: Capacities,
-) -> Fraction:
+def _sending_s(demand: _Demand, capacities: Capacities) -> Fraction:
+    """Return for how long an iteration keeps the busiest link, if it is spread over all paths."""
     spread: dict[Link, dict[int, int]] = {}
     """The bytes over each link, by the number of paths over which they are spread."""
     for size_bytes, paths in demand.values():
@@ -90,11 +99,51 @@ def _intensity(
                 by_count[count] = by_count.get(count, 0) + size_bytes
     most_s = Fraction(0)
     for link, by_count in spread.items():
-        shares = [Fraction(size_bytes, count) for count, size_bytes in by_count.items()]
-        most_s = max(most_s, sum(shares) / capacities[link])
-    if not most_s:
-        return Fraction(0)
-    return work_of(job) / most_s
+        link_bytes = Fraction(0)
+        for count, size_bytes in by_count.items():
+            link_bytes += Fraction(size_bytes, count)
+        busy_s = link_bytes / capacities[link]
+        most_s = max(most_s, busy_s)
+    return most_s
+
+
+def _frequencies(
+    jobs: Mapping[str, Job],
+    sending_s: Mapping[str, Fraction],
+) -> dict[str, int]:
+    """Return about how often each job iterates in a time that is the same for all, by name.
+
+    Whole numbers keep equal paths equal. An iteration is taken to last as long as its busiest
+    worker computes and its busiest link sends. Pipelines wait as well, and other jobs do both at
+    once, so it is off by up to a factor of two, while iterations of jobs differ by hundreds.
+    """
+    periods_s = {}
+    for name, job in jobs.items():
+        periods_s[name] = _computing_s(job) + sending_s[name]
+    longest_s = max(periods_s.values())
+    frequencies = {}
+    for name, period_s in periods_s.items():
+        if period_s:
+            frequency = _FINENESS * longest_s / period_s
+            frequencies[name] = int(frequency)
+        else:
+            # A job that takes no time sends nothing.
+            frequencies[name] = 0
+    return frequencies
+
+
+def _computing_s(job: Job) -> Fraction:
+    """Return for how long the busiest worker computes in an iteration."""
+    # Many units last as long as each other, and fractions are added slowly.
+    counts: Counter[tuple[str, tuple[int, int]]] = Counter()
+    for unit in job.computes:
+        ratio = unit.duration_s.as_integer_ratio()
+        counts[unit.worker, ratio] += 1
+    by_worker: dict[str, Fraction] = defaultdict(Fraction)
+    for (worker, ratio), count in counts.items():
+        duration_s = Fraction(*ratio)
+        by_worker[worker] += count * duration_s
+    return max(by_worker.values(), default=Fraction(0))
 
 
 def _byte_ticks(capacities: Capacities) -> dict[Link, int]:
@@ -110,8 +159,12 @@ def _place(
     demand: _Demand,
     byte_ticks: Mapping[Link, int],
     busy_ticks: dict[Link, int],
+    frequency: int,
 ) -> Routes:
-    """Choose a path for each connection of a job, and add its bytes to `busy_ticks`."""
+    """Choose a path for each connection of a job, and add its bytes to `busy_ticks`.
+
+    It sends them so many times.
+    """
     chosen = {}
 
     def congestion(path: Path) -> int:
@@ -120,6 +173,7 @@ def _place(
     for ends in sorted(demand, key=lambda ends: -demand[ends][0]):
         size_bytes, paths = demand[ends]
         chosen[ends] = min(paths, key=congestion)
+        bytes_sent = frequency * size_bytes
         for link in links_of(chosen[ends]):
-            busy_ticks[link] += size_bytes * byte_ticks[link]
+            busy_ticks[link] += bytes_sent * byte_ticks[link]
     return {ends: chosen[ends] for ends in demand}

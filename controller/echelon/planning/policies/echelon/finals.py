@@ -17,6 +17,7 @@ from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
 from echelon.planning.execution import duration_s
 from echelon.planning.fluid.alone_runs import AloneRuns
+from echelon.planning.fluid.least import least_iterations_s
 from echelon.planning.plan import Plan, PlanError
 from echelon.planning.policies.echelon.candidates import FAIR, OTHER_POLICIES, PlanCandidate
 from echelon.planning.policies.echelon.rounds import Length
@@ -201,3 +202,21 @@ def alone_times_s(jobs: Sequence[Job], fabric: Fabric) -> list[float]:
         record = records[job.name]
         times_s.append(float(duration_s(record)))
     return times_s
+
+
+def detours_of(
+    jobs: Sequence[Job],
+    fabric: Fabric,
+    alone_s: Sequence[float],
+) -> dict[str, float]:
+    """Return how many times the least time of any paths each job takes alone, by name.
+
+    `alone_s` are the seconds of their iterations over the paths that they keep, whose flows may
+    share links that they need not share.
+    """
+    least_s = least_iterations_s(jobs, fabric)
+    detours = {}
+    for job, job_alone_s in zip(jobs, alone_s, strict=True):
+        job_least_s = float(least_s[job.name])
+        detours[job.name] = job_alone_s / job_least_s
+    return detours

@@ -28,6 +28,7 @@ from echelon.planning.policies.echelon.finals import (
     Finals,
     Panel,
     alone_times_s,
+    detours_of,
     rivals_of,
 )
 from echelon.planning.policies.echelon.grain import coarse, grains, whole_rings
@@ -162,6 +163,8 @@ class PlanSearch:
         """The reasons why candidates have no plan, or cannot be simulated."""
         self._weights: Sequence[float] = ()
         """The weights of draws."""
+        self._detours: Mapping[str, float] = {}
+        """Those of jobs (`detours_of`), by name."""
         self._planned = simulated_by(len(self._candidates), doubt.draws)
         """The iterations that are simulated if there is work enough."""
         self._done = 0
@@ -227,6 +230,9 @@ class PlanSearch:
         if not round_.has_rounds:
             jobs = [simplified(job, self.most_flows) for job in jobs]
         alone_s = alone_times_s(jobs, self._fabric)
+        if not self._detours:
+            # Those at a finer grain are about the same, and would take seconds for large jobs.
+            self._detours = detours_of(jobs, self._fabric, alone_s)
         sizes = grains(alone_s, lives)
         jobs = list(map(coarse, jobs, sizes))
         if before is not None and before.jobs == jobs:
@@ -495,13 +501,12 @@ class PlanSearch:
             return False
         slowdowns = outcome.by_draw[0]
         fair_slowdowns = fair.by_draw[0]
-        weights = self._job_weights
+        mean, worst = self._mean_and_worst(slowdowns)
+        fair_mean, fair_worst = self._mean_and_worst(fair_slowdowns)
         limit = 1 + GAIN
-        mean = fmean(slowdowns, weights)
-        fair_mean = fmean(fair_slowdowns, weights)
         if mean > limit * fair_mean:
             return True
-        return max(slowdowns) > limit * max(fair_slowdowns)
+        return worst > limit * fair_worst
 
     def _best(
         self,
@@ -560,7 +565,14 @@ class PlanSearch:
         by_job = self._slowdowns(outcome)
         score = self._score(outcome.by_draw)
         draws = len(outcome.by_draw)
-        return Prediction(candidate, by_job, score, draws, iterations=outcome.iterations)
+        return Prediction(
+            candidate,
+            by_job,
+            score,
+            draws,
+            iterations=outcome.iterations,
+            detours=self._detours,
+        )
 
     def _slowdowns(self, outcome: _Outcome) -> dict[str, float]:
         """Return the mean slowdown of each job over draws, by name."""
@@ -574,10 +586,21 @@ class PlanSearch:
         """Return the mean over draws of: the mean slowdown by weight, and `WORST` of the worst."""
         scores = []
         for slowdowns in by_draw:
-            mean = fmean(slowdowns, self._job_weights)
-            worst = max(slowdowns)
+            mean, worst = self._mean_and_worst(slowdowns)
             scores.append(mean + WORST * worst)
         return self._over_draws(scores)
+
+    def _mean_and_worst(self, slowdowns: Sequence[float]) -> tuple[float, float]:
+        """Return the mean over jobs by weight, and the worst, of what they lose to the least time.
+
+        Times over those alone would not do: a job whose paths are in each other's way would seem to
+        lose little by waiting, and to gain nothing by other paths.
+        """
+        detours = self._detours.values()
+        to_least = list(map(mul, slowdowns, detours))
+        mean = fmean(to_least, self._job_weights)
+        worst = max(to_least)
+        return mean, worst
 
     def _over_draws(self, values: Sequence[float]) -> float:
         weights = self._weights[: len(values)]
