@@ -164,6 +164,7 @@ def test_what_is_foreseen_is_what_comes(pair: Scenario) -> None:
     [decision] = policy.choices.values()
     assert decision.choice is not None
     best = decision.choice.best
+    assert decision.choice.unjudged is None
     assert decision.choice.judge == "packets"
     judged = replace(match(pair), iterations=best.iterations)
     times_s = by_run(pair, plan, judged.end_s)
