@@ -23,7 +23,7 @@ PROGRAM ?=
 $(RUNS): pyproject.toml ctoolchain/pyproject.toml lab/pyproject.toml softswitch/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python has no venv: install it (on Debian: apt-get install python3-venv)"; exit 1; }
-	@echo "Installing what runs scenarios into $(VENV): 40 packages, about a minute"
+	@echo "Installing what runs scenarios into $(VENV): some 40 packages, about a minute"
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(RUN)/python -m pip install $(QUIETLY) --editable ctoolchain --editable softswitch \
 		--editable . --editable lab
@@ -167,8 +167,8 @@ bench-switch: $(STAMP)
 	$(RUN)/python -m bench.switch $(ARGUMENTS)
 
 # The long runs: random events of the controller, random packets and messages, a day of virtual time, and a real service
-# that is killed again and again, or gets random
-# requests, or whose switches lie.
+# that is killed again and again, gets random requests or strangers, goes through many equal cycles, or whose switches
+# lie.
 soak: $(STAMP)
 	$(RUN)/python -m tests.soak control --sequences 10000 --events 50
 	$(RUN)/python -m tests.soak packets

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import math
 import statistics
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from urllib.parse import urlsplit
 
 from bench import bench_registered, bench_service
 from bench.bench_registered import processor_s
+from bench.growth import growth_exponent
 from bench.service import LEAVES, SPINES, served
 from tests.echelon.service.lab import Daemon, Process, ring
 
@@ -45,6 +45,7 @@ FILL = """import asyncio, json, pathlib, sys
 from tests.echelon.service.lab import fill_store
 asyncio.run(fill_store(pathlib.Path(sys.argv[1]), json.load(sys.stdin)))"""
 Figures = Iterator[tuple[str, float]]
+Job = Mapping[str, Any]
 SamplesByCount = dict[tuple[str, int], list[float]]
 """The values of one figure, by the version's name and the number of jobs."""
 
@@ -97,12 +98,19 @@ class Api:
         )
         self.settle()
 
-    def install(self, job: Mapping[str, Any]) -> float:
+    def install(self, job: Job) -> float:
         """Register a job, and return the seconds from its acceptance to the last entry."""
         assert self("POST", "/jobs", job) is not None
         done = self("GET", f"/jobs/{job['job']}?wait_s={PATIENCE_S / 10:g}")
         assert done["state"] == "installed", done
         return float(done["timings"]["total_s"])
+
+    def remove(self, job: Job) -> float:
+        """Remove a job, and return the seconds until no switch has an entry of it."""
+        began_s = time.monotonic()
+        self("DELETE", f"/jobs/{job['job']}")
+        self.settle()
+        return time.monotonic() - began_s
 
 
 @dataclass(frozen=True)
@@ -164,15 +172,16 @@ def flows(
     with running(version, []) as (daemon, _):
         api = Api(daemon.wait_listening())
         api.begin()
-        took_s = []
-        before_s = processor_s(daemon.pid)
-        for number in range(rounds):
-            took_s.append(api.install(bench_service.job(number)))
-            api("DELETE", "/jobs/bench")
-            api.settle()
-        spent_s = processor_s(daemon.pid) - before_s
-        yield from _centiles(f"job of {bench_service.FLOWS} flows", took_s)
-        yield "its registration and removal, processor time, ms", 1e3 * spent_s / rounds
+
+        def register_and_remove(job: Job) -> float:
+            took_s = api.install(job)
+            api.remove(job)
+            return took_s
+
+        label = f"job of {bench_service.FLOWS} flows"
+        jobs = [bench_service.job(number) for number in range(rounds)]
+        both = "its registration and removal"
+        yield from _changes(label, both, register_and_remove, jobs, daemon.pid)
 
 
 def registered(
@@ -187,8 +196,16 @@ def registered(
         time.sleep(5.0)
         yield "memory of one job, kB", _resident_kb(daemon.pid) / count
         api = Api(daemon.wait_listening())
-        yield from _registrations(api, daemon.pid, more_jobs)
-        yield from _removals(api, daemon.pid, more_jobs)
+
+        def register(job: Job) -> float:
+            took_s = api.install(job)
+            # So that the next job does not wait for what this one still costs.
+            api.settle()
+            return took_s
+
+        one_more = "one more job"
+        yield from _changes(one_more, one_more, register, more_jobs, daemon.pid)
+        yield from _changes("removal", "removal", api.remove, more_jobs, daemon.pid)
 
         drained_s = time.monotonic()
         before_s = processor_s(daemon.pid)
@@ -198,6 +215,7 @@ def registered(
         yield "drain, s", time.monotonic() - drained_s
         yield "drain, processor time, s", processor_s(daemon.pid) - before_s
 
+        # Switches keep their entries meanwhile, which the next daemon takes over.
         daemon.kill()
         began_s = time.monotonic()
         restarted = _Daemon(daemon.config, version)
@@ -207,36 +225,21 @@ def registered(
             restarted.kill()
 
 
-def _registrations(
-    api: Api,
+def _changes(
+    label: str,
+    cost_label: str,
+    change: Callable[[Job], float],
+    jobs: Sequence[Job],
     pid: int,
-    jobs: Sequence[Mapping[str, Any]],
 ) -> Figures:
+    """Make a change with each job; yield centiles of the times that it returns, and its cost."""
     took_s = []
     before_s = processor_s(pid)
     for job in jobs:
-        took_s.append(api.install(job))
-        api.settle()
+        took_s.append(change(job))
     spent_s = processor_s(pid) - before_s
-    yield from _centiles("one more job", took_s)
-    yield "one more job, processor time, ms", 1e3 * spent_s / len(jobs)
-
-
-def _removals(
-    api: Api,
-    pid: int,
-    jobs: Sequence[Mapping[str, Any]],
-) -> Figures:
-    took_s = []
-    before_s = processor_s(pid)
-    for job in jobs:
-        removed_s = time.monotonic()
-        api("DELETE", f"/jobs/{job['job']}")
-        api.settle()
-        took_s.append(time.monotonic() - removed_s)
-    spent_s = processor_s(pid) - before_s
-    yield from _centiles("removal", took_s)
-    yield "removal, processor time, ms", 1e3 * spent_s / len(jobs)
+    yield from _centiles(label, took_s)
+    yield f"{cost_label}, processor time, ms", 1e3 * spent_s / len(jobs)
 
 
 def _starts(
@@ -244,7 +247,7 @@ def _starts(
     began_s: float,
     label: str,
 ) -> Figures:
-    """Wait until a daemon that was started then has its first plan, and the switches hold it."""
+    """Wait for the first plan of a daemon that was started then, and for switches that hold it."""
     api = Api(daemon.wait_listening())
     api.until("/readyz", lambda ready: ready is not None)
     yield f"{label} to readiness, s", time.monotonic() - began_s
@@ -389,10 +392,10 @@ def main() -> None:
         print(f"| {label} | {this:.3g} | {other} |")
     has_several = len(options.jobs) > 1
     if has_several and "registered" in cases:
-        _print_growth(grown, list(versions))
+        print_growth(grown, list(versions))
 
 
-def _print_growth(
+def print_growth(
     grown: Mapping[str, SamplesByCount],
     names: Sequence[str],
 ) -> None:
@@ -409,8 +412,11 @@ def _print_growth(
         for name in names:
             before = statistics.median(samples[name, fewest])
             after = statistics.median(samples[name, most])
-            exponent = math.log(after / before) / math.log(most / fewest)
-            cells.append(f"{exponent:.2f}")
+            exponent = growth_exponent((fewest, most), (before, after))
+            if exponent is None:
+                cells.append("-")
+            else:
+                cells.append(f"{exponent:.2f}")
         print(f"| {figure} | {' | '.join(cells)} |")
 
 

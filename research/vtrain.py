@@ -163,7 +163,7 @@ def quantile(values: Sequence[float], part: float) -> float:
 
 
 def ratios(runs: Sequence[Measured], part: float) -> tuple[float, float]:
-    """Return the least and the largest part of its prediction that so many of all runs took."""
+    """Return the bounds of measured over predicted times within which that part of runs lies."""
     measured = sorted(run.measured_s / run.predicted_s for run in runs)
     outside = (1 - part) / 2
     return quantile(measured, outside), quantile(measured, 1 - outside)

@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from math import log
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -32,6 +31,7 @@ from typing import Any
 import yaml
 
 from bench.bench_registered import processor_s
+from bench.growth import growth_exponent
 from bench.service import share_modules
 from bench.stubs.serving import Stubs, running
 from echelon.controller.client import Client
@@ -130,6 +130,7 @@ def served(
                 if profile is None:
                     daemon.kill()
                 else:
+                    # cProfile writes its file only when the service ends by itself.
                     daemon.terminate()
 
 
@@ -261,13 +262,13 @@ def _wait_installed(client: Client, name: str) -> None:
 
 @dataclass(frozen=True)
 class Growth:
-    """How a figure grows with the number of switches, by the last two sizes."""
+    """The growth of a figure with the number of switches, by the last two sizes."""
 
     exponent: float
     by_power: float
     """The figure at the size in question, if it goes on with this exponent."""
     by_line: float
-    """... if it goes on along a line, as it does where most of it is due to the jobs."""
+    """The figure if it goes on along a line, as it does where most of it is due to the jobs."""
 
 
 def growth(
@@ -280,9 +281,9 @@ def growth(
     small, large = sizes[-2:]
     slope = (after - before) / (large - small)
     by_line = after + slope * (far - large)
-    if min(before, after) <= 0:
+    exponent = growth_exponent((small, large), (before, after))
+    if exponent is None:
         return Growth(0.0, after, by_line)
-    exponent = log(after / before) / log(large / small)
     by_power = after * (far / large) ** exponent
     return Growth(exponent, by_power, by_line)
 

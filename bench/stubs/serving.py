@@ -1,8 +1,8 @@
-"""``python -m bench.stubs.serving FABRIC``: serve a stub of each switch of a fabric, until standard
-input ends.
+"""Stubs of the switches of a fabric: ``python -m bench.stubs.serving FABRIC``.
 
-The first line of the output is JSON: the address by switch. Each further line that is read, whatever
-it is, is answered with the number of updates that all switches have acknowledged.
+The first line of the output is JSON: the address by switch. Each line that is read, whatever it is,
+is answered with the number of updates that all switches have acknowledged. The end of standard
+input ends them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from finsy.proto import gnmi_grpc, p4r_grpc
 from bench.stubs.switch import StubSwitch
 from echelon.model.fabric.load import load_fabric
 
+# A Write of many entries is longer than what gRPC takes otherwise, 4 MB.
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)]
 
 
@@ -31,10 +32,9 @@ class Stubs:
     def __init__(self, process: Popen[str], addresses: dict[str, str]) -> None:
         self._process = process
         self.addresses = addresses
-        self.pid = process.pid
 
     def updates(self) -> int:
-        """Return how many updates all switches have acknowledged."""
+        """Return the number of updates that all switches have acknowledged."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")

@@ -1,3 +1,4 @@
+# ruff: noqa: N802 - methods have the names of the calls of P4Runtime and gNMI
 """A switch that acknowledges everything it is told by P4Runtime and gNMI, and remembers it.
 
 It checks nothing and passes no packets; a read returns what was written. Messages that the service
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -24,26 +26,25 @@ class StubSwitch(p4r_grpc.P4RuntimeServicer):
         self.device_id = device_id
         self.queues = StubQueues(ports)
         self._config: p4r.ForwardingPipelineConfig | None = None
-        self._entries: dict[bytes, p4r.Entity] = {}
-        self._others: dict[bytes, p4r.Entity] = {}
+        self._entities: dict[str | None, dict[bytes, p4r.Entity]] = defaultdict(dict)
+        """The entities of each kind, by their keys."""
         self.updates = 0
 
-    async def StreamChannel(self, requests: AsyncIterator[Any], _: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """Make whoever bids the primary."""
+    async def StreamChannel(self, requests: AsyncIterator[Any], _: Any) -> AsyncIterator[Any]:
+        """Make each client that claims the switch its primary."""
         async for request in requests:
             if request.HasField("arbitration"):
                 yield p4r.StreamMessageResponse(arbitration=request.arbitration)
 
-    async def Capabilities(self, _request: Any, _: Any) -> p4r.CapabilitiesResponse:  # noqa: N802
+    async def Capabilities(self, _request: Any, _: Any) -> p4r.CapabilitiesResponse:
         return p4r.CapabilitiesResponse(p4runtime_api_version="1.4.1")
 
-    async def SetForwardingPipelineConfig(self, request: Any, _: Any) -> Any:  # noqa: N802
+    async def SetForwardingPipelineConfig(self, request: Any, _: Any) -> Any:
         self._config = request.config
-        self._entries.clear()
-        self._others.clear()
+        self._entities.clear()
         return p4r.SetForwardingPipelineConfigResponse()
 
-    async def GetForwardingPipelineConfig(self, _request: Any, context: Any) -> Any:  # noqa: N802
+    async def GetForwardingPipelineConfig(self, _request: Any, context: Any) -> Any:
         if self._config is None:
             code = grpc.StatusCode.FAILED_PRECONDITION
             await context.abort(code, "no forwarding pipeline config has been set")
@@ -51,21 +52,19 @@ class StubSwitch(p4r_grpc.P4RuntimeServicer):
         config = p4r.ForwardingPipelineConfig(cookie=self._config.cookie)
         return p4r.GetForwardingPipelineConfigResponse(config=config)
 
-    async def Write(self, request: Any, _: Any) -> p4r.WriteResponse:  # noqa: N802
+    async def Write(self, request: Any, _: Any) -> p4r.WriteResponse:
         for update in request.updates:
             entity = update.entity
-            kept = self._others
-            if entity.HasField("table_entry"):
-                kept = self._entries
+            entities = self._entities[entity.WhichOneof("entity")]
             key = _key(entity)
             if update.type == p4r.Update.DELETE:
-                kept.pop(key, None)
+                entities.pop(key, None)
             else:
-                kept[key] = entity
+                entities[key] = entity
         self.updates += len(request.updates)
         return p4r.WriteResponse()
 
-    async def Read(self, request: Any, _: Any) -> AsyncIterator[p4r.ReadResponse]:  # noqa: N802
+    async def Read(self, request: Any, _: Any) -> AsyncIterator[p4r.ReadResponse]:
         entities = []
         for query in request.entities:
             entities += self._selected(query)
@@ -74,28 +73,21 @@ class StubSwitch(p4r_grpc.P4RuntimeServicer):
             yield p4r.ReadResponse(entities=part)
 
     def _selected(self, query: p4r.Entity) -> list[p4r.Entity]:
-        if not query.HasField("table_entry"):
-            return self._of_kind(query.WhichOneof("entity"))
+        """Return the entry that a query names, or all entities of its kind."""
+        entities = self._entities[query.WhichOneof("entity")]
         if not query.table_entry.table_id:
-            return list(self._entries.values())
+            return list(entities.values())
         key = _key(query)
-        if key in self._entries:
-            return [self._entries[key]]
+        if key in entities:
+            return [entities[key]]
         return []
-
-    def _of_kind(self, kind: str | None) -> list[p4r.Entity]:
-        """Return all entities of a kind that is not that of entries."""
-        entities = []
-        for entity in self._others.values():
-            if entity.WhichOneof("entity") == kind:
-                entities.append(entity)
-        return entities
 
 
 def _key(entity: p4r.Entity) -> bytes:
-    """Return what identifies an entity: without what a modification changes."""
+    """Return the key of an entity: its content without what a modification changes."""
     if entity.HasField("table_entry"):
         entry = entity.table_entry
+        # Actions, meters and counters are what a modification changes.
         key = p4r.TableEntry(
             table_id=entry.table_id,
             match=entry.match,
@@ -118,24 +110,24 @@ class StubQueues(gnmi_grpc.gNMIServicer):
         self._ports = ports
         self._leaves: dict[bytes, gnmi.Update] = {}
 
-    async def Capabilities(self, _request: Any, _: Any) -> gnmi.CapabilityResponse:  # noqa: N802
+    async def Capabilities(self, _request: Any, _: Any) -> gnmi.CapabilityResponse:
         return gnmi.CapabilityResponse(gNMI_version="0.8.0")
 
-    async def Get(self, request: Any, _: Any) -> gnmi.GetResponse:  # noqa: N802
+    async def Get(self, request: Any, _: Any) -> gnmi.GetResponse:
         """Return all leaves of queues' configurations; there are no counts."""
         notification = gnmi.Notification()
         if any(map(_is_configuration, request.path)):
             notification.update.extend(self._leaves.values())
         return gnmi.GetResponse(notification=[notification])
 
-    async def Set(self, request: Any, _: Any) -> gnmi.SetResponse:  # noqa: N802
+    async def Set(self, request: Any, _: Any) -> gnmi.SetResponse:
         for update in request.update:
             for leaf in _leaves(update):
                 path = leaf.path.SerializeToString(deterministic=True)
                 self._leaves[path] = leaf
         return gnmi.SetResponse()
 
-    async def Subscribe(self, requests: AsyncIterator[Any], _: Any) -> AsyncIterator[Any]:  # noqa: N802
+    async def Subscribe(self, requests: AsyncIterator[Any], _: Any) -> AsyncIterator[Any]:
         """Say that all ports are up, and no more."""
         async for request in requests:
             if not request.HasField("subscribe"):

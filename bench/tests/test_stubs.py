@@ -1,4 +1,4 @@
-"""Stubs are switches to a service: they take its plan, and hold it."""
+"""Tests of stubs: to a service they are switches, which take its plan and hold it."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from echelon.model.extras import how_to_install
 from echelon.model.progress import UNSEEN, CommandProgress, Phase
 from echelon_lab import plots
 from echelon_lab.scenarios import report, results
+from echelon_lab.scenarios.coarse import run_end_s
 from echelon_lab.scenarios.results import PolicyRun, Results
 from echelon_lab.scenarios.scenario import Scenario
 
@@ -49,9 +50,8 @@ def expected_iterations(scenario: Scenario, alone_s: Mapping[str, Fraction]) -> 
     """Return about how many iterations each job does if all are as fast as alone."""
     if scenario.until != "all-done":
         return dict.fromkeys(alone_s, Fraction(scenario.iterations))
-    starts_s = {job.name: job.start_s for job in scenario.jobs}
-    length_s = max(starts_s[job] + scenario.iterations * alone_s[job] for job in alone_s)
-    return {job: (length_s - starts_s[job]) / alone_s[job] for job in alone_s}
+    end_s = run_end_s(scenario, alone_s)
+    return {job.name: (end_s - job.start_s) / alone_s[job.name] for job in scenario.jobs}
 
 
 def expected_records(scenario: Scenario, alone_s: Mapping[str, Fraction]) -> float:

@@ -270,7 +270,10 @@ def compare(
     kept_records = 0.0
     if kept is not None:
         kept_records = records
-    if processes is not None and len(due) > 1:
+    if len(due) < 2:
+        # A single turn is as fast here, and is kept in a phase of its own.
+        processes = None
+    if processes is not None:
         phases = [Phase(POLICIES)]
         runs_due = processes.runs(scenario, target, due, progress)
     else:

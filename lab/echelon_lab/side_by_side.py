@@ -8,23 +8,27 @@ another.
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from statistics import fmean
 from typing import Any
 
 from echelon.model.errors import RunError
-from echelon.model.progress import CommandProgress, clock_text
+from echelon.model.progress import CommandProgress, HowFar
 from echelon_lab import turn_process
-from echelon_lab.points.tasks import signals_held_back
+from echelon_lab.points.processes import (
+    DIED,
+    PipedProcess,
+    end_all,
+    signals_held_back,
+    start_process,
+)
 from echelon_lab.scenarios.coarse import expected_flows
 from echelon_lab.scenarios.results import PolicyRun, alone_iterations_s
 from echelon_lab.scenarios.scenario import Scenario
-from echelon_lab.turn_process import TurnReport, TurnWork
+from echelon_lab.turn_process import TurnWork
 from echelon_lab.turns import Start, Turn, simulated_iterations
 
 Show = Callable[[Sequence[str]], None]
@@ -41,7 +45,6 @@ _LOOK_S = 1.0
 """The longest time between two reports of how far the command is."""
 _SILENCE = 1 / 4
 """The least time left of a turn, as a part of the time since it was last heard of."""
-_DIED = "its process ended unexpectedly (out of memory?)"
 
 
 def gain_s(scenario: Scenario, duration_s: float | None) -> float:
@@ -66,10 +69,10 @@ class _Worker:
     """A process that does a turn."""
 
     turn: Turn
-    process: BaseProcess
+    piped: PipedProcess
     began_s: float
     heard_s: float
-    report: TurnReport
+    report: HowFar
 
     def left_s(self, now_s: float) -> float | None:
         """Return the time left, which counts down between reports."""
@@ -79,28 +82,25 @@ class _Worker:
         return max(self.report.left_s - silence_s, silence_s * _SILENCE)
 
     def line(self, now_s: float) -> str:
-        """Return how far it is, for people."""
-        report = self.report
-        parts = [report.doing, f"{report.done:.0f} of {report.parts:.0f} iterations"]
-        left_s = self.left_s(now_s)
-        if left_s is not None:
-            parts.append(f"about {clock_text(max(left_s, 1))} left")
+        """Return the progress as a text for people."""
+        report = replace(self.report, left_s=self.left_s(now_s))
+        parts = filter(None, (report.doing, report.counted, report.left))
         return ", ".join(parts)
 
 
+def _show_nothing(_lines: Sequence[str]) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class SideBySide:
-    """Processes that run policies.
+    """Processes that run policies."""
 
-    Args:
-        start: the place where policies run (`echelon_lab.run.place`), in virtual time.
-        workers: the number of policies that run at a time.
-        show: shows a line for each of them.
-    """
-
-    def __init__(self, start: Start, workers: int, show: Show | None = None) -> None:
-        self._start = start
-        self._workers = workers
-        self._show = show
+    start: Start
+    """The place where policies run (`echelon_lab.run.place`), in virtual time."""
+    workers: int
+    """The number of policies that run at a time."""
+    show: Show = _show_nothing
 
     def runs(
         self,
@@ -115,9 +115,9 @@ class SideBySide:
         `POLICIES`. Raises what a turn raises, which ends the others.
         """
         progress.begin(POLICIES)
-        crew = _Crew(scenario, turns, self._workers, progress, self._show)
+        crew = _Crew(self, scenario, target, turns, progress)
         try:
-            yield from crew.runs(self._start, target)
+            yield from crew.runs()
         finally:
             crew.end()
 
@@ -127,66 +127,69 @@ class _Crew:
 
     def __init__(
         self,
+        settings: SideBySide,
         scenario: Scenario,
+        target: str,
         turns: Sequence[Turn],
-        workers: int,
         progress: CommandProgress,
-        show: Show | None,
     ) -> None:
+        self._settings = settings
+        self._show = settings.show
         self._scenario = scenario
+        self._target = target
         self._parts = scenario.iterations * len(scenario.jobs)
         self._waiting = list(turns)
-        self._size = workers
         self._progress = progress
-        self._show = show
         self._workers: dict[Connection, _Worker] = {}
-        self._paces = _Paces(workers)
-        self._said = ""
+        self._paces = _Paces(settings.workers)
+        self._last_text = ""
         self._failure: BaseException | None = None
-        # gRPC has threads, so processes are not forked.
-        self._context = multiprocessing.get_context("spawn")
 
-    def runs(self, start: Start, target: str) -> Iterator[tuple[Turn, PolicyRun]]:
-        while self._waiting or self._workers:
-            while self._waiting and len(self._workers) < self._size:
-                self._begin(start, target)
-            for worker, run in self._heard():
-                if self._waiting and self._failure is None:
-                    # Before anybody keeps the result: no processor waits for the disk.
-                    self._begin(start, target)
-                yield worker.turn, run
+    def runs(self) -> Iterator[tuple[Turn, PolicyRun]]:
+        """Do all turns, and yield each with its run. Raises what a turn raises."""
+        self._fill()
+        while self._workers:
+            over = self._heard()
+            if self._failure is None:
+                # Before anybody keeps the results: no processor waits for the disk.
+                self._fill()
+            yield from over
             if self._failure is not None:
                 raise self._failure
             self._report()
 
+    def _fill(self) -> None:
+        """Begin as many turns as there are free places."""
+        while self._waiting and len(self._workers) < self._settings.workers:
+            self._begin()
+
     def end(self) -> None:
         """End all processes that are under way."""
-        for worker in self._workers.values():
-            worker.process.kill()
-        for connection, worker in self._workers.items():
-            worker.process.join()
-            connection.close()
+        end_all(worker.piped for worker in self._workers.values())
         self._workers = {}
-        if self._show is not None:
-            self._show([])
+        self._show([])
 
-    def _begin(self, start: Start, target: str) -> None:
+    def _begin(self) -> None:
         turn = self._waiting.pop(0)
         ideal = None
         if turn.is_ideal:
             ideal = turn.run
-        work = TurnWork(self._scenario, target, start, turn.choice, turn.label, ideal)
-        connection, its_end = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=turn_process.work, args=(its_end, work), daemon=True)
-        report = TurnReport(turn.label, 0, self._parts, None)
+        work = TurnWork(
+            self._scenario,
+            self._target,
+            self._settings.start,
+            turn.choice,
+            turn.label,
+            ideal,
+        )
+        report = HowFar(turn.label, 0, self._parts, "iterations", elapsed_s=0.0, left_s=None)
+        # An interrupt finds the process among the workers, and so it is ended.
         with signals_held_back():
-            process.start()
-            # Now only the process holds its end, and this one notices when it dies.
-            its_end.close()
+            piped = start_process(turn_process.work, work)
             now_s = time.monotonic()
-            self._workers[connection] = _Worker(turn, process, now_s, now_s, report)
+            self._workers[piped.connection] = _Worker(turn, piped, now_s, now_s, report)
 
-    def _heard(self) -> list[tuple[_Worker, PolicyRun]]:
+    def _heard(self) -> list[tuple[Turn, PolicyRun]]:
         """Wait for messages, and return the turns that are over. Note the first error."""
         over = []
         for connection in wait(list(self._workers), _LOOK_S):
@@ -196,12 +199,12 @@ class _Crew:
             try:
                 message = connection.recv()
             except (EOFError, OSError):
-                message = RunError(f"policy {worker.turn.label}: {_DIED}")
+                message = RunError(f"policy {worker.turn.label}: {DIED}")
             if isinstance(message, BaseException):
                 self._failure = self._failure or message
                 continue
             now_s = time.monotonic()
-            if isinstance(message, TurnReport):
+            if isinstance(message, HowFar):
                 self._progress.done(message.done - worker.report.done)
                 worker.report = message
                 worker.heard_s = now_s
@@ -209,13 +212,12 @@ class _Crew:
             self._progress.done(self._parts - worker.report.done)
             self._paces.add(worker.turn, now_s - worker.began_s)
             del self._workers[connection]
-            worker.process.join()
-            connection.close()
-            over.append((worker, message))
+            worker.piped.close()
+            over.append((worker.turn, message))
         return over
 
     def _report(self) -> None:
-        """Say how far all are."""
+        """Report the progress of all turns."""
         now_s = time.monotonic()
         workers = list(self._workers.values())
         texts = []
@@ -226,11 +228,10 @@ class _Crew:
             else:
                 texts.append(report.doing)
         text = ", ".join(texts)
-        if text and text != self._said:
+        if text and text != self._last_text:
             self._progress.doing(text)
-        self._said = text
-        if self._show is not None:
-            self._show([worker.line(now_s) for worker in workers])
+        self._last_text = text
+        self._show([worker.line(now_s) for worker in workers])
         share = self._paces.share(now_s, workers, self._waiting)
         if share:
             self._progress.share(share)

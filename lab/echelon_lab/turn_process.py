@@ -1,4 +1,4 @@
-"""The process of a turn of a comparison: it measures, and tells the command how far it is."""
+"""The process of a turn of a comparison: it measures, and reports to the command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from multiprocessing.connection import Connection
 
 from echelon.model.errors import RunError
 from echelon.model.progress import Account
-from echelon_lab.points.tasks import depend_on_parent
 from echelon_lab.scenarios.results import PolicyRun
 from echelon_lab.scenarios.scenario import PolicyChoice, Scenario
 from echelon_lab.turns import Rounds, Runner, Start, Turn, phases_of, unwatched
@@ -22,7 +21,7 @@ _REPORT_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class TurnWork:
-    """What a process is to do."""
+    """The task of a process."""
 
     scenario: Scenario
     target: str
@@ -32,49 +31,36 @@ class TurnWork:
     ideal: Runner | None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnReport:
-    """How far a process is."""
-
-    doing: str
-    done: float
-    parts: float
-    left_s: float | None
-    """The time left; None: there is no telling."""
-
-
-class _Telling(Account):
-    """An account of a turn, which tells the process of the command how far it is."""
+class _SentAccount(Account):
+    """An account of a turn, which sends the process of the command how far it is."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(time.monotonic)
         self._connection = connection
-        self._told_s = 0.0
+        self._sent_s = 0.0
 
     def doing(self, work: str, /) -> None:
         super().doing(work)
-        self._tell()
+        self._send()
 
     def done(self, parts: float = 1, /) -> None:
         super().done(parts)
-        self._tell()
+        self._send()
 
     def share(self, done: float, /) -> None:
         super().share(done)
-        self._tell()
+        self._send()
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._told_s < _REPORT_S:
+        if now_s - self._sent_s < _REPORT_S:
             return
-        self._told_s = now_s
-        state = self.how_far
-        self._connection.send(TurnReport(state.doing, state.done, state.parts, state.left_s))
+        self._sent_s = now_s
+        self._connection.send(self.how_far)
 
 
 def work(connection: Connection, order: TurnWork) -> None:
     """Do a turn, and send its run or its error."""
-    depend_on_parent()
     message: PolicyRun | Exception
     try:
         message = _measured(connection, order)
@@ -98,11 +84,11 @@ def _sendable(error: Exception, label: str) -> Exception:
 
 def _measured(connection: Connection, order: TurnWork) -> PolicyRun:
     scenario = order.scenario
-    telling = _Telling(connection)
-    run = order.ideal or order.start(unwatched, telling)
+    account = _SentAccount(connection)
+    run = order.ideal or order.start(unwatched, account)
     turn = Turn(order.choice, order.label, run, order.ideal is not None)
-    telling.stage(order.label, scenario.iterations * len(scenario.jobs), "iterations")
-    telling.expect(phases_of(turn, scenario, order.target, 0.0, ""))
-    telling.begin()
-    rounds = Rounds(scenario, order.label, telling, None)
+    account.stage(order.label, scenario.iterations * len(scenario.jobs), "iterations")
+    account.expect(phases_of(turn, scenario, order.target, 0.0, ""))
+    account.begin()
+    rounds = Rounds(scenario, order.label, account, None)
     return turn.measured(scenario, rounds)

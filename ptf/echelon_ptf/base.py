@@ -25,7 +25,7 @@ import ptf
 from echelon.model.p4program import P4Program, constants, program
 from echelon.switches.lowering.intent import TableEntry
 from echelon.switches.targets import DEFAULT_TARGET, find_target
-from echelon.switches.targets.rates import QueueRates
+from echelon.switches.targets.rates import FrameRate, QueueRates
 from echelon_ptf import entries, frames
 from echelon_ptf.control import TIMEOUT_S, Controller, FlowEvent, TargetError, poll
 from echelon_ptf.entries import Deadline, Rank
@@ -352,18 +352,18 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         """Slow a queue down for the rest of the test, or skip it where the target cannot."""
         if not self.rates.can_limit_queues:
             self.skipTest(self.rates.reason)
-        self.rates.limit_queue(port, queue, packets_per_s, frame_bytes)
-        self.addCleanup(self.rates.limit_queue, port, queue, 0, frame_bytes)
+        self.rates.limit_queue(port, queue, FrameRate(packets_per_s, frame_bytes))
+        self.addCleanup(self.free_queue, queue, port)
 
     def slow_port(self, packets_per_s: int, frame_bytes: int, port: int = RECEIVER) -> None:
         """Slow a port down for the rest of the test; skip it where the target cannot."""
         if not self.rates.can_limit_ports:
             self.skipTest(self.rates.reason)
-        self.rates.limit_port(port, packets_per_s, frame_bytes)
-        self.addCleanup(self.rates.limit_port, port, 0, frame_bytes)
+        self.rates.limit_port(port, FrameRate(packets_per_s, frame_bytes))
+        self.addCleanup(self.rates.limit_port, port, FrameRate())
 
     def free_queue(self, queue: int, port: int = RECEIVER) -> None:
-        self.rates.limit_queue(port, queue, 0, 0)
+        self.rates.limit_queue(port, queue, FrameRate())
 
 
 def receive_all(test: EchelonTest, count: int, port: int = RECEIVER) -> Iterator[bytes]:

@@ -16,11 +16,8 @@ NAMES = ("softswitch", "bmv2")
 @contextmanager
 def started(name: str) -> Iterator[str]:
     """Yield the address of a switch without a program; it ends with the block."""
-    if name == "softswitch":
-        with _softswitch() as address:
-            yield address
-        return
-    with _bmv2() as address:
+    start = _softswitch if name == "softswitch" else _bmv2
+    with start() as address:
         yield address
 
 
@@ -34,17 +31,13 @@ def _softswitch() -> Iterator[str]:
 
 @contextmanager
 def _bmv2() -> Iterator[str]:
-    process, address = _bmv2_process()
-    try:
-        yield address
-    finally:
-        process.stop()
-
-
-def _bmv2_process() -> tuple[SwitchProcess, str]:
     control, thrift = free_port(), free_port()
     address = f"127.0.0.1:{control}"
     command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
     command += ["--thrift-port", str(thrift), "--log-console", "-L", "off", "--"]
     command += ["--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
-    return SwitchProcess(command, [thrift, control]), address
+    process = SwitchProcess(command, [thrift, control])
+    try:
+        yield address
+    finally:
+        process.stop()

@@ -1,4 +1,4 @@
-"""The memory of a real service and of its switches over many equal cycles: is it flat?
+"""The memory of a real service and of its switches over many equal cycles.
 
 Cycles are jobs that are submitted and removed, each with a name of its own; dry runs; and audits,
 of which a day has 2,880 at the default of two a minute: here they come as fast as `--audit` says.
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import linear_regression
 from tempfile import TemporaryDirectory
 
 from echelon.controller.client import Client
@@ -30,9 +31,9 @@ from tests.soak.processes import command_line, descendants
 
 SAMPLES = 20
 HELD = 10
-"""Jobs that are there all the while."""
+"""The number of jobs that are there all the while."""
 WAIT_EVERY = 10
-"""So many cycles wait together until all of it is installed."""
+"""The number of jobs that wait together until they are installed."""
 HOSTS = ("h1", "h2", "h3", "h4")
 
 
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Part:
-    """What one kind of cycles took."""
+    """The time and the memory that one kind of cycles took."""
 
     name: str
     count: int
@@ -60,26 +61,19 @@ class Part:
             self.resident.setdefault(name, []).append(bytes_of_process(pid))
 
     def report(self) -> list[str]:
-        """Print what it took; return what is wrong."""
+        """Print what the cycles took; return the faults."""
         faults = []
         rate = self.count / self.took_s
         print(f"{self.name}: {self.count:,} in {self.took_s:.0f} s, {rate:.1f} a second")
         for name, sizes in self.resident.items():
             early = sizes[len(sizes) // 5]
-            slope = _slope(sizes[len(sizes) // 5 :]) * (len(sizes) - 1) / self.count
+            later = sizes[len(sizes) // 5 :]
+            line = linear_regression(range(len(later)), later)
+            slope = line.slope * (len(sizes) - 1) / self.count
             megabytes = ", ".join(f"{size / 1e6:.1f}" for size in (sizes[0], early, sizes[-1]))
             print(f"  {name}: {megabytes} MB at first, after a fifth, at last; {slope:+.1f} B each")
             faults += [f"{self.name}, {name}: {fault}" for fault in memory_faults(early, sizes[-1])]
         return faults
-
-
-def _slope(values: list[int]) -> float:
-    """Return the growth from one value to the next, by least squares."""
-    middle = (len(values) - 1) / 2
-    mean = sum(values) / len(values)
-    above = sum((place - middle) * (value - mean) for place, value in enumerate(values))
-    below = sum((place - middle) ** 2 for place in range(len(values)))
-    return above / below if below else 0.0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -108,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Cycles:
-    """A service, and what is done with it again and again."""
+    """A service, and the steps that are repeated with it."""
 
     def __init__(self, daemon: Daemon, client: Client, options: argparse.Namespace) -> None:
         self._client = client
@@ -153,5 +147,5 @@ class _Cycles:
         self._client.rehearse_job(self.job("rehearsed"))
 
     def await_audit(self) -> None:
-        """Wait as long as until the next audit of each switch."""
+        """Wait for the next audit of each switch."""
         time.sleep(self._audit_s)

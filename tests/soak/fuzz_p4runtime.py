@@ -121,7 +121,7 @@ class Attacker:
     def fill_log(self) -> None:
         """Make the switch's log of messages as long as it ever gets."""
         self._renew()
-        # What is taken in silence: the switch reads no more than 100 a second that it refuses.
+        # These are taken without an answer. Of refused messages, the switch reads 100 a second.
         taken = p4r.DigestListAck(digest_id=self._program.ids["station_t"])
         message = p4r.StreamMessageRequest(digest_ack=taken).SerializeToString()
         for _ in range(LOG_LENGTH):

@@ -136,7 +136,7 @@ def _round(options: argparse.Namespace, operator: Operator, daemon: Daemon) -> l
 
 
 def begin_handshakes(port: int, strangers: int) -> None:
-    """Be so many strangers, for ever."""
+    """Hold the connections of so many strangers for ever."""
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     sources = [f"127.0.0.{1 + number % ADDRESSES}" for number in range(strangers)]

@@ -1,4 +1,4 @@
-"""What other processes are doing, from /proc."""
+"""Other processes, as /proc shows them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Return whether a process is there and has not ended."""
     fields = _fields(Path(f"/proc/{pid}/stat"))
     return bool(fields) and fields[0] not in "ZX"
 

@@ -33,7 +33,7 @@ def test_switches_that_lie() -> None:
 @pytest.mark.long
 def test_strangers_at_a_switch_and_at_the_api() -> None:
     names = ["idle", "role", "read4", "strangers"]
-    assert attacks.run(Namespace(names=names, seconds=3.0, told=False)) == 0
+    assert attacks.run(Namespace(names=names, seconds=3.0, answers=False)) == 0
 
 
 @pytest.mark.long

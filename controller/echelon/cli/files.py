@@ -690,7 +690,7 @@ def _notes(
     file: Path,
     loaded: Any,
 ) -> Iterator[str]:
-    """Yield what is to be said of a good file, such as a job whose senders do not mark packets."""
+    """Yield remarks on a good file, such as on a job whose senders do not mark packets."""
     from echelon.model.jobs.spec import load_job_spec
     from echelon.switches.lowering.limits import limits
 

@@ -7,20 +7,16 @@ process has a pipe of its own, unlike those of a pool.
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, Self
 
 from echelon.model.errors import RunError
 from echelon_lab.advising.stages import Run, measure
-from echelon_lab.points.tasks import depend_on_parent, signals_held_back
+from echelon_lab.points.processes import DIED, PipedProcess, end_all, start_process
 from echelon_lab.scenarios.coarse import Setup
-
-_DIED = "its process ended unexpectedly (out of memory?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +54,7 @@ class Crew(Protocol):
 
 @dataclass(slots=True)
 class _Worker:
-    process: BaseProcess
-    connection: Connection
+    piped: PipedProcess
     run: Run | None = None
     is_ready: bool = False
     """Whether it has started, which takes seconds where a processor has much to do."""
@@ -72,19 +67,13 @@ class Processes:
     def __init__(self, size: int) -> None:
         self.size = size
         self._setup: Setup | None = None
-        # gRPC has threads, so processes are not forked.
-        self._context = multiprocessing.get_context("spawn")
-        self._workers = [self._started() for _ in range(size)]
+        self._workers = [_started() for _ in range(size)]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
-            worker.process.kill()
-        for worker in self._workers:
-            worker.process.join()
-            worker.connection.close()
+        end_all(worker.piped for worker in self._workers)
 
     def prepare(self, setup: Setup) -> None:
         """Say what the runs are of."""
@@ -97,11 +86,12 @@ class Processes:
     def begin(self, run: Run) -> None:
         worker = self._idle()[0]
         worker.run = run
+        connection = worker.piped.connection
         try:
             if not worker.has_setup:
-                worker.connection.send(self._setup)
+                connection.send(self._setup)
                 worker.has_setup = True
-            worker.connection.send(run)
+            connection.send(run)
         except OSError:
             # It has died, which `outcomes` notices.
             pass
@@ -113,7 +103,7 @@ class Processes:
         awaited = {}
         for worker in self._workers:
             if worker.run is not None or not worker.is_ready:
-                awaited[worker.connection] = worker
+                awaited[worker.piped.connection] = worker
         ended = []
         for connection in wait(list(awaited), timeout_s):
             assert isinstance(connection, Connection)
@@ -137,7 +127,7 @@ class Processes:
         if run is None:
             raise RunError("a process that simulates ended before its first run")
         self._replace(worker)
-        return Outcome(run, {"error": _DIED}, 0.0)
+        return Outcome(run, {"error": DIED}, 0.0)
 
     def stop(self, run: Run) -> None:
         for worker in list(self._workers):
@@ -145,25 +135,17 @@ class Processes:
                 self._replace(worker)
 
     def _replace(self, worker: _Worker) -> None:
-        worker.process.kill()
-        worker.process.join()
-        worker.connection.close()
+        end_all([worker.piped])
         self._workers.remove(worker)
-        self._workers.append(self._started())
+        self._workers.append(_started())
 
-    def _started(self) -> _Worker:
-        connection, its_end = self._context.Pipe()
-        process = self._context.Process(target=_work, args=(its_end,), daemon=True)
-        with signals_held_back():
-            process.start()
-        # Now only the process holds its end, and the other end notices when it dies.
-        its_end.close()
-        return _Worker(process, connection)
+
+def _started() -> _Worker:
+    return _Worker(start_process(_work))
 
 
 def _work(connection: Connection) -> None:
     """Do runs until the other end of the pipe is closed."""
-    depend_on_parent()
     # What runs need, before their time counts.
     importlib.import_module("echelon_lab.virtual.fluid_run")
     try:

@@ -232,7 +232,7 @@ _RANGE = re.compile(
     r"(?P<after>[^\[\],]*)"
 )
 _MOST = 100_000
-"""The numbers of a range, at most."""
+"""The most numbers of a range."""
 
 
 def host_names(text: str) -> list[str]:

@@ -23,7 +23,7 @@ class Exposure:
 
     host: str = LOOPBACK
     certificates: Path | None = None
-    """None: only this machine reaches them, and they speak plain text."""
+    """The folder of certificates; None: only this machine reaches the switches, in plain text."""
 
     def options(self, switch: str) -> tuple[str, ...]:
         """Return the options of a switch's executable."""

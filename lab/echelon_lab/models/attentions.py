@@ -26,9 +26,9 @@ class Attention:
     """
     heads: int
     scores: int
-    """Elements of the scores of all heads, for the same pairs as `flops`."""
+    """The elements of the scores of all heads, for the same pairs as `flops`."""
     key_values: int
-    """Elements of keys and values; 0 for a layer that keeps a state instead."""
+    """The elements of keys and values; 0 for a layer that keeps a state instead."""
     key_value_heads: int
     products: tuple[Product, ...]
     causal: bool = True

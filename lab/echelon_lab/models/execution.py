@@ -23,7 +23,7 @@ class Execution:
     """The part of a GPU's rates that a training gets."""
 
     multiprocessors: int | None = None
-    """Parts that each compute a tile, by the data sheet; None if there are none, or if unknown."""
+    """The number of parts that each compute a tile, by the data sheet; None: none, or unknown."""
     ring_share: Fraction = A100_RING_SHARE
     """The part of the links inside a host that rings of collectives reach."""
     ring_source: str = CARRIED

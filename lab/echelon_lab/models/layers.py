@@ -12,7 +12,7 @@ from echelon_lab.models.products import Product
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Tables of embeddings, which all GPUs share. Other numbers than parameters are of a sample."""
+    """Tables of embeddings, which all GPUs share. Numbers are of a sample, except `parameters`."""
 
     parameters: int = 0
     indices: int = 0
@@ -83,7 +83,7 @@ class Layer:
     """The part of `experts` that a token does not go to."""
     tables: Tables = NO_TABLES
     products: tuple[Product, ...] = ()
-    """Its products of matrices, uncut; other operations run as fast as the largest products."""
+    """The products of its matrices, uncut; other operations run as fast as the largest products."""
 
 
 @dataclass(frozen=True, slots=True)

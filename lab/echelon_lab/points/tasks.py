@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
-import os
-import signal
-import sys
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from math import fsum, inf
 from statistics import fmean
@@ -21,9 +15,9 @@ from typing import Any, Protocol
 
 from echelon.model.errors import Code, CodedError, RunError
 from echelon.model.progress import UNSEEN, CommandProgress
+from echelon_lab.points.processes import DIED, depend_on_parent, signals_held_back
 from echelon_lab.points.store import Stored
 
-_PR_SET_PDEATHSIG = 1
 _TRIES_ALONE = 2
 """Number of times that a task is measured in a process of its own before it counts as failed."""
 _REPORT_S = 1.0
@@ -289,8 +283,7 @@ class _Pool:
         for _ in range(_TRIES_ALONE):
             if not self._measure_until_death([task], 1):
                 return
-        error = "its process ended unexpectedly (out of memory?)"
-        self._keep(task, MeasuredTask({}, 0.0, error))
+        self._keep(task, MeasuredTask({}, 0.0, DIED))
 
     def _measure_until_death(self, waiting: list[Task], workers: int) -> list[Task]:
         """Measure the tasks of `waiting`, in the order of their times, and remove them from it.
@@ -336,46 +329,6 @@ class _Pool:
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def signals_held_back() -> Iterator[None]:
-    """Let SIGINT and SIGTERM take effect at the end, if this is the main thread.
-
-    Whatever is interrupted while it starts a process leaves one that waits for its instructions in
-    vain, and ends with a traceback.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-
-    def hold_back(number: int, _frame: object) -> None:
-        received.append(number)
-
-    before = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, hold_back)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for delayed in received:
-            signal.raise_signal(delayed)
-
-
-def depend_on_parent() -> None:
-    """Leave interrupts to the parent.
-
-    A worker must not outlive it: it would go on measuring, or wait for ever.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    parent = multiprocessing.parent_process()
-    if parent is None or not parent.is_alive():
-        os._exit(1)
 
 
 def measured(measure: Callable[[], Mapping[str, Any]]) -> MeasuredTask:

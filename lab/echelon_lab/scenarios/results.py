@@ -385,7 +385,7 @@ class _Alone(NamedTuple):
 
 
 _last_alone: list[_Alone] = []
-"""What was asked for last, if anything was."""
+"""The result that was asked for last, if there was one."""
 
 
 def to_text(results: Results) -> str:

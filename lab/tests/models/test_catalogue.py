@@ -165,7 +165,7 @@ def test_every_second_layer_of_maverick_has_experts() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_products_are_the_operations_of_a_layer(name: str) -> None:
-    """Routers, whose products are small, and states have operations besides."""
+    """A layer has more operations for its states, and for its router, whose products are small."""
     for layer in find_model(name).layers:
         if layer.products:
             products = sum(product.flops for product in layer.products)

@@ -133,7 +133,7 @@ class TestExperts:
 
 
 def test_ranks_of_a_tensor_group_have_latent_matrices_and_routers_whole() -> None:
-    """These are `linear_q_down_proj` and `linear_kv_down_proj`, and routers are no parallel layers.
+    """The matrices are `linear_q_down_proj` and `linear_kv_down_proj`; routers are not parallel.
 
     Megatron-LM, core/transformer/multi_latent_attention.py.
     """

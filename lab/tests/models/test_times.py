@@ -148,7 +148,7 @@ def test_attention_with_and_without_flash_attention() -> None:
 
 
 def test_a_layer_without_products_computes_its_operations() -> None:
-    """It has no kernels, which were counted of transformers."""
+    """Such a layer has no kernels: they were counted in transformers."""
     model = Model("one", "", (Layer("all", 10, PEAK, 1),), "an image")
     training = Training(model, A100)
     assert forward_s(training, model.layers) == 1

@@ -20,7 +20,7 @@ from echelon_importers.topologies.conversion import ImportedFabric, import_fabri
 
 @dataclass(frozen=True, slots=True)
 class FabricTarget:
-    """The name of a fabric, the file to write, and its picture if there shall be one."""
+    """The name of a fabric, the file to write, and its picture if one is wanted."""
 
     name: str
     file: Path

@@ -1,4 +1,4 @@
-"""The nodes of a rank's trace, of which a job is put together."""
+"""The nodes of a rank's trace, from which a job is put together."""
 
 from __future__ import annotations
 

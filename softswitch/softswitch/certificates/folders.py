@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from softswitch.certificates import AUTHORITY_FOLDER
 from softswitch.certificates.issuing import (
     Credential,
     Wanted,
@@ -23,8 +24,6 @@ from softswitch.certificates.issuing import (
 from softswitch.rpc.tls import AUTHORITY, CERTIFICATE, CLIENTS, KEY
 
 __all__ = ["Outcome", "keep"]
-
-AUTHORITY_FOLDER = "authority"
 
 _FIRST_CLIENT = "controller"
 """The client if none is asked for and there is none."""
@@ -41,12 +40,12 @@ _PUBLIC = 0o644
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was done about one folder."""
+    """The outcome for one folder."""
 
     name: str
     folder: Path
     action: str
-    """What was done, and why."""
+    """The action that was taken, and why."""
     end: datetime
     hosts: tuple[str, ...]
     is_server: bool
@@ -79,7 +78,7 @@ def keep(
     for each in wanted:
         folder = out / each.name
         pair = present.get(each.name)
-        reason = _why(pair, each, authority, moment)
+        reason = _reason(pair, each, authority, moment)
         if pair is None or reason is not None:
             pair = issue(authority, each, moment, days)
             _write(folder / KEY, pair.key_pem, _SECRET)
@@ -107,7 +106,8 @@ def _all_wanted(
     for each in asked:
         earlier = wanted.get(each.name, each)
         if earlier.is_server != each.is_server:
-            raise ValueError(f"{out / each.name}: is there already, for the other kind; rename one")
+            kind = "switch" if earlier.is_server else "client"
+            raise ValueError(f"{out / each.name}: is that of a {kind}; choose another name")
         wanted[each.name] = each
     return sorted(wanted.values(), key=_rank)
 
@@ -155,7 +155,7 @@ def _read(folder: Path) -> Credential | None:
         raise ValueError(f"{folder}: {error}; move it away, and run this again") from None
 
 
-def _why(
+def _reason(
     pair: Credential | None,
     wanted: Wanted,
     authority: Credential,

@@ -1,7 +1,7 @@
 """Keys and certificates: an authority of its own, and certificates for servers and clients.
 
-Keys are on the curve P-256, which every TLS library takes. A certificate of a server is none of a
-client: who takes over a switch cannot give orders to the others.
+Keys are on the curve P-256, which every TLS library takes. A server's certificate is not accepted
+as a client's: whoever takes over a switch cannot give orders to the others.
 """
 
 from __future__ import annotations
@@ -17,19 +17,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from softswitch.certificates import AUTHORITY_DAYS
+
 __all__ = ["Credential", "Wanted", "issue", "new_authority", "read_credential"]
 
-AUTHORITY_DAYS = 3650
-"""The days for which an authority is valid. Another one means to visit every machine."""
-
-DAYS = 398
-"""The default of the days for which a certificate is valid: what browsers allow at most.
-
-It is a year and a month, so that whoever renews once a year is in time.
-"""
-
 _SKEW = timedelta(hours=1)
-"""How far a clock may be behind that of the machine that makes certificates."""
+"""The time by which a clock may be behind that of the machine that makes certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +97,7 @@ def issue(
     authority: Credential,
     wanted: Wanted,
     now: datetime,
-    days: float = DAYS,
+    days: float,
 ) -> Credential:
     """Return a certificate that the authority has signed. It ends with the authority at latest."""
     key = _new_key()
@@ -127,11 +120,11 @@ def issue(
 
 
 def read_credential(certificate: bytes, key: bytes) -> Credential:
-    """Return a pair from PEM. Raise ValueError if it is none, or not one of ours."""
+    """Return a pair from PEM. Raise ValueError if it is not a pair as `issue` makes them."""
     leaf = x509.load_pem_x509_certificate(certificate)
     secret = serialization.load_pem_private_key(key, password=None)
     if not isinstance(secret, ec.EllipticCurvePrivateKey):
-        raise ValueError("its key is none of an elliptic curve")
+        raise ValueError("its key is not one of an elliptic curve")
     if secret.public_key() != leaf.public_key():
         raise ValueError("its key does not belong to its certificate")
     return Credential(leaf, secret)

@@ -15,16 +15,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from softswitch.certificates import AUTHORITY_DAYS, AUTHORITY_FOLDER, DAYS
 from softswitch.rpc.tls import AUTHORITY, CERTIFICATE, KEY
 
 if TYPE_CHECKING:
     from softswitch.certificates.folders import Outcome
-
-_DAYS = 398
-"""`softswitch.certificates.issuing.DAYS`, without what that module imports."""
-
-_LONGEST_DAYS = 3650
-"""Longer than the authority nothing is valid."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """A name is that of a folder, and the common name of a certificate, which has 64 characters."""
@@ -52,14 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_name,
         metavar="NAME",
-        help="a client that may call the switches (repeatable; default: controller, the first time)",
+        help=(
+            "a client that may call the switches (repeatable; default: controller, the first time)"
+        ),
     )
     parser.add_argument(
         "--days",
         type=_days,
-        default=_DAYS,
+        default=DAYS,
         metavar="N",
-        help=f"how long certificates are valid (default {_DAYS})",
+        help=f"how long certificates are valid (default {DAYS})",
     )
 
 
@@ -123,15 +120,18 @@ def _host(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    if not _NAME.fullmatch(text) or text == "authority":
+    if not _NAME.fullmatch(text) or text == AUTHORITY_FOLDER:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no name of a folder: letters, digits, dot, hyphen and underscore, 64 at"
-            " most, and not 'authority'"
+            f"{text!r} is not a name of a folder: letters, digits, dot, hyphen and underscore, 64"
+            f" at most, and not {AUTHORITY_FOLDER!r}"
         )
     return text
 
 
 def _days(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= _LONGEST_DAYS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days from 1 to 3650")
+    # Nothing is valid for longer than the authority.
+    if not text.isdecimal() or not 1 <= int(text) <= AUTHORITY_DAYS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of days from 1 to {AUTHORITY_DAYS}"
+        )
     return int(text)

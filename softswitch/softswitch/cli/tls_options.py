@@ -1,4 +1,4 @@
-"""The options of the switch's TLS, and what is said of a switch that does without."""
+"""The TLS options of a switch, and the warnings about a switch without TLS."""
 
 from __future__ import annotations
 
@@ -75,8 +75,7 @@ def chosen(options: argparse.Namespace, notes: list[str]) -> TlsFiles | None:
         if options.grpc_server_ssl or named:
             other = named[0] if named else "--grpc-server-ssl"
             raise ValueError(f"softswitch: --tls and {other} exclude each other; give one of them")
-        folder = TlsFiles.from_folder(options.tls)
-        return folder.with_allowed(allowed)
+        return TlsFiles.from_folder(options.tls, allowed)
     if allowed and not (options.grpc_server_ssl and options.grpc_server_with_client_auth):
         # It would seem that only these clients may call.
         raise ValueError(
@@ -103,7 +102,7 @@ def chosen(options: argparse.Namespace, notes: list[str]) -> TlsFiles | None:
 
 
 def exposures(addresses: Mapping[str, str], tls: TlsFiles | None) -> Iterator[str]:
-    """Yield a warning for each server that takes orders of strangers on other machines.
+    """Yield a warning for each server that takes orders from strangers on other machines.
 
     Args:
         addresses: the address of each server by its name. The first one's TLS is `tls`; the others,
@@ -121,7 +120,8 @@ def exposures(addresses: Mapping[str, str], tls: TlsFiles | None) -> Iterator[st
         elif tls is None:
             yield (
                 f"warning: {name} at {address} take orders from everybody who reaches them: give"
-                " --tls DIR (softswitch certificates makes it), or --grpc-server-addr 127.0.0.1:9559"
+                " --tls DIR (softswitch certificates makes it), or"
+                " --grpc-server-addr 127.0.0.1:9559"
             )
         elif not tls.with_client_auth:
             yield (

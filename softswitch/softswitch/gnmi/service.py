@@ -164,6 +164,7 @@ class GnmiService:
         A STREAM subscription yields samples at the sampling interval, in real time, and values
         subscribed to on change whenever they have changed.
         """
+        READER.set(context.peer())
         requests = iter(request_iterator)
         try:
             request = next(requests, None)

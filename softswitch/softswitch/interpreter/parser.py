@@ -11,7 +11,7 @@ from softswitch.trace import events
 from softswitch.v1model import STATE_LIMIT
 
 from .expressions import ParserStopped, need
-from .packet import Done, Get, HeaderSlots, PacketState, Slots, Unfit, placed
+from .packet import Done, Get, HeaderSlots, PacketState, Slots, placed
 from .statements import PlainStatements
 
 State = Callable[[PacketState], "str | None"]
@@ -128,10 +128,6 @@ class PlainParser:
         return verify
 
     def _advance(self, op: ir.Advance) -> Done:
-        if isinstance(op.bits, ir.Const):
-            count = op.bits.value
-            if count < 0 or count % 8:
-                raise Unfit("an advance must be a whole number of bytes, and not backwards")
         bits = self._value(op.bits)
 
         def advance(p: PacketState) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from softswitch import ir
 from softswitch.errors import ProgramError
+from softswitch.numerals import brief
 from softswitch.v1model import LOOP_LIMIT, OPERATORS, STATE_LIMIT
 
 from . import limits
@@ -209,9 +210,9 @@ def _check_advance(op: ir.Advance) -> None:
         return
     count = op.bits.value
     if count < 0 or count % 8:
-        # The number is left out: it may have more digits than Python writes.
         raise ProgramError(
-            op.place, "an advance must be a whole number of bytes, and not backwards"
+            op.place,
+            f"advance by {brief(count)} bits: must be a whole number of bytes, and not backwards",
         )
 
 

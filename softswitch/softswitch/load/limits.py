@@ -16,7 +16,7 @@ from softswitch.errors import TooLarge
 __all__ = ["Limit"]
 
 _SHOWN_BITS = 64
-"""Sizes that are longer are not written out: a hostile one has more digits than Python writes."""
+"""The most bits of a size that is written out: a hostile one has too many digits for Python."""
 
 
 @dataclass(frozen=True, slots=True)

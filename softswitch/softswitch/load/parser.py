@@ -90,7 +90,7 @@ class ParserReader:
                 raise reader.fail(f"parser operation '{op}' is not supported")
 
     def _value(self, reader: Reader) -> ir.Expr:
-        """Read what may be bits ahead of the parser, which BMv2 has in no larger expression."""
+        """Read a value that may be bits ahead of the parser; BMv2 has none inside an expression."""
         if reader.text_of("type") != "lookahead":
             return self.scope.expr(reader)
         offset, width = reader.get("value").with_place(reader.place).pair()

@@ -63,19 +63,22 @@ class Memory:
             self._send(commands)
 
     def reserve(self, words: int) -> None:
-        """Set memory aside for commands of so many words more, which then do not fail.
+        """Set memory aside for commands of so many more words, which then do not fail.
 
         Raises :class:`TableFull` if the system has none, or the program's budget is used up.
         """
         total = self._waiting_words + words
         if total <= self._reserved_words:
             return
-        if not self.library.ss_reserve(self.switch, total):
-            raise TableFull(
-                "no memory for more entries: those of the program have taken three quarters of what"
-                " its arrays leave of --memory, or the system has none; delete some, or give more"
-            )
-        self._reserved_words = total
+        # Twice as much at first: a batch that grows entry by entry then rarely asks the system.
+        for reserved in (2 * total, total):
+            if self.library.ss_reserve(self.switch, reserved):
+                self._reserved_words = reserved
+                return
+        raise TableFull(
+            "no memory for more entries: those of the program have taken three quarters of what"
+            " its arrays leave of --memory, or the system has none; delete some, or give more"
+        )
 
     def send_packed(self, commands: bytes) -> None:
         """Apply commands, or keep them for the present batch. Raises as :meth:`reserve` does."""

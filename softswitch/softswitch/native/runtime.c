@@ -328,7 +328,6 @@ static void add_bytes(bit_string *to, const uint8_t *p, uint64_t size)
 
 /* ------------------------------------------------------------------------------------------------------ tables */
 
-/* An entry, with its words behind it: key, (low, high) of each range, then the arguments of its action. */
 /* The memory of a switch beside its arrays, in bytes: of packets, entries and buffers, and what they may become. A
    change of entries first sets aside what it may need at most, so that it is refused before it has begun. */
 typedef struct {
@@ -380,6 +379,7 @@ static int extend(heap *h, void *list, uint64_t *room, uint64_t more, uint64_t s
     return 1;
 }
 
+/* An entry, with its words behind it: key, (low, high) of each range, then the arguments of its action. */
 typedef struct entry {
     struct entry *next;      /* the next best one of the same mask and key */
     ss_state *state;

@@ -115,7 +115,8 @@ class Arbitration:
         self._role_of: dict[Hashable, str] = {}
         """The roles of the live streams, in the order in which these came."""
         self._peers: dict[Hashable, Peer] = {}
-        self._primaries: list[tuple[str, Hashable]] = []
+        self.primaries: list[tuple[str, Hashable]] = []
+        """The role and stream of every primary."""
 
     def claim(self, stream: Hashable, claim: Claim) -> list[Notice | Termination]:
         """Return the consequences of a claim, in the order of sending.
@@ -170,14 +171,6 @@ class Arbitration:
             return False
         return state.primary() is not None
 
-    def primaries(self) -> list[Hashable]:
-        """Return the streams of the primaries of all roles."""
-        return [stream for _, stream in self.roles_of_primaries()]
-
-    def roles_of_primaries(self) -> list[tuple[str, Hashable]]:
-        """Return the (role, stream) of every primary."""
-        return self._primaries
-
     def config(self, role: str) -> object | None:
         """Return the config of a known role, as sent by its latest primary."""
         return self._roles[role].config
@@ -213,10 +206,7 @@ class Arbitration:
                 f"election id {claim.election_id} is already used by another"
                 f" controller of role {claim.role!r}",
             )
-        wrong = self._check_config(claim)
-        if wrong is not None:
-            return wrong
-        return None
+        return self._check_config(claim)
 
     def _make_room(self, claim: Claim) -> tuple[list[Notice | Termination], Status | None]:
         """Return the consequences of giving a place to a new stream, or why it gets none."""
@@ -253,7 +243,7 @@ class Arbitration:
         return [ended, *self.closed(leaving)], None
 
     def _has_room_for_role(self, name: str) -> bool:
-        """Return whether one more role can be remembered, which may cost another's memory."""
+        """Return whether one more role can be remembered; another may be forgotten for it."""
         if name in self._roles or name in self._listed:
             return True
         unlisted = [other for other in self._roles if other not in self._listed]
@@ -266,11 +256,11 @@ class Arbitration:
         return False
 
     def _note_primaries(self) -> None:
-        self._primaries = []
+        self.primaries = []
         for name, role in self._roles.items():
             stream = role.primary()
             if stream is not None:
-                self._primaries.append((name, stream))
+                self.primaries.append((name, stream))
 
     def _notices(self, name: str, streams: list[Hashable]) -> Iterator[Notice]:
         role = self._roles[name]

@@ -35,7 +35,7 @@ from softswitch.p4runtime.roles import (
     FULL_ACCESS,
     ListedRoles,
     RoleScope,
-    check_size,
+    check_claim,
     role_scope,
 )
 from softswitch.p4runtime.turns import Turns
@@ -205,7 +205,7 @@ class Device:
         )
         self._scopes: dict[str, RoleScope] = {"": FULL_ACCESS}
         self._acting: list[tuple[RoleScope, Any]] = []
-        """What packets and digests are sent to: the latest `_acting_primaries`."""
+        """The recipients of packets and digests: the latest `_acting_primaries`."""
         self._committed: Pipeline | None = None
         self._saved: Pipeline | None = None
         self._list_ids = itertools.count(1)
@@ -548,13 +548,13 @@ class Device:
 
     def _has_owner(self) -> bool:
         """Return whether the default role, to which all belongs, has a primary."""
-        return any(not role for role, _ in self._arbitration.roles_of_primaries())
+        return any(not role for role, _ in self._arbitration.primaries)
 
     def _check_role_config(self, claim: Claim) -> Status | None:
         """Return the fault in the role that a controller claims, None if there is none."""
         live = {name: self._scopes[name] for name in self._arbitration.live_roles()}
         try:
-            check_size(claim.role, claim.role_config)
+            check_claim(claim.role, claim.role_config)
             role_scope(claim.role, claim.role_config, live)
         except RefusedError as error:
             return error.status
@@ -641,7 +641,7 @@ class Device:
         """Return the scopes and streams of the primaries that may do more than read."""
         acting: list[tuple[RoleScope, Any]] = []
         has_owner = self._has_owner()
-        for role, stream in self._arbitration.roles_of_primaries():
+        for role, stream in self._arbitration.primaries:
             if self._roles.may_act(role, has_owner):
                 acting.append((self._scopes[role], stream))
         return acting
@@ -676,7 +676,7 @@ class Device:
         return True
 
     def _check_sender(self, stream: ControllerStream) -> None:
-        for role, primary in self._arbitration.roles_of_primaries():
+        for role, primary in self._arbitration.primaries:
             if primary is stream:
                 self._roles.check_change(role, self._has_owner())
                 return

@@ -1,4 +1,4 @@
-"""How fast the messages of one stream are read."""
+"""The rate at which the messages of one stream are read."""
 
 from __future__ import annotations
 

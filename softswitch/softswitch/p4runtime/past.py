@@ -2,10 +2,10 @@
 
 P4Runtime 1.5, "Parallelism of Read and Write Requests": a Read returns results "consistent with a
 state where W has completed processing, or W has not yet begun processing", for every Write W. A
-Read that is worked on in slices holds to it by seeing no Write that begins after itself. What such a
-Write changes is kept as it was, for as long as the Read lasts, and only what it changes: a Read that
-no Write meets costs nothing, and neither does an insertion, because later entries of a table have
-higher numbers.
+Read that is worked on in slices holds to it by seeing no Write that begins after itself. What such
+a Write changes is kept as it was, for as long as the Read lasts, and only what it changes: a Read
+that no Write meets costs nothing, and neither does an insertion, because later entries of a table
+have higher numbers.
 
 Counters, meters' marks and registers that packets change are no Write. A Read returns them as they
 are when it comes to them.
@@ -22,7 +22,7 @@ from softswitch.lookup import Entry, Key
 from softswitch.rpc.status import Code, RefusedError
 from softswitch.stateful import MeterCell
 
-__all__ = ["Past", "PastEntry", "TablePast", "place", "selected"]
+__all__ = ["CELLS", "Past", "PastEntry", "TablePast", "selected"]
 
 _MOST_KEPT = 8192
 """The most entities that are kept for one Read, some 3 MB.
@@ -42,11 +42,11 @@ _NUMBERS = {
 }
 """The fields of the numbers by which entities are known; where they are 0, a query selects all."""
 
-_INDEXED = frozenset({"register_entry", "counter_entry", "meter_entry"})
-"""The kinds whose second number is an index, which may be 0."""
+CELLS = frozenset({"register_entry", "counter_entry", "meter_entry"})
+"""The kinds of cells of arrays, whose second number is an index, which may be 0."""
 
 _Place = tuple[int | None, int | None]
-"""Both numbers by which an entity is known; None in a query means any."""
+"""The two numbers by which an entity is known; None in a query means any."""
 
 _T = TypeVar("_T")
 
@@ -131,7 +131,7 @@ class Past:
     ) -> None:
         """Keep what an update of `content` is about to change; None if it does not exist."""
         kept = self._others[kind]
-        number = place(kind, content)
+        number = _place(kind, content)
         # Without an id the write is refused.
         if number[0] is not None and number not in kept and self.has_room():
             kept[number] = present
@@ -169,19 +169,19 @@ class Past:
             entities: yields the present ones; it lists at its beginning which there are.
         """
         kept = self._others[kind]
-        before = _matching(kept, place(kind, query))
+        before = _matching(kept, _place(kind, query))
         for entity in entities:
             if not kept:
                 yield entity
                 continue
-            number = place(kind, getattr(entity, kind))
+            number = _place(kind, getattr(entity, kind))
             yield None if number in before else kept.get(number, entity)
         for entity_before in before.values():
             if entity_before is not None:
                 yield entity_before
 
 
-def place(kind: str, content: Any) -> _Place:
+def _place(kind: str, content: Any) -> _Place:
     """Return the numbers by which an entity is known, or by which a query selects entities."""
     if kind == "packet_replication_engine_entry":
         group = content.multicast_group_entry.multicast_group_id
@@ -192,7 +192,7 @@ def place(kind: str, content: Any) -> _Place:
     number = getattr(content, id_field) or None
     if second_field:
         return number, getattr(content, second_field) or None
-    if kind in _INDEXED and content.HasField("index"):
+    if kind in CELLS and content.HasField("index"):
         return number, content.index.index
     return number, None
 

@@ -21,7 +21,7 @@ from softswitch.p4runtime.direct import DirectCounterStore, DirectMeterStore
 from softswitch.p4runtime.learning import DigestStore
 from softswitch.p4runtime.p4info import P4InfoError, P4InfoIndex, index_p4info
 from softswitch.p4runtime.packetio import ControllerHeader
-from softswitch.p4runtime.past import Past
+from softswitch.p4runtime.past import CELLS, Past
 from softswitch.p4runtime.profiles import ProfileStore
 from softswitch.p4runtime.replication import ReplicationStore
 from softswitch.p4runtime.roles import FULL_ACCESS, RoleScope, p4info_id
@@ -38,18 +38,7 @@ __all__ = ["EntityStore", "Pipeline"]
 _ENTRIES = frozenset({"table_entry", "direct_counter_entry", "direct_meter_entry"})
 """The kinds whose stores know the past by themselves."""
 
-_INDEXED = frozenset({"counter_entry", "meter_entry", "register_entry"})
-
-_CELLS = frozenset(
-    {
-        "counter_entry",
-        "meter_entry",
-        "register_entry",
-        "value_set_entry",
-        "direct_counter_entry",
-        "direct_meter_entry",
-    }
-)
+_PERMANENT = CELLS | {"value_set_entry", "direct_counter_entry", "direct_meter_entry"}
 """The kinds of entities that always exist."""
 
 
@@ -61,7 +50,8 @@ One update can set all cells of an array.
 
 _TOO_MUCH = Status(
     Code.RESOURCE_EXHAUSTED,
-    f"a Write that is all or nothing changes {_MOST_UNDONE} entities and cells at most; send several",
+    f"a Write that is all or nothing changes {_MOST_UNDONE} entities and cells at most; send"
+    " several",
 )
 
 
@@ -305,7 +295,7 @@ class Pipeline:
             if getattr(content, "is_const", False):
                 continue
             is_default = getattr(content, "is_default_action", False)
-            exists = is_default or entity.WhichOneof("entity") in _CELLS
+            exists = is_default or entity.WhichOneof("entity") in _PERMANENT
             change = p4r.Update.MODIFY if exists else p4r.Update.INSERT
             try:
                 with self._watch.restoring():
@@ -350,7 +340,7 @@ class Pipeline:
         for past in self._pasts:
             if not past.asks_for(kind):
                 continue
-            if kind in _INDEXED and not content.HasField("index"):
+            if kind in CELLS and not content.HasField("index"):
                 past.lose(Code.ABORTED, f"a Write set all cells of a {kind} meanwhile; read again")
             else:
                 past.keep(kind, content, next(store.current(content), None))

@@ -11,7 +11,7 @@ from itertools import islice
 
 from finsy.proto import p4r
 
-from softswitch.p4runtime.past import Past
+from softswitch.p4runtime.past import CELLS, Past
 from softswitch.p4runtime.pipeline import Pipeline
 from softswitch.p4runtime.roles import RoleScope
 from softswitch.rpc.status import OK, Code, RefusedError, Status
@@ -40,8 +40,6 @@ A few bytes can ask for all of them.
 """
 
 _size_bytes = p4r.Entity.ByteSize
-
-_CELL_KINDS = frozenset({"register_entry", "counter_entry", "meter_entry"})
 
 _STEPS_PER_READ = 1 << 17
 """The most entities that one Read looks at, and twice as many as there are entries of tables.
@@ -151,7 +149,7 @@ class Reading:
             yield None
 
     def _selected(self, query: p4r.Entity) -> Iterator[p4r.Entity | None]:
-        are_cells = query.WhichOneof("entity") in _CELL_KINDS
+        are_cells = query.WhichOneof("entity") in CELLS
         entities = self._pipeline.read(query, self._scope, self._past)
         return self._counted(entities) if are_cells else entities
 

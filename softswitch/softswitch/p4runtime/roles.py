@@ -38,13 +38,13 @@ __all__ = [
     "FULL_ACCESS",
     "ListedRoles",
     "RoleScope",
-    "check_size",
+    "check_claim",
     "p4info_id",
     "role_scope",
 ]
 
 EVERY_ROLE = "*"
-"""What an operator lists to let every role write."""
+"""The name that an operator lists to let every role write."""
 
 _CLAIM_BYTES = 64 << 10
 """The most bytes of a role's name and config, which the device keeps.
@@ -65,7 +65,7 @@ class RoleScope:
     packet_in_filter: tuple[int, int] | None = None
     """(metadata id, value) that a packet-in must have."""
     grants_pipeline: bool = False
-    """Whether its config grants that it sets the pipeline."""
+    """Whether its config lets it set the pipeline."""
 
     def covers(self, number: int | None) -> bool:
         """Return whether the role covers an entity with P4Info id `number`.
@@ -131,7 +131,7 @@ class ListedRoles:
         return role in self._names or EVERY_ROLE in self._names
 
 
-def check_size(role: str, config: Any) -> None:
+def check_claim(role: str, config: Any) -> None:
     """Raise RefusedError (RESOURCE_EXHAUSTED) if a claim holds more than the device keeps."""
     size = len(role.encode())
     if config is not None:

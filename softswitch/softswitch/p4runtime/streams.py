@@ -1,9 +1,9 @@
 """The open StreamChannels of a server, which gRPC's threads serve.
 
-A stream belongs to no device until its first arbitration message names one. Until then it is silent:
-whoever reaches the port may open as many as he likes, so silent streams have a few places of their
-own and a few seconds. A further one takes the place of the oldest of the peer that has most, so a
-controller always gets in, and says who it is in its first message. From there on
+A stream belongs to no device until its first arbitration message names one. Until then it is
+silent: whoever reaches the port may open as many as he likes, so silent streams have a few places
+of their own and a few seconds. A further one takes the place of the oldest of the peer that has
+most, so a controller always gets in, and says who it is in its first message. From there on
 `softswitch.p4runtime.arbitration` decides who stays.
 """
 
@@ -22,7 +22,7 @@ from finsy.proto import p4r
 from softswitch.p4runtime.device import ControllerStream, Device
 from softswitch.p4runtime.outbox import Outbox
 from softswitch.p4runtime.pacing import Pace
-from softswitch.rpc.endings import abort
+from softswitch.rpc.endings import until_end
 from softswitch.rpc.peers import LOCAL, Peer, crowding, peer_named
 from softswitch.rpc.status import Code, RefusedError, Status
 
@@ -90,13 +90,7 @@ class Streams:
         )
         reader.start()
         try:
-            while True:
-                message = stream.next()
-                if message is None:
-                    return
-                if isinstance(message, Status):
-                    abort(context, RefusedError(message.code, message.message), p4r.Error)
-                yield message
+            yield from until_end(stream.next, context)
         finally:
             session.close()
             self._leave(stream)
@@ -107,6 +101,9 @@ class Streams:
             leaving = None
             if len(self._silent) >= _SILENT:
                 leaving = crowding(self._silent.items())
+            if leaving is not None:
+                # Others may come before it has ended, and must not choose it again.
+                del self._silent[leaving]
             late = [
                 other for other, since_s in self._ending.items() if now_s > since_s + _LEAVING_S
             ]

@@ -1,8 +1,8 @@
 """The order in which the calls of controllers work on a device's state.
 
 A change (a Write, a pipeline, an arbitration) has the state for itself until it is done. A Read has
-it for one slice at a time, and lets the changes that wait go first. So a Read of any length holds up
-a change for one slice at most. Changes are served first come, first served, but two roles take
+it for one slice at a time, and lets the changes that wait go first. So a Read of any length holds
+up a change for one slice at most. Changes are served first come, first served, but two roles take
 turns: a role that asks for many long Writes does not keep another one waiting for all of them.
 """
 

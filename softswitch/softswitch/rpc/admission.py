@@ -16,6 +16,8 @@ from typing import Any, NoReturn
 
 import grpc  # type: ignore[import-untyped]
 
+from softswitch.rpc.rereading import ChangingFiles
+
 __all__ = ["AllowedClients", "GuardedHandler"]
 
 _log = logging.getLogger("softswitch.tls")
@@ -57,11 +59,9 @@ class AllowedClients:
         self._named = {word for word in words if not word.startswith("@")}
         self._files = [Path(word[1:]) for word in words if word.startswith("@")]
         self._clock = clock
-        self._stamps = self._read_stamps()
-        self._names = self._read()
+        self._changing = ChangingFiles("allowed clients", self._files, self._read)
         self._look_at_s = clock() + _LOOK_EVERY_S
         self._refusals = _RefusalLines(clock)
-        self._said = ""
 
     def check(self, context: Any, pause_s: float = 0.0) -> None:
         """End the call of a client that has none of the names, with PERMISSION_DENIED.
@@ -69,13 +69,15 @@ class AllowedClients:
         It ends after a pause.
         """
         if self._clock() >= self._look_at_s:
-            self._look()
+            self._look_at_s = self._clock() + _LOOK_EVERY_S
+            self._changing.renew()
+        allowed = self._changing.content
         # gRPC hands these over ten times faster than all that it knows of the certificate. They are
         # its alternative names, or its common name where it has no others.
-        if not self._names.isdisjoint(context.peer_identities() or ()):
+        if not allowed.isdisjoint(context.peer_identities() or ()):
             return
         names = _certified_names(context)
-        if not self._names.isdisjoint(names):
+        if not allowed.isdisjoint(names):
             return
         time.sleep(pause_s)
         self._refuse(context, names)
@@ -89,26 +91,6 @@ class AllowedClients:
             " its --allow-client names those that may call",
         )
         raise AssertionError("gRPC's abort always raises")
-
-    def _look(self) -> None:
-        """Read the files again if they have changed. If they cannot be used, nothing changes."""
-        self._look_at_s = self._clock() + _LOOK_EVERY_S
-        try:
-            stamps = self._read_stamps()
-            if stamps == self._stamps:
-                return
-            self._stamps = stamps
-            self._names = self._read()
-            line = f"allowed clients were read again: {len(self._names)} names"
-        except (OSError, ValueError) as error:
-            line = f"allowed clients stay as they were: {error}"
-        if line != self._said:
-            self._said = line
-            _log.warning("softswitch: %s", line)
-
-    def _read_stamps(self) -> list[tuple[int, int]]:
-        stats = [path.stat() for path in self._files]
-        return [(stat.st_mtime_ns, stat.st_ino) for stat in stats]
 
     def _read(self) -> frozenset[bytes]:
         names = set(self._named)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import grpc  # type: ignore[import-untyped]
 from finsy.proto import rpc_status
 
-from softswitch.rpc.status import BatchFailedError, Code, RefusedError
+from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
 
 OPTIONS = [
     # What a client sends is bounded by `Listener`; what it may receive is its own affair.
@@ -69,6 +70,17 @@ def abort(
             batch_status.details.add().Pack(detail)
         context.abort_with_status(_BatchStatus(message, batch_status))
     raise AssertionError("gRPC's abort always raises")
+
+
+def until_end(wait: Callable[[], Any], context: Any) -> Iterator[Any]:
+    """Yield the messages that `wait` returns. None, or a `Status`, ends the RPC."""
+    while True:
+        message = wait()
+        if message is None:
+            return
+        if isinstance(message, Status):
+            context.abort(GRPC_CODES[message.code], message.message)
+        yield message
 
 
 class _BatchStatus(grpc.Status):  # type: ignore[misc]

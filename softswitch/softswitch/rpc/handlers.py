@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from softswitch.rpc.endings import GRPC_CODES
-from softswitch.rpc.gate import Gate
-from softswitch.rpc.status import Code, RefusedError
+from softswitch.rpc.places import Places
+from softswitch.rpc.status import Code, RefusedError, Status
 
 __all__ = ["stream_stream", "unary_stream", "unary_unary"]
 
@@ -45,14 +44,6 @@ memory, and for up to 25 ms a megabyte the interpreter does nothing else.
 
 _Method = Callable[..., Any]
 _Parse = Callable[[bytes], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Malformed:
-    """A placeholder for a message that could not be decoded, or was not."""
-
-    code: Code
-    reason: str
 
 
 def unary_unary(
@@ -83,12 +74,7 @@ def unary_stream(
 
     At most `PLACES` calls are open at a time.
     """
-    gate = Gate(method.__name__, PLACES)
-    checked = _checked(method)
-
-    def serve(request: Any, context: Any) -> Any:
-        return gate.serve(context, lambda: checked(request, context))
-
+    serve = _in_places(_checked(method), method.__name__)
     _serve_apart(serve, method.__name__)
     return grpc.unary_stream_rpc_method_handler(
         serve, _decoder(parse, most_bytes), answer.SerializeToString
@@ -111,18 +97,26 @@ def stream_stream(
     Args:
         is_bounded: says that `method` bounds the number of its calls itself.
     """
-    gate = Gate(method.__name__, PLACES)
 
-    def serve(requests: Iterable[Any], context: Any) -> Any:
-        decoded = _decoded(requests)
-        if is_bounded:
-            return method(decoded, context)
-        return gate.serve(context, lambda: method(decoded, context))
+    def decode(requests: Iterable[Any], context: Any) -> Any:
+        return method(_decoded(requests), context)
 
+    serve = decode if is_bounded else _in_places(decode, method.__name__)
     _serve_apart(serve, method.__name__)
     return grpc.stream_stream_rpc_method_handler(
         serve, _decoder(parse, most_bytes), answer.SerializeToString
     )
+
+
+def _in_places(method: _Method, name: str) -> _Method:
+    """Return a method with answers whose calls have to find one of `PLACES`."""
+    places = Places(PLACES, f"calls of {name}")
+
+    def serve(request: Any, context: Any) -> Iterator[Any]:
+        with places.place(context):
+            yield from method(request, context)
+
+    return serve
 
 
 def _serve_apart(serve: Any, name: str) -> None:
@@ -137,26 +131,28 @@ def _serve_apart(serve: Any, name: str) -> None:
 
 
 def _decoder(parse: _Parse, most_bytes: int | None) -> _Parse:
+    """Return what decodes a message; a `Status` says why it was not decoded."""
+
     def decode(data: bytes) -> Any:
         if most_bytes is not None and len(data) > most_bytes:
-            return _Malformed(
+            return Status(
                 Code.RESOURCE_EXHAUSTED,
                 f"a request of {len(data)} bytes, of which {most_bytes} are allowed; send several",
             )
         try:
             return parse(data)
         except DecodeError as error:
-            return _Malformed(Code.INVALID_ARGUMENT, f"the message cannot be decoded: {error}")
+            return Status(Code.INVALID_ARGUMENT, f"the message cannot be decoded: {error}")
         except RefusedError as error:
-            return _Malformed(error.status.code, error.status.message)
+            return error.status
 
     return decode
 
 
 def _checked(method: _Method) -> Callable[[Any, Any], Any]:
     def serve(request: Any, context: Any) -> Any:
-        if isinstance(request, _Malformed):
-            context.abort(GRPC_CODES[request.code], request.reason)
+        if isinstance(request, Status):
+            context.abort(GRPC_CODES[request.code], request.message)
         return method(request, context)
 
     return serve
@@ -164,6 +160,6 @@ def _checked(method: _Method) -> Callable[[Any, Any], Any]:
 
 def _decoded(requests: Iterable[Any]) -> Iterator[Any]:
     for request in requests:
-        if isinstance(request, _Malformed):
-            raise RefusedError(request.code, request.reason)
+        if isinstance(request, Status):
+            raise RefusedError(request.code, request.message)
         yield request

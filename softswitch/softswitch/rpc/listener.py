@@ -9,8 +9,9 @@ from typing import Self
 import grpc  # type: ignore[import-untyped]
 
 from softswitch.rpc.admission import AllowedClients, GuardedHandler
-from softswitch.rpc.calls import BoundedHandler, Calls
+from softswitch.rpc.calls import RECEIVING_S, BoundedHandler
 from softswitch.rpc.endings import OPTIONS
+from softswitch.rpc.places import Places
 
 __all__ = ["Listener"]
 
@@ -56,8 +57,8 @@ class Listener:
         if allowed is not None:
             services = [GuardedHandler(service, allowed) for service in services]
         # The other half of the threads tells those who find no place.
-        calls = Calls(max(1, threads // 2))
-        services = [BoundedHandler(service, calls) for service in services]
+        places = Places(max(1, threads // 2), patience_s=RECEIVING_S)
+        services = [BoundedHandler(service, places) for service in services]
         self._grpc.add_generic_rpc_handlers(tuple(services))
         self.port: int
         try:

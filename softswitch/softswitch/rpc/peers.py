@@ -22,9 +22,9 @@ class Peer:
     """The other end of a call."""
 
     address: str
-    """Its host, or the name of a socket."""
+    """The host at the other end, or the name of a socket."""
     connection: str
-    """Its address and port."""
+    """The address and port of the other end."""
 
     def __str__(self) -> str:
         return self.address

@@ -7,27 +7,32 @@ be started again for a file.
 
 from __future__ import annotations
 
-import logging
 import math
 import ssl
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["TlsFiles", "TlsSource"]
+from softswitch.rpc.rereading import ChangingFiles
 
-_log = logging.getLogger("softswitch.tls")
+__all__ = ["AUTHORITY", "CERTIFICATE", "CLIENTS", "KEY", "TlsFiles", "TlsSource"]
 
-SOON_S = 30 * 86400.0
+AUTHORITY = "authority.pem"
+CERTIFICATE = "certificate.pem"
+KEY = "key.pem"
+CLIENTS = "clients.txt"
+"""The names of the files in a folder of a switch."""
+
+_SOON_S = 30 * 86400.0
 """The time before its end at which a certificate is remarked on.
 
 `softswitch certificates` renews 60 days before the end, so whoever runs it each month never sees
 the remark.
 """
 
-_AGAIN = "run softswitch certificates again, or copy its folder for this switch here"
+_ADVICE = "run softswitch certificates again, or copy its folder for this switch here"
 
 _FLIGHTS = 4
 """The number of times that both sides of a handshake in memory are given their turn.
@@ -41,7 +46,7 @@ class TlsFiles:
     """The PEM files of a server."""
 
     authority: Path | None
-    """Signs the certificates of clients."""
+    """The authority that signs the certificates of clients."""
     certificate: Path
     key: Path
     with_client_auth: bool
@@ -50,31 +55,25 @@ class TlsFiles:
     """The names of clients that may call; @FILE has a name a line. Empty: every valid client."""
 
     @classmethod
-    def from_folder(cls, folder: Path) -> TlsFiles:
-        """Return the files of a folder that `softswitch certificates` has made for a switch."""
+    def from_folder(cls, folder: Path, names: Sequence[str] = ()) -> TlsFiles:
+        """Return the files of a folder that `softswitch certificates` has made for a switch.
+
+        Args:
+            folder: the folder.
+            names: clients that may call beside those of the folder.
+        """
         return cls(
             folder / AUTHORITY,
             folder / CERTIFICATE,
             folder / KEY,
             with_client_auth=True,
-            allowed=(f"@{folder / CLIENTS}",),
+            allowed=(f"@{folder / CLIENTS}", *names),
         )
-
-    def with_allowed(self, names: Sequence[str]) -> TlsFiles:
-        """Return these files with more names of clients that may call."""
-        return replace(self, allowed=(*self.allowed, *names))
 
     def paths(self) -> Sequence[Path]:
         """Return the files that gRPC is given."""
         pair = (self.certificate, self.key)
         return pair if self.authority is None else (*pair, self.authority)
-
-
-AUTHORITY = "authority.pem"
-CERTIFICATE = "certificate.pem"
-KEY = "key.pem"
-CLIENTS = "clients.txt"
-"""The names of the files in a folder of a switch."""
 
 
 class TlsSource:
@@ -86,16 +85,16 @@ class TlsSource:
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
-        self._seen = self._stamps()
-        self._first = self._read()
-        self._said = ""
+        self._changing = ChangingFiles("TLS files", files.paths(), self._read)
 
     def credentials(self) -> Any:
         """Return credentials for a gRPC server, which asks for the files at each handshake."""
         import grpc  # type: ignore[import-untyped]
 
+        # gRPC calls `renew` at each handshake in one of its threads, and never takes a
+        # configuration twice. Of a pair that is being renewed, one half may be there already.
         return grpc.dynamic_ssl_server_credentials(
-            self._first, self._renewed, self._files.with_client_auth
+            self._changing.content, self._changing.renew, self._files.with_client_auth
         )
 
     def remarks(self) -> list[str]:
@@ -104,48 +103,15 @@ class TlsSource:
         lines = []
         end = _end_of_pair(files.certificate, files.key)
         if isinstance(end, str):
-            lines.append(f"TLS certificate {files.certificate}: {end}; {_AGAIN}")
-        elif end - time.time() < SOON_S:
-            lines.append(f"TLS certificate {files.certificate}: ends on {_day(end)}; {_AGAIN}")
+            lines.append(f"TLS certificate {files.certificate}: {end}; {_ADVICE}")
+        elif end - time.time() < _SOON_S:
+            lines.append(f"TLS certificate {files.certificate}: ends on {_day(end)}; {_ADVICE}")
         if files.authority is not None:
             end_s = _end_of_authority(files.authority)
-            if end_s - time.time() < SOON_S:
+            if end_s - time.time() < _SOON_S:
                 verb = "ended" if end_s < time.time() else "ends"
-                lines.append(f"TLS authority {files.authority}: {verb} on {_day(end_s)}; {_AGAIN}")
+                lines.append(f"TLS authority {files.authority}: {verb} on {_day(end_s)}; {_ADVICE}")
         return lines
-
-    def _renewed(self) -> Any:
-        """Return the configuration for the next handshakes; None: it is the same as before.
-
-        gRPC calls it at each handshake in one of its threads, and never takes a configuration
-        twice. Files that cannot be used change nothing: of a pair that is being renewed, one half
-        may be there already.
-        """
-        try:
-            stamps = self._stamps()
-            if stamps == self._seen:
-                return None
-            self._seen = stamps
-            configuration = self._read()
-        except (OSError, ValueError) as error:
-            self._say(f"TLS files stay as they were: {error}")
-            return None
-        self._say(f"TLS certificate {self._files.certificate} was read again")
-        return configuration
-
-    def _say(self, line: str) -> None:
-        # Strangers choose how many handshakes there are, and must not fill the log.
-        if line != self._said:
-            self._said = line
-            _log.warning("softswitch: %s", line)
-
-    def _stamps(self) -> list[tuple[int, int, int]]:
-        """Return what changes when a file is written or replaced."""
-        stamps = []
-        for path in self._files.paths():
-            stat = path.stat()
-            stamps.append((stat.st_mtime_ns, stat.st_ino, stat.st_size))
-        return stamps
 
     def _read(self) -> Any:
         import grpc
@@ -217,17 +183,17 @@ def _end_of_pair(certificate: Path, key: Path) -> float | str:
     client.load_verify_locations(certificate)
     to_server = ssl.MemoryBIO()
     to_client = ssl.MemoryBIO()
-    asking = client.wrap_bio(to_client, to_server)
-    showing = server.wrap_bio(to_server, to_client, server_side=True)
+    client_side = client.wrap_bio(to_client, to_server)
+    server_side = server.wrap_bio(to_server, to_client, server_side=True)
     for _ in range(_FLIGHTS):
-        for side in (asking, showing):
+        for side in (client_side, server_side):
             try:
                 side.do_handshake()
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLCertVerificationError as error:
                 return error.verify_message
-    decoded = asking.getpeercert()
+    decoded = client_side.getpeercert()
     if not decoded:
         return "cannot be shown in a handshake"
     return ssl.cert_time_to_seconds(str(decoded["notAfter"]))

@@ -329,17 +329,17 @@ def test_what_a_program_exports_for_its_class(service: Operated) -> None:
     service.good("policy", "set", "crux")
     with service.client() as client:
         until(lambda: client.plan("bert").policy == "crux", "no plan of the new policy")
-        (known,) = {one.ranking.parameters["queue"] for one in client.plan("bert").flows}
+        (queue,) = {flow.ranking.parameters["queue"] for flow in client.plan("bert").flows}
     comment, *exports = service.good("job", "env", "bert").splitlines()
-    assert comment == f"# job bert, policy crux: queue {known}, DSCP {8 * known}"
+    assert comment == f"# job bert, policy crux: queue {queue}, DSCP {8 * queue}"
     # The byte in the IPv4 header: six bits of code point, and two that say ECN-capable (RFC 3168).
     assert exports == [
-        f"export NCCL_IB_TC={known << 5 | 2}",
-        f"export NCCL_IB_SL={known}",
+        f"export NCCL_IB_TC={queue << 5 | 2}",
+        f"export NCCL_IB_SL={queue}",
         "unset ECHELON_TRAFFIC_CLASSES",
     ]
     of_json, *_ = json.loads(service.good("job", "env", "bert", "--json"))["classes"]
-    assert of_json["traffic_class"] == known << 5 | 2
+    assert of_json["traffic_class"] == queue << 5 | 2
 
 
 def group_of(name: str, queue: int | None) -> ClassResource:

@@ -34,9 +34,9 @@ def wait_problem(client: Client, words: str) -> None:
         time.sleep(0.1)
 
 
-def configure(here: Path, switch: Running, printed: str) -> Path:
+def configure(folder: Path, switch: Running, printed: str) -> Path:
     """Write a configuration with the keys that the command has printed."""
-    (here / "fabric.yaml").write_text(yaml.safe_dump(LINE))
+    (folder / "fabric.yaml").write_text(yaml.safe_dump(LINE))
     settings = {
         "service": "certified",
         "fabric": "fabric.yaml",
@@ -45,7 +45,7 @@ def configure(here: Path, switch: Running, printed: str) -> Path:
         "log": {"format": "json"},
     }
     (keys,) = (line.strip() for line in printed.splitlines() if line.startswith("  tls: "))
-    config = here / "echelon.yaml"
+    config = folder / "echelon.yaml"
     config.write_text(f"{yaml.safe_dump(settings)}{keys}\n")
     return config
 

@@ -201,7 +201,7 @@ def test_whoever_takes_a_switch_is_a_problem_also_when_it_is_taken_back(
 
 
 def test_a_leader_that_follows_another_one_is_nobody_else(build: Build) -> None:
-    """What the one has written, and the other writes anew, is neither drift nor a takeover."""
+    """Entries of the last leader that the next one writes anew are neither drift nor a takeover."""
     lab = build(LINE, audit=f"{AUDIT_S} s", store="sqlite:state.db")
     last = lab.daemon("first")
     with lab.client(last) as client:

@@ -25,7 +25,7 @@ def client(folder: Path) -> TlsFiles:
 class Switches:
     out: Path
     addresses: dict[str, str]
-    """By the name of the switch: `good`, and what is wrong with the others."""
+    """The addresses by name: the switch `good`, and others by what is wrong with them."""
 
 
 @pytest.fixture(scope="module")

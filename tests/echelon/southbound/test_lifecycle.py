@@ -653,6 +653,21 @@ def test_what_is_refused_is_tried_again_when_ports_move() -> None:
     assert out.handle(PortsMoved(), 0.6) == [], "nothing is refused"
 
 
+def test_what_is_refused_is_tried_again_soon_when_ports_have_moved_during_a_change() -> None:
+    out = opened()
+    now = 0.0
+    for _ in range(8):
+        out.handle(Written("queues of port 3: no"), now)
+        now += TIMING.audit_s
+        out.handle(Tick(), now)
+    out.handle(Written("queues of port 3: no"), now)
+    assert out.handle(IntentWanted(2), now) == [Write(2, afresh=False, audit=False)]
+    assert out.handle(PortsMoved(), now) == []
+    out.handle(Written("queues of port 3: no"), now)
+    now += TIMING.refused_retry_s
+    assert Write(2, afresh=True, audit=True) in out.handle(Tick(), now)
+
+
 def test_a_session_that_only_fails_is_replaced_ever_more_rarely() -> None:
     out = opened()
     closed = []

@@ -32,6 +32,7 @@ from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.switches.southbound.outcomes import Applied
 from echelon.switches.southbound.session import SwitchSession
 from echelon.switches.targets.softswitch.queues import GnmiQueues
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import QueueConfig
 from tests.echelon.southbound.conftest import PRIMARY, bare, flow_entry
 from tests.faults import coded
@@ -628,6 +629,38 @@ async def test_a_group_in_the_place_of_a_digest_is_an_answer_that_cannot_be_read
         unreadable = coded("switch-failed", "switch s1 at ", ": reading digests: ", "digest_id")
         with pytest.raises(SouthboundError, check=unreadable):
             await session.compare(intent)
+
+
+@pytest.mark.parametrize("code", [Code.ABORTED, Code.RESOURCE_EXHAUSTED])
+async def test_a_read_that_writes_overtake_is_read_again(
+    code: Code, rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = rig.device.read
+    intent = bare(*(flow_entry(number) for number in range(3)))
+    failures = 0
+    held = []
+
+    def overtaken(request: p4r.ReadRequest) -> Iterator[p4r.ReadResponse]:
+        nonlocal failures
+        yield from honest(request)
+        if request.entities[0].HasField("table_entry") and failures:
+            failures -= 1
+            # The answer so far tells of an entry that is no longer there.
+            rig.meddle(p4r.Update.DELETE, held.pop())
+            raise RefusedError(code, "Writes changed too much; read again")
+
+    async with rig.session() as session:
+        await session.reconcile(intent)
+        held = rig.held()
+        monkeypatch.setattr(rig.device, "read", overtaken)
+        failures = 2
+        assert (await session.reconcile(intent)).inserts == 2
+        held = rig.held()
+        failures = 3
+        refused = coded("switch-failed", "switch s1: ", "read again", code.name)
+        with pytest.raises(SouthboundError, check=refused):
+            await session.reconcile(intent)
+        assert (await session.reconcile(intent)).inserts == 3
 
 
 async def test_byte_counters(rig: Any) -> None:

@@ -1,5 +1,5 @@
 """Attacks of strangers on a running service and on its switches, beside an operator.
 
-`target` has what an attacker is given, `programs`, `streams`, `messages` and `clients` the attacks,
+`target` is what an attacker knows and its client, `programs`, `streams`, `messages` and `clients` the attacks,
 `victim` the service that is attacked and its operator, `command` the table.
 """

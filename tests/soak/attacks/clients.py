@@ -24,7 +24,7 @@ _BODY = (
 )
 _UNREAD = 4 * b"GET /web/vendor/echarts.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
 KINDS = ((b"", b""), (_HEADER, b"x"), (_BODY, b" "), (_UNREAD, b""))
-"""What a stranger sends at first, and then each second."""
+"""The bytes that a stranger sends at first, and then each second."""
 
 
 def shake_hands(target: Target, tell: Telling) -> None:

@@ -1,8 +1,8 @@
 """``python -m tests.soak attacks [NAMES]``: each attack on a service and a switch of its own.
 
-A row is an attack: what an operator waits meanwhile, the memory of the attacked process, and what
-the attacker is told. The exit status is 1 where a bound broke: a process died, an acknowledged
-change is lost, compilers outlive their switch, or memory is beyond the attack's bound.
+A row is an attack: how long an operator waits meanwhile, and the memory of the attacked process;
+the answers to the attacker follow. The exit status is 1 where a bound broke: a process died, an
+acknowledged change is lost, compilers outlive their switch, or memory is beyond the attack's bound.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from tests.soak.attacks import clients, messages, programs, streams
-from tests.soak.attacks.target import ANSWER_S, Target, Telling
+from tests.soak.attacks.target import ANSWER_S, Answer, Target, Telling
 from tests.soak.attacks.victim import ATTACKED, Operator, Victim, victim
-from tests.soak.memory import bytes_of_process
 from tests.soak.processes import descendants, is_running
 
 _SPAWNING = multiprocessing.get_context("spawn")
 
 SWITCH_MB = 256
-"""A switch without a program takes 80 MB, with the product's 100."""
+"""The bound of a switch. It takes 80 MB without a program, 100 with the product's."""
 PROGRAM_MB = 1400
-"""The budget of a program is 1 GiB by default; its text and its C are read besides."""
+"""The bound with a hostile program: its budget is 1 GiB, beside its text and its C."""
 SERVICE_MB = 200
 
 _LOOK_S = 0.5
 _HOLDS_S = 2.0
-"""After so long, an attacker holds what it can."""
+"""The time after which an attacker holds what it can."""
 _ENDS_S = 3.0
-"""A compiler ends so long after its switch at the latest."""
+"""The most time that a compiler outlives its switch."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Attack:
     restarts: bool = False
     """Whether the service is killed and started again while the attacker holds its places."""
     ends: bool = False
-    """Whether it ends by itself, when it has tried everything once."""
+    """Whether the attack ends by itself, when it has tried everything once."""
 
 
 ATTACKS = {
@@ -80,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="of each attack (default: %(default)s)"
     )
-    parser.add_argument("--told", action="store_true", help="print all that attackers are told")
+    parser.add_argument("--answers", action="store_true", help="print all answers to attackers")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -107,16 +106,17 @@ def _make(
     options: argparse.Namespace,
 ) -> list[str]:
     operator = Operator(served, attack.of_switch)
-    mine, theirs = _SPAWNING.Pipe(duplex=False)
+    operator.take_memory()
+    receiver, sender = _SPAWNING.Pipe(duplex=False)
     attacker = _SPAWNING.Process(
-        target=_attack, args=(attack.make, served.target, theirs), daemon=True
+        target=_attack, args=(attack.make, served.target, sender), daemon=True
     )
     attacker.start()
-    theirs.close()
+    sender.close()
     # A process that has begun says so first.
-    mine.recv()
-    said: list[tuple[str, str, float | None]] = []
-    reader = threading.Thread(target=_read, args=(mine, said), daemon=True)
+    receiver.recv()
+    answers: list[Answer] = []
+    reader = threading.Thread(target=_read, args=(receiver, answers), daemon=True)
     reader.start()
     back_s = None
     if attack.restarts:
@@ -128,7 +128,7 @@ def _make(
         attacker.join(None if attack.ends else options.seconds)
         # An attack that has met nothing yet shows nothing.
         give_up_at = time.monotonic() + ANSWER_S
-        while not said and attacker.is_alive() and time.monotonic() < give_up_at:
+        while not answers and attacker.is_alive() and time.monotonic() < give_up_at:
             attacker.join(_LOOK_S)
     attacker.kill()
     attacker.join()
@@ -136,16 +136,14 @@ def _make(
     faults = [] if alive else ["died"]
     if alive:
         faults += _consequences(served, operator)
-    resident = operator.resident
-    if alive:
-        resident.append(_resident(served, attack))
-    if max(resident) > attack.most_mb * 1_000_000:
+        operator.take_memory()
+    if max(operator.resident) > attack.most_mb * 1_000_000:
         faults.append(f"more than {attack.most_mb} MB")
     faults += _left_over(served)
     _print_row(name, operator, alive, faults)
     if back_s is not None:
         print(f"    the service leads again after {back_s:.1f} s")
-    _print_said(attack, operator, said, options.told)
+    _print_answers(attack, operator, answers, options.answers)
     return faults
 
 
@@ -154,10 +152,10 @@ def _attack(make: Callable[[Target, Telling], None], target: Target, pipe: Conne
     make(target, Telling(pipe))
 
 
-def _read(pipe: Connection, said: list[tuple[str, str, float | None]]) -> None:
+def _read(pipe: Connection, answers: list[Answer]) -> None:
     try:
         while True:
-            said.append(pipe.recv())
+            answers.append(pipe.recv())
     except (EOFError, OSError):
         return
 
@@ -171,12 +169,8 @@ def _consequences(served: Victim, operator: Operator) -> list[str]:
     return [f"lost: {', '.join(lost)}"] if lost else []
 
 
-def _resident(served: Victim, attack: Attack) -> int:
-    return bytes_of_process(served.pid(attack.of_switch))
-
-
 def _left_over(served: Victim) -> list[str]:
-    """Kill the attacked switch; return what goes on of the processes that it started."""
+    """Kill the attacked switch; return a fault if processes that it started go on."""
     switch = served.lab.switches[ATTACKED]
     children = descendants(switch.process.pid)
     switch.kill()
@@ -208,21 +202,21 @@ def _times(times_s: list[float]) -> str:
     return f"{1e3 * median(times_s):.0f}, {1e3 * max(times_s):.0f}"
 
 
-def _print_said(
+def _print_answers(
     attack: Attack,
     operator: Operator,
-    said: list[tuple[str, str, float | None]],
-    all_of_it: bool,
+    answers: Iterable[Answer],
+    prints_all: bool,
 ) -> None:
-    """Print what the attacker was told, each answer once with the longest wait for it."""
+    """Print the answers to the attacker, each once with the longest wait for it."""
     counts: Counter[tuple[str, str]] = Counter()
     longest_s: dict[tuple[str, str], float] = {}
-    for what, answer, took_s in said:
-        counts[what, answer] += 1
-        longest_s[what, answer] = max(longest_s.get((what, answer), 0.0), took_s or 0.0)
+    for call, answer, took_s in answers:
+        counts[call, answer] += 1
+        longest_s[call, answer] = max(longest_s.get((call, answer), 0.0), took_s or 0.0)
     print(f"    {attack.text}; told:")
-    for (what, answer), count in list(counts.items())[: None if all_of_it else 30]:
-        print(f"      {what}: {answer} ({count} x, at most {longest_s[what, answer]:.2f} s)")
+    for (call, answer), count in list(counts.items())[: None if prints_all else 30]:
+        print(f"      {call}: {answer} ({count} x, at most {longest_s[call, answer]:.2f} s)")
     for title, lines in (("problem", operator.problems), ("failure", set(operator.failures))):
         for line in sorted(lines)[:5]:
             print(f"    {title}: {line[:200]}")

@@ -60,12 +60,7 @@ def send_large(target: Target, tell: Telling, megabytes: int) -> None:
     )
     with Peer(target) as peer:
         for method, content, request in cycle(kinds):
-            what = f"{method} of {megabytes} MB, {content}"
+            send = partial(peer.call, method, request)
             if method == "Read":
-                tell.call(what, partial(_read, peer, request))
-            else:
-                tell.call(what, partial(_call, peer, method, request))
-
-
-def _call(peer: Peer, method: str, request: bytes) -> None:
-    peer.call(method, request)
+                send = partial(_read, peer, request)
+            tell.call(f"{method} of {megabytes} MB, {content}", send)

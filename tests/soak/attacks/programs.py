@@ -24,12 +24,13 @@ JSON = dict[str, Any]
 PACKETS = 2000
 _PACKET = bytes(range(64))
 _ELECTIONS = itertools.count(1 << 120, 1 << 80)
-"""Above those of any controller, whose terms are microseconds since 1970 in the high word.
+"""Election ids above those of any controller.
 
-A controller that was outranked claims the next term.
+Terms of controllers are microseconds since 1970 in the high word. A controller that was outranked
+claims the next term.
 """
 _LEAVE_S = 3.0
-"""Between programs the switch is the controller's again."""
+"""The time between programs, in which the controller takes the switch back."""
 
 _TABLE_IDS, _ACTION_IDS = 0x02000001, 0x01000001
 

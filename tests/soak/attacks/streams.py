@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from typing import Any
 
 import grpc
 from finsy.proto import U128, p4r
@@ -14,38 +16,33 @@ from tests.soak.attacks.target import Peer, Target, Telling, answer_text, produc
 IDLE = 60
 BACKUPS = 16
 DELETE_EVERY_S = 0.3
+_LOOK_EVERY_S = 0.3
 PUSH_EVERY_S = 2.0
 ROLE = "stranger"
-_TOLD_AFTER_S = 2.0
 
 
 def hold_idle(target: Target, tell: Telling) -> None:
     """Hold streams that say nothing, all over one connection, and open those anew that end."""
     with Peer(target) as peer:
-        held = [peer.stream()[0] for _ in range(IDLE)]
-        tell("hold", f"{len(held)} silent streams")
-        time.sleep(_TOLD_AFTER_S)
-        while True:
-            for number, answers in enumerate(held):
-                if answers.done():
-                    tell("a silent stream", _ended(answers))
-                    held[number] = peer.stream()[0]
-            time.sleep(DELETE_EVERY_S)
+        _hold_silent([peer] * IDLE, tell)
 
 
 def hold_idle_apart(target: Target, tell: Telling) -> None:
     """Hold streams that say nothing, each over a connection of its own."""
     with ExitStack() as stack:
         peers = [stack.enter_context(Peer(target)) for _ in range(IDLE)]
-        held = [peer.stream()[0] for peer in peers]
-        tell("hold", f"{len(held)} silent streams, each of its own connection")
-        time.sleep(_TOLD_AFTER_S)
-        while True:
-            for number, answers in enumerate(held):
-                if answers.done():
-                    tell("a silent stream", _ended(answers))
-                    held[number] = peers[number].stream()[0]
-            time.sleep(DELETE_EVERY_S)
+        _hold_silent(peers, tell)
+
+
+def _hold_silent(peers: Sequence[Peer], tell: Telling) -> None:
+    held = [peer.stream()[0] for peer in peers]
+    tell("hold", f"{len(held)} silent streams")
+    while True:
+        time.sleep(_LOOK_EVERY_S)
+        for number, answers in enumerate(held):
+            if answers.done():
+                tell("a silent stream", _ended(answers))
+                held[number] = peers[number].stream()[0]
 
 
 def hold_backups(target: Target, tell: Telling) -> None:
@@ -55,7 +52,7 @@ def hold_backups(target: Target, tell: Telling) -> None:
         for answers in held:
             tell("a backup", _first(answers))
         while True:
-            time.sleep(_TOLD_AFTER_S)
+            time.sleep(_LOOK_EVERY_S)
 
 
 def delete_entries(target: Target, tell: Telling) -> None:
@@ -94,10 +91,10 @@ def _push(peer: Peer, config: p4r.ForwardingPipelineConfig) -> None:
     peer.push(config, 1, ROLE)
 
 
-def _first(answers: object) -> str:
+def _first(answers: Any) -> str:
     """Return the first answer on a stream."""
     try:
-        answer = next(answers)  # type: ignore[call-overload]
+        answer = next(answers)
     except grpc.RpcError as error:
         return answer_text(error)
     update = p4r.StreamMessageResponse.FromString(answer)
@@ -105,10 +102,10 @@ def _first(answers: object) -> str:
     return f"code {status.code} {status.message}" if status.code else "primary"
 
 
-def _ended(answers: object) -> str:
+def _ended(answers: Any) -> str:
     with suppress(StopIteration):
         try:
-            next(answers)  # type: ignore[call-overload]
+            next(answers)
         except grpc.RpcError as error:
             return answer_text(error)
     return "ended"

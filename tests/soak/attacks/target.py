@@ -1,4 +1,4 @@
-"""What an attacker is given, and how it talks to a switch: by plain gRPC, with bytes as they are."""
+"""The target of an attacker, and its client, which sends bytes as they are over plain gRPC."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from google.protobuf import text_format
 from echelon.model.p4program import program
 
 ANSWER_S = 120.0
-"""How long an attacker waits for an answer."""
+"""The time that an attacker waits for an answer."""
+
+Answer = tuple[str, str, float | None]
+"""A call of an attacker, the answer, and how long it took in seconds."""
 
 _P4 = "/p4.v1.P4Runtime/"
 _OPTIONS = [
@@ -41,20 +44,21 @@ class Target:
     port: Path
     """The socket of a port of the switch: frames sent to it come in there."""
     api_port: int
-    """The service's, at 127.0.0.1."""
+    """The port of the service's API, at 127.0.0.1."""
 
 
 class Telling:
-    """Says what the attacker is told, to the process that prints it."""
+    """A pipe on which the answers to an attacker go to the process that prints them."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    def __call__(self, what: str, answer: str, took_s: float | None = None) -> None:
+    def __call__(self, call: str, text: str, took_s: float | None = None) -> None:
+        answer: Answer = (call, " ".join(text.split())[:160], took_s)
         with suppress(OSError):
-            self._pipe.send((what, " ".join(answer.split())[:160], took_s))
+            self._pipe.send(answer)
 
-    def call(self, what: str, action: Callable[[], object]) -> bool:
+    def call(self, name: str, action: Callable[[], object]) -> bool:
         """Do something, and say what came of it and how long it took; return whether it worked."""
         began_s = time.monotonic()
         try:
@@ -63,7 +67,7 @@ class Telling:
         except grpc.RpcError as error:
             answer = answer_text(error)
             is_done = False
-        self(what, answer, time.monotonic() - began_s)
+        self(name, answer, time.monotonic() - began_s)
         return is_done
 
 

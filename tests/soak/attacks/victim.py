@@ -28,12 +28,12 @@ from tests.softswitch.p4runtime.test_tls import make_authority
 ATTACKED = "leaf1"
 AUDIT = "5 s"
 WAIT_S = 40.0
-"""How long a submission waits for its job to be installed."""
+"""The time that a submission waits for its job to be installed."""
 ANSWER_S = 60.0
 RECOVERY_S = 120.0
-"""After so long all must be in order again: an audit, a session's backoff and the writes."""
+"""The time by which all must be in order again: an audit, a session's backoff and the writes."""
 KEPT = 4
-"""Jobs of the operator at a time."""
+"""The most jobs of the operator at a time."""
 _ASK_EVERY_S = 0.1
 _SUBMIT_EVERY_S = 0.5
 
@@ -56,7 +56,7 @@ class Victim:
         return self.lab.switches[ATTACKED].process.pid if of_switch else self.daemon.pid
 
     def is_alive(self) -> bool:
-        """Whether the service and the attacked switch are the processes that they were."""
+        """Return whether the service and the attacked switch are still the same processes."""
         return self.daemon.alive and self.lab.switches[ATTACKED].process.alive
 
     def restart(self) -> None:
@@ -68,7 +68,7 @@ class Victim:
     def recover(self) -> str:
         """Take back switches that another controller holds, and wait until all is in order.
 
-        Return what is not; nothing if all is.
+        Return what is not in order; empty: all is.
         """
         with self.client(retry_s=ANSWER_S) as client:
             for switch in client.switches():
@@ -122,22 +122,26 @@ def victim(directory: Path) -> Iterator[Victim]:
 
 @dataclass
 class Operator:
-    """What an operator does meanwhile, in two threads, and how long it takes."""
+    """An operator whose requests, from two threads, are timed during an attack."""
 
     victim: Victim
     of_switch: bool
-    """Whether the memory of the attacked switch counts, or that of the service."""
+    """Whether the memory of the attacked switch counts, rather than that of the service."""
     status_s: list[float] = field(default_factory=list)
     submit_s: list[float] = field(default_factory=list)
     resident: list[int] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     problems: set[str] = field(default_factory=set)
-    """What the service says of its problems meanwhile."""
+    """The problems that the service reports meanwhile."""
     expected: dict[str, Any] = field(default_factory=dict)
     """The jobs that were acknowledged."""
     unsure: set[str] = field(default_factory=set)
-    """Jobs of which a change was not answered."""
+    """The jobs of which a change was not answered."""
     _done: threading.Event = field(default_factory=threading.Event)
+
+    def take_memory(self) -> None:
+        """Note the present memory of the attacked process."""
+        self.resident.append(bytes_of_process(self.victim.pid(self.of_switch)))
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -154,10 +158,9 @@ class Operator:
                 thread.join()
 
     def _watch(self) -> None:
-        pid = self.victim.pid(self.of_switch)
         while not self._done.wait(_ASK_EVERY_S):
             with suppress(OSError):
-                self.resident.append(bytes_of_process(pid))
+                self.take_memory()
 
     def _ask(self) -> None:
         with self.victim.client() as client:
@@ -213,7 +216,7 @@ class Operator:
             self.expected.pop(name, None)
 
     def lost(self) -> list[str]:
-        """Return what was acknowledged and is not so, now that the attack is over."""
+        """Return the jobs that are not as they were acknowledged, now that the attack is over."""
         with self.victim.client(retry_s=ANSWER_S) as client:
             actual = specs(client)
         names = (set(actual) | set(self.expected)) - self.unsure

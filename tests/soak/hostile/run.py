@@ -1,9 +1,9 @@
 """Hostile programs by the thousand, each in Python and in C, in processes that may fall.
 
 ``python -m tests.soak hostile --programs 100000 --compiler tcc``; ``--compiler sanitized`` builds
-with AddressSanitizer and UndefinedBehaviorSanitizer. With ``--record FILE``, batches of programs are
-noted there, and the same command goes on after an end of any kind; ranges of seeds (``--seed``,
-``--programs``) may be run beside each other or on several machines.
+with AddressSanitizer and UndefinedBehaviorSanitizer. With ``--record FILE``, finished batches of
+programs are noted there, and the same command goes on with the rest, however a run ended. Ranges of
+seeds (``--seed``, ``--programs``) may run beside each other or on several machines.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,24 +39,24 @@ class Outcome:
 
 
 class Record:
-    """What became of batches, by their first seeds, and the file that keeps it."""
+    """The outcomes of batches by their first seeds, and the file that keeps them."""
 
     def __init__(self, path: Path | None, compiler: str, packets: int) -> None:
         self._path = path
-        self._what = {"compiler": compiler, "packets": packets}
+        self._settings = {"compiler": compiler, "packets": packets}
         self._lock = Lock()
         self.batches: dict[int, Outcome] = {}
         self.programs = 0
-        """How many were added since the start."""
+        """The number of programs that were added since the start."""
         if path is not None and path.exists():
             for line in path.read_text().splitlines():
                 batch = json.loads(line)
-                if self._what.items() <= batch.items():
+                if self._settings.items() <= batch.items():
                     outcome = Outcome(Counter(batch["kinds"]), batch["faults"])
                     self.batches[batch["first"]] = outcome
 
     def add(self, first: int, count: int, outcome: Outcome) -> None:
-        batch = {**self._what, "first": first, "kinds": outcome.kinds, "faults": outcome.faults}
+        batch = {**self._settings, "first": first, "kinds": outcome.kinds, "faults": outcome.faults}
         with self._lock:
             self.batches[first] = outcome
             self.programs += count
@@ -64,9 +65,11 @@ class Record:
                 with self._path.open("a") as file:
                     file.write(json.dumps(batch) + "\n")
 
-    def total(self) -> Outcome:
+    def total(self, firsts: Iterable[int]) -> Outcome:
+        """Return the outcome of those of the batches that are done."""
         total = Outcome()
-        for outcome in self.batches.values():
+        for first in firsts:
+            outcome = self.batches.get(first, Outcome())
             total.kinds += outcome.kinds
             total.faults += outcome.faults
         return total
@@ -146,8 +149,8 @@ def run(options: argparse.Namespace) -> int:
     begun_s = time.monotonic()
     record = Record(options.record, options.compiler, options.packets)
     end = options.seed + options.programs
-    waiting = [first for first in range(options.seed, end, BATCH) if first not in record.batches]
-
+    firsts = range(options.seed, end, BATCH)
+    waiting = [first for first in firsts if first not in record.batches]
     ended = Event()
 
     def work(first: int) -> None:
@@ -162,7 +165,7 @@ def run(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             # Batches that run are noted, and no further ones begin.
             ended.set()
-    total = record.total()
+    total = record.total(firsts)
     for fault in total.faults:
         print(fault)
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(total.kinds.items()))

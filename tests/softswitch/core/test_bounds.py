@@ -157,7 +157,7 @@ def with_range(low: JSON, high: JSON) -> JSON:
     return document
 
 
-def of_element(index: JSON) -> JSON:
+def reading_element(index: JSON) -> JSON:
     """Return a program that reads a field of a stack's element with this index."""
     document = program({**TYPES, "s0": [["f0", 8, False]]}, SCALARS)
     stack = {"type": "header_stack", "value": "s"}
@@ -173,7 +173,7 @@ REFUSED: dict[str, JSON] = {
     "list of fields": calling("recirculate", VAST),
     "digest": calling("generate_digest", number(0), VAST),
     "range": with_range(VAST, number(1)),
-    "index": of_element(VAST),
+    "index": reading_element(VAST),
 }
 
 

@@ -245,7 +245,7 @@ def test_error_codes(engine: str, errors: list[Any], expected: tuple[int, int]) 
 @pytest.mark.parametrize("size", [1, 19, 20])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_fixed_fields_come_before_the_length(engine: str, size: int) -> None:
-    """BMv2 looks for them first, whichever of them `length_exp` needs for this packet."""
+    """BMv2 looks for the fixed fields first, whichever `length_exp` needs for this packet."""
     is_ipv4 = operation("==", {"type": "local", "value": 0}, number(4))
     choice = {
         "op": "?",

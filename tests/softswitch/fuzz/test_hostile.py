@@ -83,5 +83,7 @@ def test_a_later_run_goes_on_behind_what_is_recorded(
     assert sorted(batch["first"] for batch in batches) == [0, 100]
     assert sum(map(sum, (batch["kinds"].values() for batch in batches))) == 200
     monkeypatch.setattr("tests.soak.hostile.run.TRIAL", ("-c", "raise SystemExit"))
-    # What was found is said again, also by a run that has nothing to do.
+    # Faults are printed again, also by a run that has nothing to do.
     assert main([*command[:2], "200", *command[3:]]) == 1
+    # They are none of another range's.
+    assert main([*command, "--seed", "1000", "--seconds", "0"]) == 0

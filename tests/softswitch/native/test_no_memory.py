@@ -1,4 +1,4 @@
-"""A switch in C without memory for more: changes are refused, packets are dropped, and it goes on."""
+"""A switch in C without memory for more: it refuses changes, drops packets, and goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softswitch import Switch, TableFull, load_program
 from softswitch.native import compile_native
 from softswitch.tables import Table
 from tests.engines import COMPILERS
-from tests.soak.hostile.plain import JSON, field, program
+from tests.soak.hostile.plain import JSON, field, number, program
 
 BUDGET_BYTES = 17 << 20
 SCALARS = [["x", 64, False]]
@@ -89,7 +89,7 @@ def test_many_at_once_are_taken_as_far_as_there_is_memory(compiler: Any) -> None
 
 @pytest.mark.parametrize("compiler", COMPILERS[-1:])
 def test_a_hash_of_more_than_there_is_memory_for_drops_the_packet(compiler: Any) -> None:
-    hashing = switch(hash_of_varied(), compiler)
+    hashing = switch(varied_hash(), compiler)
     short = b"\x00\x02" + bytes(30)
     long = b"\x01\xc0" + bytes(1900)
     waiting = [hashing.ingress(0, short, 0)]
@@ -106,23 +106,25 @@ def test_a_hash_of_more_than_there_is_memory_for_drops_the_packet(compiler: Any)
     assert hashing.process(0, short, 0)
 
 
-def hash_of_varied() -> JSON:
+def varied_hash() -> JSON:
     """Return a program that hashes a header of variable length 64 times over."""
     source = program({**TYPES, "v": [["f0", 16, False], ["rest", "*"]]}, SCALARS)
     state = source["parsers"][0]["parse_states"][0]
     target = {"type": "regular", "value": "v"}
-    length = {"type": "expression", "value": {
-        "op": "*", "left": field("v", "f0"), "right": {"type": "hexstr", "value": "0x20"}}}  # fmt: skip
+    product = {"op": "*", "left": field("v", "f0"), "right": number(32)}
+    length = {"type": "expression", "value": product}
     state["parser_ops"] = [{"op": "extract_VL", "parameters": [target, length]}]
     source["deparsers"][0]["order"] = ["v", "a"]
     source["calculations"][0]["input"] = [{"type": "header", "value": "v"}] * 64
     call = {
         "op": "modify_field_with_hash_based_offset",
         "parameters": [
-            field("a", "f0"), {"type": "hexstr", "value": "0x0"},
-            {"type": "calculation", "value": "hash"}, {"type": "hexstr", "value": "0xff"},
+            field("a", "f0"),
+            number(0),
+            {"type": "calculation", "value": "hash"},
+            number(255),
         ],
-    }  # fmt: skip
+    }
     valid = {"op": "add_header", "parameters": [{"type": "header", "value": "a"}]}
     source["actions"][0]["primitives"] += [valid, call]
     return source

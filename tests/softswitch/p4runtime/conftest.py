@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 from finsy.proto import U128, p4i, p4r
 from google.protobuf import text_format
@@ -14,6 +16,7 @@ from ctoolchain import compilers
 from softswitch.native.choice import Choice
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.roles import EVERY_ROLE
+from softswitch.p4runtime.server import Server
 from softswitch.rpc.status import Status
 from tests.engines import ENGINES
 
@@ -142,6 +145,14 @@ class Controller:
         self.device.set_pipeline(request)
 
 
+@contextmanager
+def connection(server: Server, **options: int) -> Iterator[grpc.Channel]:
+    """Yield a channel over a connection of its own, whose window stays at 64 KiB."""
+    listed = {"grpc.use_local_subchannel_pool": 1, "grpc.http2.bdp_probe": 0, **options}
+    with grpc.insecure_channel(server.address, options=list(listed.items())) as channel:
+        yield channel
+
+
 class Time:
     """A clock that tests set."""
 
@@ -179,6 +190,13 @@ def device(bare_device: Device, program: Everything) -> Device:
     """Return a device that runs the program."""
     bare_device.install(program.config())
     return bare_device
+
+
+@pytest.fixture
+def server(device: Device) -> Iterator[Server]:
+    """Yield a server of `device`."""
+    with Server(device) as running:
+        yield running
 
 
 @pytest.fixture

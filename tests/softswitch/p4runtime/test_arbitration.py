@@ -116,7 +116,7 @@ def test_same_election_id_for_another_role_is_fine() -> None:
     arbitration = Arbitration(DEVICE)
     arbitration.claim("a", claim(5))
     assert codes(arbitration.claim("b", claim(5, "routing"))) == [("b", Code.OK)]
-    assert arbitration.primaries() == ["a", "b"]
+    assert arbitration.primaries == [("", "a"), ("routing", "b")]
 
 
 def test_wrong_device() -> None:
@@ -290,9 +290,9 @@ class ArbitrationHistories(RuleBasedStateMachine):
         else:
             # Whoever becomes primary gets the place of the oldest of those that are not.
             crowd = [other for other in model.live if other != model.primary()]
-            gone = crowd[:1] if current is None and len(model.live) == 3 else []
-            assert [outcome.stream for outcome in refused] == gone
-            for other in gone:
+            leaving = crowd[:1] if current is None and len(model.live) == 3 else []
+            assert [outcome.stream for outcome in refused] == leaving
+            for other in leaving:
                 del model.live[other]
             assert stream in [outcome.stream for outcome in outcomes]
             model.live[stream] = election_id
@@ -330,8 +330,13 @@ class ArbitrationHistories(RuleBasedStateMachine):
                     and role.live[primary] == election_id
                 )
                 assert self.arbitration.is_primary(name, election_id) == writes
-        expected = [role.primary() for role in self.roles.values() if role.primary() is not None]
-        assert sorted(map(str, self.arbitration.primaries())) == sorted(map(str, expected))
+        expected = {
+            (name, role.primary())
+            for name, role in self.roles.items()
+            if role.primary() is not None
+        }
+        assert set(self.arbitration.primaries) == expected
+        assert len(self.arbitration.primaries) == len(expected)
 
 
 ArbitrationHistories.TestCase.settings = settings(

@@ -1,11 +1,10 @@
-"""What one message and all calls together may take of a switch, and what is said beyond."""
+"""Tests of what one message, and all calls together, may take of a switch."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -18,28 +17,15 @@ from softswitch.p4runtime import server as server_module
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.p4runtime.wire import WireRequest
-from softswitch.rpc.calls import Calls
+from softswitch.rpc.places import Places
 from softswitch.rpc.status import Code, RefusedError
 from tests.faults import mentions
 from tests.reference.table_updates import updates
+from tests.softswitch.p4runtime.conftest import connection
 from tests.softswitch.tm.native import SchedulerInC
 
 ANSWER_S = 20
 WRITE = "/p4.v1.P4Runtime/Write"
-
-
-@pytest.fixture
-def server(device: Any) -> Iterator[Server]:
-    with Server(device) as running:
-        yield running
-
-
-@contextmanager
-def connection(server: Server, **options: int) -> Iterator[grpc.Channel]:
-    """Yield a channel over a connection of its own."""
-    listed = [("grpc.use_local_subchannel_pool", 1), *options.items()]
-    with grpc.insecure_channel(server.address, options=listed) as channel:
-        yield channel
 
 
 def refusal(call: Any, *args: Any) -> tuple[Code, str]:
@@ -78,7 +64,7 @@ def test_a_message_above_the_limit_is_refused_by_grpc(server: Server) -> None:
 def test_a_header_of_many_fields_is_not_read_field_by_field(
     junk: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """64 MB of them took 53 s."""
+    """A message of 64 MB once took 53 s, field by field."""
     fields = 0
     skip_field = wire._skip  # noqa: SLF001
 
@@ -184,7 +170,7 @@ def test_a_thousand_errors_reach_a_client_that_takes_them(
 
 
 class Context:
-    """The context of a call, as far as `Calls` needs it."""
+    """The context of a call, as far as `Places` needs it."""
 
     def __init__(self, peer: str) -> None:
         self._peer = peer
@@ -196,14 +182,17 @@ class Context:
     def cancel(self) -> None:
         self.cancelled = True
 
+    def abort(self, code: grpc.StatusCode, text: str) -> None:
+        raise RefusedError(Code(code.value[0]), text)
+
 
 def test_a_call_without_its_message_gives_way_to_a_peer_with_fewer() -> None:
-    calls = Calls(3)
+    calls = Places(3)
     crowd = [Context("ipv4:10.0.0.1:1") for _ in range(3)]
     places = [calls.place(context) for context in crowd]
     for place in places:
         place.__enter__()
-    calls.received(crowd[0])
+    calls.keep(crowd[0])
     code, text = refusal(calls.place(Context("ipv4:10.0.0.1:1")).__enter__)
     assert code == Code.RESOURCE_EXHAUSTED
     assert mentions(text, "3 calls", "10.0.0.1")
@@ -217,7 +206,7 @@ def test_a_call_without_its_message_gives_way_to_a_peer_with_fewer() -> None:
 
 def test_a_late_message_gives_way_to_anybody() -> None:
     now_s = 0.0
-    calls = Calls(1, clock=lambda: now_s)
+    calls = Places(1, patience_s=20, clock=lambda: now_s)
     slow = Context("ipv4:10.0.0.1:1")
     with calls.place(slow):
         assert refusal(calls.place(Context("ipv4:10.0.0.2:1")).__enter__)[0]
@@ -227,10 +216,10 @@ def test_a_late_message_gives_way_to_anybody() -> None:
 
 
 def test_a_message_that_has_come_is_worked_on() -> None:
-    calls = Calls(1, clock=lambda: 0.0)
+    calls = Places(1, clock=lambda: 0.0)
     busy = Context("ipv4:10.0.0.1:1")
     with calls.place(busy):
-        calls.received(busy)
+        calls.keep(busy)
         refusal(calls.place(Context("ipv4:10.0.0.2:1")).__enter__)
     assert not busy.cancelled
 

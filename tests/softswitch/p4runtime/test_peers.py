@@ -1,4 +1,4 @@
-"""Who gives way where places are few: by address, then by connection, then by age."""
+"""Tests of who gives way where places are few: by address, then by connection, then by age."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_place_goes_to_who_has_two_fewer() -> None:
 
 @given(st.lists(st.sampled_from([A, A_AGAIN, B, C]), max_size=40))
 def test_places_are_shared_until_nobody_is_due_more(newcomers: list[Peer]) -> None:
-    """Whoever comes again and again, each address gets its share of six places."""
+    """Each address gets its share of six places, whichever of them call again and again."""
     held: list[tuple[int, Peer]] = []
     for number, peer in enumerate(newcomers + [A, B, C] * 6):
         if len(held) == 6:

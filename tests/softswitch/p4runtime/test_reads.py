@@ -12,6 +12,7 @@ import pytest
 from finsy.proto import p4r
 
 from softswitch.p4runtime import past as past_module
+from softswitch.p4runtime import pipeline as pipeline_module
 from softswitch.p4runtime import reading as reading_module
 from softswitch.p4runtime.reading import Reading
 from softswitch.p4runtime.turns import Turns
@@ -325,12 +326,10 @@ def test_too_many_updates_are_refused_as_a_whole(
 def test_what_is_undone_as_a_whole_is_bounded(
     controller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from softswitch.p4runtime import pipeline
-
-    monkeypatch.setattr(pipeline, "_MOST_UNDONE", 12)
+    monkeypatch.setattr(pipeline_module, "_MOST_UNDONE", 12)
     text = "counter_entry { counter_id: $port_counter data { packet_count: 3 } }"
     all_cells = controller.program.update("MODIFY", text)
-    one = controller.program.exact(1)
-    statuses = controller.write(one, all_cells, atomicity=1)
+    entry = controller.program.exact(1)
+    statuses = controller.write(entry, all_cells, atomicity=1)
     assert [status.code for status in statuses] == [Code.ABORTED, Code.RESOURCE_EXHAUSTED]
     assert controller.read("table_entry { table_id: $exact_table }") == []

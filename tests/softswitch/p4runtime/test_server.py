@@ -34,12 +34,6 @@ UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_metadata_size",
 
 
 @pytest.fixture
-def server(device: Device) -> Iterator[Server]:
-    with Server(device) as running:
-        yield running
-
-
-@pytest.fixture
 def channel(server: Server) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(server.address, options=UNLIMITED) as opened:
         yield opened

@@ -20,9 +20,10 @@ from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.pacing import Pace
 from softswitch.p4runtime.server import Server
 from softswitch.rpc import endings, handlers, listener
+from softswitch.rpc.peers import LOCAL
 from softswitch.rpc.status import Code
 from tests.faults import mentions
-from tests.softswitch.p4runtime.conftest import CPU_PORT, Controller
+from tests.softswitch.p4runtime.conftest import CPU_PORT, Controller, connection
 from tests.softswitch_process import running
 
 ANSWER_S = 20
@@ -34,20 +35,6 @@ def device(program: Any) -> Device:
     device = Device(cpu_port=CPU_PORT)
     device.install(program.config())
     return device
-
-
-@pytest.fixture
-def server(device: Device) -> Iterator[Server]:
-    with Server(device) as running:
-        yield running
-
-
-@contextmanager
-def connection(server: Server) -> Iterator[grpc.Channel]:
-    """Yield a channel over a connection of its own, whose window stays at 64 KiB."""
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
-    with grpc.insecure_channel(server.address, options=options) as channel:
-        yield channel
 
 
 class Stream:
@@ -132,6 +119,20 @@ def test_a_silent_stream_that_gives_way_is_told_why(server: Server) -> None:
         assert mentions(text, "32", "arbitration")
 
 
+def test_streams_that_come_at_once_take_the_places_of_different_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Further streams come while the first one that gives way has not ended yet."""
+    ending: list[Any] = []
+    stream_type = streams_module._Stream  # noqa: SLF001
+    monkeypatch.setattr(stream_type, "end", lambda stream, _status: ending.append(stream))
+    streams = streams_module.Streams({})
+    for _ in range(40):
+        streams._enter(stream_type(streams, None, LOCAL))  # noqa: SLF001
+    assert len(set(ending)) == 8
+    assert len(streams._silent) == 32  # noqa: SLF001
+
+
 def test_a_stream_has_some_seconds_to_arbitrate(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,13 +164,9 @@ def test_backups_do_not_keep_the_primary_out(server: Server, program: Any) -> No
     operate(server, program, 100)
     with held(server, 2, 30) as streams:
         for number, stream in enumerate(streams):
-            stream._requests.put(  # noqa: SLF001
-                p4r.StreamMessageRequest(
-                    arbitration=p4r.MasterArbitrationUpdate(
-                        device_id=1, election_id=U128.encode(number + 1)
-                    )
-                )
-            )
+            election_id = U128.encode(number + 1)
+            claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=election_id)
+            stream.send(arbitration=claim)
         assert operate(server, program, 100, 2) < 5
         assert operate(server, program, 101, 3) < 5
 
@@ -227,7 +224,7 @@ def test_idle_connections_do_not_keep_the_controller_out() -> None:
 
 
 class Wire:
-    """A way to a server that may be cut without a word to either end, as when a host loses power."""
+    """A way to a server that may be cut in silence, as when a host loses power."""
 
     def __init__(self, port: int) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -253,7 +250,7 @@ class Wire:
 def test_a_primary_whose_host_is_gone_makes_room_for_itself(
     device: Device, program: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its new session claims the same election id as the dead one."""
+    """The primary's new session claims the same election id as the dead one."""
     waits = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
     options = dict(endings.OPTIONS)
     assert all(options[wait] <= 30_000 for wait in waits)

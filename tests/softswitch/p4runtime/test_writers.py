@@ -1,8 +1,7 @@
-"""Who changed a device, as gNMI tells a controller that finds its entries changed."""
+"""Tests of who changed a device, as gNMI tells a controller that finds its entries changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -14,6 +13,7 @@ from softswitch.gnmi.writers import READER, Writers
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
+from tests.softswitch.p4runtime.conftest import connection
 
 ANSWER_S = 20
 PATH = gnmi.Path(elem=[gnmi.PathElem(name="softswitch:foreign-writer")])
@@ -30,8 +30,8 @@ def foreign(writers: Writers, reader: str) -> str | None:
 def test_the_latest_beside_the_reader_since_it_began() -> None:
     writers = Writers()
     assert foreign(writers, "ours") is None
-    for connection, role in (("former", ""), ("ours", ""), ("theirs", "evil"), ("ours", "")):
-        with writers.noting(connection, role):
+    for name, role in (("former", ""), ("ours", ""), ("theirs", "evil"), ("ours", "")):
+        with writers.noting(name, role):
             pass
     assert foreign(writers, "ours") == "role 'evil' at theirs"
     assert foreign(writers, "theirs") == "the default role at ours"
@@ -58,43 +58,38 @@ def test_few_are_remembered_and_names_are_short() -> None:
         with writers.noting(f"connection {number}", "x" * 10_000):
             pass
     assert len(writers._writers) == 16  # noqa: SLF001
-    told = foreign(writers, "ours")
-    assert told is not None
-    assert len(told) < 100
+    writer = foreign(writers, "ours")
+    assert writer is not None
+    assert len(writer) < 100
 
 
 @pytest.fixture
-def server(program: Any) -> Iterator[Server]:
+def device(program: Any) -> Device:
     device = Device()
     device.install(program.config())
-    with Server(device) as running:
-        yield running
+    return device
 
 
 def test_a_stranger_with_the_primarys_election_id_is_told_by_its_address(server: Server) -> None:
-    options = [("grpc.use_local_subchannel_pool", 1)]
     claim = p4r.StreamMessageRequest()
     claim.arbitration.device_id = 1
     claim.arbitration.election_id.CopyFrom(U128.encode(7))
     nothing = p4r.WriteRequest(device_id=1, election_id=U128.encode(7))
-    with (
-        grpc.insecure_channel(server.address, options=options) as ours,
-        grpc.insecure_channel(server.address, options=options) as theirs,
-    ):
+    with connection(server) as ours, connection(server) as theirs:
         claims = SimpleQueue[p4r.StreamMessageRequest | None]()
         claims.put(claim)
         stream = p4r_grpc.P4RuntimeStub(ours).StreamChannel(iter(claims.get, None))
         assert next(stream).arbitration.status.code == 0
 
-        def told(channel: grpc.Channel) -> list[str]:
+        def foreign_writers(channel: grpc.Channel) -> list[str]:
             request = gnmi.GetRequest(path=[PATH], encoding=gnmi.PROTO)
             (notification,) = gnmi_grpc.gNMIStub(channel).Get(request, ANSWER_S).notification
             return [update.val.string_val for update in notification.update]
 
         p4r_grpc.P4RuntimeStub(ours).Write(nothing, timeout=ANSWER_S)
-        assert told(ours) == []
+        assert foreign_writers(ours) == []
         p4r_grpc.P4RuntimeStub(theirs).Write(nothing, timeout=ANSWER_S)
         p4r_grpc.P4RuntimeStub(ours).Write(nothing, timeout=ANSWER_S)
-        (writer,) = told(ours)
+        (writer,) = foreign_writers(ours)
         assert writer.startswith("the default role at ipv4:127.0.0.1:")
         claims.put(None)

@@ -1,4 +1,4 @@
-"""Folders of certificates as `softswitch certificates` makes them, and ones that are no longer good."""
+"""Folders of certificates as `softswitch certificates` makes them, good and expired."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def expire(folder: Path) -> None:
 
 
 def channel_credentials(folder: Path) -> grpc.ChannelCredentials:
-    """Return what a client shows that has this folder."""
+    """Return the credentials of a client that has this folder."""
     return grpc.ssl_channel_credentials(
         (folder / "authority.pem").read_bytes(),
         (folder / "key.pem").read_bytes(),

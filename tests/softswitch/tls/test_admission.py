@@ -112,7 +112,7 @@ def _bid() -> p4r.StreamMessageRequest:
 
 
 def test_a_refused_message_is_not_parsed(tmp_path: Path) -> None:
-    """Parsing takes a stranger's time from others: nonsense is refused for who sent it."""
+    """A stranger's nonsense is refused for its sender, before parsing takes time from others."""
     out = make(tmp_path / "c", "controller", "intruder")
     nonsense = b"\xff" * 1000
     expected = {
@@ -210,6 +210,25 @@ def test_renewed_files_count_from_the_next_handshake(
         with channel(server, out / "controller") as opened:
             assert version(opened) == "1.5.0"
     assert TlsSource(files).remarks() == []
+
+
+def test_each_renewal_is_logged_and_each_reason_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = tmp_path / "clients.txt"
+    clock = Clock()
+    names.write_text("controller\n")
+    allowed = AllowedClients([f"@{names}"], clock)
+    caller = SimpleNamespace(peer_identities=lambda: [b"controller"])
+    for text in ("controller\n# comment\n", "controller\n", "", "#", "controller\n"):
+        names.write_text(text)
+        for _ in range(2):
+            clock.now_s += 1.5
+            allowed.check(caller)
+    lines = [record.getMessage() for record in caplog.records]
+    complaint = lines.pop(2)
+    assert complaint.startswith("softswitch: allowed clients stay as they were: ")
+    assert lines == ["softswitch: allowed clients were read again"] * 3
 
 
 def test_what_ends_soon_is_said(tmp_path: Path) -> None:

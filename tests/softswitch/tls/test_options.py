@@ -14,7 +14,7 @@ from tests.softswitch_process import running
 ANYWHERE = "0.0.0.0:0"
 NAMES = ("P4Runtime and gNMI", "BF Runtime")
 MUTUAL = TlsFiles(Path("a"), Path("c"), Path("k"), with_client_auth=True)
-ONE_WAY = TlsFiles(None, Path("c"), Path("k"), with_client_auth=False)
+SERVER_ONLY = TlsFiles(None, Path("c"), Path("k"), with_client_auth=False)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_who_reaches_an_address(address: str, local: bool) -> None:
     ("addresses", "tls", "words"),
     [
         (["10.0.0.1:1"], None, ["--tls"]),
-        (["10.0.0.1:1"], ONE_WAY, ["--grpc-server-with-client-auth"]),
+        (["10.0.0.1:1"], SERVER_ONLY, ["--grpc-server-with-client-auth"]),
         (["10.0.0.1:1"], MUTUAL, []),
         (["127.0.0.1:1"], None, []),
         (["127.0.0.1:1", "10.0.0.1:2"], None, ["BF Runtime at 10.0.0.1:2"]),

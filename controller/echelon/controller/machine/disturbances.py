@@ -40,7 +40,7 @@ class _Disturbance:
 
     @property
     def problem(self) -> str | None:
-        """What to say of it; None: it may have been a mistake."""
+        """The problem to report; None: it may have been a mistake."""
         repairs = self.counts["repairs"]
         takeovers = self.counts["takeovers"]
         if not takeovers and repairs <= MOST_REPAIRS:

@@ -243,7 +243,7 @@ class Planner:
     _carried: Document = field(default_factory=dict)
     """The policy of the last plan and what it carries to the next, as it is saved."""
     _carried_by_job: Mapping[str, Any] = field(default_factory=dict)
-    """What that policy carries of each job, which is saved with the job."""
+    """The part of it that belongs to each job, which is saved with the job."""
     _searched: dict[Group, _LastSearch] = field(default_factory=dict)
     """The last search of each group."""
     _searchable: frozenset[str] = frozenset()
@@ -713,7 +713,7 @@ class Planner:
         return changed
 
     def _note_carried(self, document: dict[str, Any]) -> set[str]:
-        """Take what is carried of each job out of a document; return the jobs that it changed of."""
+        """Take what each job carries out of a document; return the jobs for which it changed."""
         by_job = document.get(CARRIED, {}).pop(BY_JOB, {})
         before = self._carried_by_job
         self._carried_by_job = by_job

@@ -111,13 +111,13 @@ def log_fact(fact: facts.Fact) -> None:
                 takeovers=fact.takeovers,
                 taken_back_in_s=fact.pause_s,
             )
-        case facts.SwitchRepaired():
+        case facts.SwitchRepaired(switch, entries, detail, times):
             log.warning(
                 "drift repaired",
-                switch=fact.switch,
-                entries=fact.differences,
-                detail=fact.detail,
-                times=fact.times,
+                switch=switch,
+                entries=entries,
+                detail=detail,
+                times=times,
             )
         case facts.SwitchDisturbed(switch, problem) if problem is not None:
             log.error(

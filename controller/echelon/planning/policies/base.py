@@ -139,7 +139,7 @@ class Prediction(Generic[C]):
     """The slowdowns on the fluid model, where a judge has run the plan in another way: then all the
     rest is what the judge says."""
     detours: Mapping[str, float] = field(default_factory=dict)
-    """How many times the least time of any paths an iteration takes alone, over those that are kept,
+    """The time of an iteration alone on the paths that are kept, over the least time on any paths,
     by job. Slowdowns times these are what scores, and reports of runs, have."""
 
     def to_least(self, slowdowns: Mapping[str, float]) -> dict[str, float]:

@@ -221,7 +221,7 @@ class SwitchConnection:
         """Intents by version: the newest, and the one being written."""
         self._installed: int | None = None
         self._refused: tuple[IntentRefused, int] | None = None
-        """What was refused as last reported, and the session; None: nothing."""
+        """The refusal that was reported last, and its session; None: there was none."""
         self._standing: frozenset[Refused] = frozenset()
         """The parts that the switch refuses."""
         self._followed: set[str] = set()
@@ -632,8 +632,7 @@ class SwitchConnection:
         # A setting that was refused and is accepted now was never on the switch.
         accepted = 0
         for part in self._standing.difference(applied.refused):
-            if isinstance(part, RefusedSetting):
-                accepted += part.settings
+            accepted += part.settings
         if differences.total() <= accepted:
             return []
         self._drift += differences.total()

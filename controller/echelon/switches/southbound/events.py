@@ -71,7 +71,7 @@ class DriftRepaired:
     differences: Mapping[str, int]
     """The numbers of entries and settings by kind: `missing in flow`, `queues`."""
     writer: str | None = None
-    """Who else wrote to the switch last, where it tells."""
+    """The other client that wrote to the switch last, where the switch tells."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -402,8 +402,9 @@ class Lifecycle:
                 self._expect(event, self._writing is not None)
                 return self._write_failed(problem, now)
             case PortsMoved():
+                # A write that is under way may have been refused before they moved.
+                self._refused_s = self._timing.refused_retry_s
                 if self.state == "refused":
-                    self._refused_s = self._timing.refused_retry_s
                     self._due_at = now
             case Answered():
                 self._expect(event, self._pinging)

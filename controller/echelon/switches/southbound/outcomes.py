@@ -38,7 +38,7 @@ class RefusedEntry:
     """The ports that it names, where it serves no single job; None: none, so it serves all jobs."""
 
     takes_links: ClassVar = False
-    settings: ClassVar = 1
+    settings: ClassVar = 0
 
     def __str__(self) -> str:
         return (

@@ -207,7 +207,7 @@ class IntentSession(ABC):
         """Our entries on the switch, by key; None while unknown."""
         self._foreign: set[bytes] = set()
         self.differences: Counter[str] = Counter()
-        """What the last `reconcile` had to repair, by kind, without settings.
+        """The number of repairs of the last `reconcile` by kind, without settings.
 
         What was refused before is left out, as it was never on the switch.
         """
@@ -715,6 +715,10 @@ _DIGEST_QUEUE = 1 << 16
 _ENTRIES_AT_ONCE = 1000
 """Number of entries to read before other tasks get the event loop."""
 
+_OVERTAKEN = (GRPCStatusCode.ABORTED, GRPCStatusCode.RESOURCE_EXHAUSTED)
+"""The statuses of a Read during which others have written too much; it is to be tried again."""
+_READS_AGAIN = 2
+
 _COUNTED = 1 << 12
 """Number of entries to keep the encoding of whose counters were read."""
 
@@ -727,6 +731,10 @@ _NO_PROGRAM = re.compile(r"no .*\bforwarding pipeline config", re.IGNORECASE)
 
 _UNREADABLE = (DecodeError, ValueError, TypeError, AttributeError, LookupError)
 """The errors that follow from an answer that is no message, or not of the right kind."""
+
+
+class _OvertakenError(SouthboundError):
+    """The error for a call that ended with one of `_OVERTAKEN`."""
 
 
 class SwitchSession(IntentSession):
@@ -1053,9 +1061,8 @@ class SwitchSession(IntentSession):
         if code == GRPCStatusCode.PERMISSION_DENIED:
             text = f"switch {self.name}: {action} refused: {reason}; another controller is primary"
             return NotPrimaryError(text, self._primary_id)
-        return SouthboundError(
-            f"switch {self.name}: {action} refused: {reason} [{GRPCStatusCode(code).name}]"
-        )
+        kind = _OvertakenError if code in _OVERTAKEN else SouthboundError
+        return kind(f"switch {self.name}: {action} refused: {reason} [{GRPCStatusCode(code).name}]")
 
     def _check_up(self) -> None:
         if self._follower is None or self._lost.is_set():
@@ -1064,6 +1071,13 @@ class SwitchSession(IntentSession):
     # -- entries -----------------------------------------------------------------------------------
 
     async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> Tables:
+        # The switch has refused nothing of the intent, and the session has no fault.
+        for _ in range(_READS_AGAIN):
+            with suppress(_OvertakenError):
+                return await self._read_tables(expected)
+        return await self._read_tables(expected)
+
+    async def _read_tables(self, expected: Mapping[bytes, EncodedEntry]) -> Tables:
         tables = Tables()
         by_wire = {entry.wire: entry for entry in expected.values()}
         async for raw in self._read([b""]):

@@ -88,7 +88,7 @@ _MEANINGS = {
     "Hostname": "the switch's certificate is not for this address; make one that is",
     "WRONG_VERSION": "the switch speaks no TLS; start it with TLS, or leave out tls",
 }
-"""What parts of gRPC's texts mean, the more exact one first."""
+"""The meanings of parts of gRPC's texts, the more exact ones first."""
 
 
 def explained(problem: str, tls: TlsFiles | None) -> str:

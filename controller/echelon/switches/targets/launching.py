@@ -43,7 +43,7 @@ class Place:
     host: str = "127.0.0.1"
     """The address of this machine at which the switch listens."""
     options: Sequence[str] = ()
-    """More options of the executable."""
+    """Further options of the executable."""
 
 
 class SwitchProcess(Protocol):
@@ -51,7 +51,7 @@ class SwitchProcess(Protocol):
 
     @property
     def address(self) -> str:
-        """host:port of the P4Runtime (and gNMI) service, in the launcher's network namespace."""
+        """The host:port of P4Runtime (and gNMI), in the launcher's network namespace."""
         ...
 
     @property

@@ -6,7 +6,7 @@ target cannot.
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
 
 from echelon.model.errors import Code, CodedError
 
@@ -20,67 +20,37 @@ class RatesError(CodedError):
     code: Code = "switch-failed"
 
 
-class QueueRates(Protocol):
-    """The rates of a switch's egress queues and ports.
+@dataclass(frozen=True, slots=True)
+class FrameRate:
+    """A rate in frames of one length: switches limit packets, bytes or bits."""
+
+    packets_per_s: int = 0
+    """0: there is no limit."""
+    frame_bytes: int = 0
+
+    @property
+    def bits_per_s(self) -> int:
+        """The same in bits of frames."""
+        return self.packets_per_s * self.frame_bytes * 8
+
+
+class QueueRates:
+    """The rates of a switch's egress queues and ports; those of a target that cannot set any.
 
     Calls raise `RatesError` when the switch refuses.
     """
 
-    @property
-    def can_limit_queues(self) -> bool:
-        """Whether `limit_queue` works."""
-        ...
-
-    @property
-    def can_limit_ports(self) -> bool:
-        """Whether `limit_port` works."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """The reason why the switch lacks what it cannot do."""
-        ...
-
-    def limit_queue(
-        self,
-        port: int,
-        queue: int,
-        packets_per_s: int,
-        frame_bytes: int,
-    ) -> None:
-        """Limit the queue to `packets_per_s` frames of `frame_bytes`; 0 removes the limit."""
-        ...
-
-    def limit_port(
-        self,
-        port: int,
-        packets_per_s: int,
-        frame_bytes: int,
-    ) -> None:
-        """Limit a port in the same way; its queues then share the port by priority."""
-        ...
-
-
-class NoRates:
-    """The `QueueRates` of a target that offers no way to slow it down."""
-
     can_limit_queues = False
+    """Whether `limit_queue` works."""
     can_limit_ports = False
+    """Whether `limit_port` works."""
     reason = "the target has no channel that sets queue rates"
+    """The reason why the switch lacks what it cannot do."""
 
-    def limit_queue(
-        self,
-        port: int,
-        queue: int,
-        packets_per_s: int,
-        frame_bytes: int,
-    ) -> None:
+    def limit_queue(self, port: int, queue: int, rate: FrameRate) -> None:
+        """Limit a queue."""
         raise RatesError(self.reason)
 
-    def limit_port(
-        self,
-        port: int,
-        packets_per_s: int,
-        frame_bytes: int,
-    ) -> None:
+    def limit_port(self, port: int, rate: FrameRate) -> None:
+        """Limit a port; its queues then share it by priority."""
         raise RatesError(self.reason)

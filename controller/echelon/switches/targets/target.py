@@ -128,9 +128,9 @@ class Target(ABC, Generic[O]):
 
     def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
         """Return the rates of queues of the running switch with this entry, for PTF tests."""
-        from echelon.switches.targets.rates import NoRates
+        from echelon.switches.targets.rates import QueueRates
 
-        return NoRates()
+        return QueueRates()
 
 
 class Registry(Mapping[str, Target[Any]]):

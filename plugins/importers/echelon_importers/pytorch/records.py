@@ -46,7 +46,7 @@ _OTHERS: dict[str, Operation] = {
     "scatter": "scatter",
 }
 _SILENT = ("wait", "init", "finalize", "split")
-"""Records of what sends nothing that a job has."""
+"""Records of calls that send nothing that a job file describes."""
 _REFUSED = {
     "allreducesparse": "does not say how many elements of a sparse tensor are sent",
     "recvanysource": "does not say which rank sends",

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 
-from echelon.switches.targets.rates import TIMEOUT_S, RatesError
+from echelon.switches.targets.rates import TIMEOUT_S, FrameRate, QueueRates, RatesError
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino.target.channel import ALL_PIPES
 from echelon_tofino.target.fixed import FixedTable, fixed_tables
@@ -21,12 +21,11 @@ _PORT_TABLES = "tf1.tm.port"
 _QUEUE_TABLES = "tf1.tm.queue"
 
 
-class BfrtRates:
-    """A `QueueRates` that sets maximum rates through the BF Runtime service."""
+class BfrtRates(QueueRates):
+    """The maximum rates that the BF Runtime service sets."""
 
     can_limit_queues = True
     can_limit_ports = True
-    reason = ""
 
     def __init__(self, address: str, device: int = 0) -> None:
         channel = grpc.insecure_channel(address)
@@ -48,27 +47,14 @@ class BfrtRates:
         )
         self._tables: Mapping[str, FixedTable] = {}
 
-    def limit_queue(
-        self,
-        port: int,
-        queue: int,
-        packets_per_s: int,
-        frame_bytes: int,
-    ) -> None:
+    def limit_queue(self, port: int, queue: int, rate: FrameRate) -> None:
         place = self._place(port)
         key = {"pg_id": place["pg_id"], "pg_queue": place["egress_qid_queues"][queue]}
         pipe = port >> PORTS_PER_PIPE_BITS
-        rate_bps = packets_per_s * frame_bytes * 8
-        self._limit(_QUEUE_TABLES, key, pipe, rate_bps)
+        self._limit(_QUEUE_TABLES, key, pipe, rate.bits_per_s)
 
-    def limit_port(
-        self,
-        port: int,
-        packets_per_s: int,
-        frame_bytes: int,
-    ) -> None:
-        rate_bps = packets_per_s * frame_bytes * 8
-        self._limit(_PORT_TABLES, {"dev_port": port}, ALL_PIPES, rate_bps)
+    def limit_port(self, port: int, rate: FrameRate) -> None:
+        self._limit(_PORT_TABLES, {"dev_port": port}, ALL_PIPES, rate.bits_per_s)
 
     def _limit(
         self,

@@ -13,7 +13,7 @@ import grpc  # type: ignore[import-untyped]
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino_model.bfruntime.service import BfRuntime
 from softswitch.rpc import handlers
-from softswitch.rpc.endings import abort
+from softswitch.rpc.endings import abort, until_end
 from softswitch.rpc.listener import Listener
 from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
 
@@ -56,15 +56,16 @@ class BfRuntimeServer(Listener):
 
 
 def _handlers(calls: _Calls) -> grpc.GenericRpcHandler:
-    methods = {
-        "Write": handlers.unary_unary(
-            calls.write, bfrt.WriteRequest.FromString, bfrt.WriteResponse
-        ),
-        "Read": handlers.unary_stream(calls.read, bfrt.ReadRequest.FromString, bfrt.ReadResponse),
-        "StreamChannel": handlers.stream_stream(
-            calls.stream, bfrt.StreamMessageRequest.FromString, bfrt.StreamMessageResponse
-        ),
-    }
+    methods: dict[str, grpc.RpcMethodHandler] = {}
+    methods["Write"] = handlers.unary_unary(
+        calls.write, bfrt.WriteRequest.FromString, bfrt.WriteResponse
+    )
+    methods["Read"] = handlers.unary_stream(
+        calls.read, bfrt.ReadRequest.FromString, bfrt.ReadResponse
+    )
+    methods["StreamChannel"] = handlers.stream_stream(
+        calls.stream, bfrt.StreamMessageRequest.FromString, bfrt.StreamMessageResponse
+    )
     methods["SetForwardingPipelineConfig"] = handlers.unary_unary(
         calls.set_pipeline,
         bfrt.SetForwardingPipelineConfigRequest.FromString,
@@ -84,11 +85,13 @@ class _Calls:
 
     def write(self, request: bfrt.WriteRequest, context: Any) -> bfrt.WriteResponse:
         metadata = dict(context.invocation_metadata())
+        ignore_not_found = metadata.get("ignore_not_found") == "1"
+        errors_in_answer = metadata.get("error_in_resp") == "1"
         try:
             return self._service.write(
                 request,
-                ignore_not_found=metadata.get("ignore_not_found") == "1",
-                errors_in_answer=metadata.get("error_in_resp") == "1",
+                ignore_not_found=ignore_not_found,
+                errors_in_answer=errors_in_answer,
             )
         except (RefusedError, BatchFailedError) as error:
             abort(context, error, bfrt.Error)
@@ -133,13 +136,7 @@ class _Calls:
         )
         thread.start()
         try:
-            while True:
-                message = outbox.get()
-                if message is None:
-                    return
-                if isinstance(message, Status):
-                    abort(context, RefusedError(message.code, message.message), bfrt.Error)
-                yield message
+            yield from until_end(outbox.get, context)
         finally:
             session.close()
 

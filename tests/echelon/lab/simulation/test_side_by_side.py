@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,13 @@ from echelon.cli import app
 from echelon.model.errors import RunError
 from echelon.model.progress import CommandProgress
 from echelon.planning.plan import PlanError
-from echelon.planning.policies.base import Policy
+from echelon_lab.comparison import KEEPING
 from echelon_lab.run import compare, ideal_place, place, prepare
 from echelon_lab.scenarios.results import PolicyRun
 from echelon_lab.scenarios.scenario import Scenario
 from echelon_lab.side_by_side import LEAST_GAIN_S, SideBySide, gain_s
 from echelon_lab.side_by_side import POLICIES as POLICIES_PHASE
-from echelon_lab.turns import Runner, Watch, unwatched
+from echelon_lab.turns import MakePolicy, OnJobIteration, Runner, Watch, unwatched
 from tests.echelon.cli.test_progress import Heard
 
 ROOT = Path(__file__).parents[4]
@@ -65,10 +64,6 @@ def test_packets_are_the_same(scenario: Scenario) -> None:
     assert compared.results == expected.results
 
 
-Make = Callable[[], Policy]
-Told = Callable[[str, int], None]
-
-
 class UnsendableError(Exception):
     """An error that Python cannot make again from its text."""
 
@@ -77,11 +72,11 @@ class UnsendableError(Exception):
 
 
 def _faulty(_watch: Watch, progress: CommandProgress) -> Runner:
-    """Return a runner of which some policies have faults, and others take for ever."""
+    """Return a runner under which all policies but one have faults."""
 
-    def run(scenario: Scenario, label: str, make: Make, told: Told) -> PolicyRun:
+    def run(scenario: Scenario, label: str, make: MakePolicy, each: OnJobIteration) -> PolicyRun:
         if label == "fair":
-            return FLUID(unwatched, progress)(scenario, label, make, told)
+            return FLUID(unwatched, progress)(scenario, label, make, each)
         if label == "varys":
             raise PlanError("no path", "a", code="no-route")
         if label == "fifo":
@@ -94,10 +89,10 @@ def _faulty(_watch: Watch, progress: CommandProgress) -> Runner:
 
 
 def _slow(_watch: Watch, progress: CommandProgress) -> Runner:
-    def run(scenario: Scenario, label: str, make: Make, told: Told) -> PolicyRun:
+    def run(scenario: Scenario, label: str, make: MakePolicy, each: OnJobIteration) -> PolicyRun:
         if label != "fair":
             time.sleep(600)
-        return FLUID(unwatched, progress)(scenario, label, make, told)
+        return FLUID(unwatched, progress)(scenario, label, make, each)
 
     return run
 
@@ -160,6 +155,25 @@ def test_an_interrupt_ends_all_and_keeps_what_is_done(scenario: Scenario, tmp_pa
     )
     [stage] = [entry for entry in heard.all if entry[0] == "stage" and entry[1]]
     assert stage[3] == scenario.iterations * len(scenario.jobs), "fair was not run again"
+
+
+def test_a_single_policy_needs_no_process_and_its_keeping_is_a_phase(
+    scenario: Scenario, tmp_path: Path
+) -> None:
+    single = replace(scenario, policies=scenario.policies[:1])
+    heard: Any = Heard()
+    labels: list[str] = []
+    compare(
+        single,
+        "fluid",
+        RUNNER,
+        keep=tmp_path,
+        progress=heard,
+        on_iteration=lambda label, _job, _iteration: labels.append(label),
+        processes=SideBySide(_slow, 2),
+    )
+    assert set(labels) == {"fair"}
+    assert ("begin", KEEPING) in heard.all
 
 
 def test_short_runs_are_not_worth_processes(scenario: Scenario) -> None:

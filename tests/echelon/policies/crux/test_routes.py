@@ -53,7 +53,7 @@ def spines(fabric: Fabric, *jobs: Job) -> dict[str, set[str]]:
 
 
 def test_the_most_intense_job_has_a_spine_to_itself() -> None:
-    """Two jobs with little computing share what the third leaves, which has four workers."""
+    """Two jobs that compute little share what the third, with four workers, leaves."""
     jobs = [
         job("b", "h1", "h4", 1000, 1),
         job("c", "h2", "h5", 1000, 2),

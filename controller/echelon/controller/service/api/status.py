@@ -137,7 +137,7 @@ def _switch_concern(switch: ConnectionSnapshot) -> str | None:
 
 
 def _stuck(service: ControllerService) -> Iterator[str]:
-    """Yield the switches that do not hold their intents for long, one line each."""
+    """Yield the switches that have not held their intents for long, one line each."""
     if service.leading is None:
         return
     # No repair of these holds.

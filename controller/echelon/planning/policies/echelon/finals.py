@@ -209,7 +209,7 @@ def detours_of(
     fabric: Fabric,
     alone_s: Sequence[float],
 ) -> dict[str, float]:
-    """Return how many times the least time of any paths each job takes alone, by name.
+    """Return the time that each job takes alone over the least time on any paths, by name.
 
     `alone_s` are the seconds of their iterations over the paths that they keep, whose flows may
     share links that they need not share.

@@ -164,7 +164,7 @@ class PlanSearch:
         self._weights: Sequence[float] = ()
         """The weights of draws."""
         self._detours: Mapping[str, float] = {}
-        """Those of jobs (`detours_of`), by name."""
+        """The detours of jobs (`detours_of`), by name."""
         self._planned = simulated_by(len(self._candidates), doubt.draws)
         """The iterations that are simulated if there is work enough."""
         self._done = 0
