@@ -47,10 +47,19 @@ class QueueRates:
     reason = "the target has no channel that sets queue rates"
     """The reason why the switch lacks what it cannot do."""
 
-    def limit_queue(self, port: int, queue: int, rate: FrameRate) -> None:
+    def limit_queue(
+        self,
+        port: int,
+        queue: int,
+        rate: FrameRate,
+    ) -> None:
         """Limit a queue."""
         raise RatesError(self.reason)
 
-    def limit_port(self, port: int, rate: FrameRate) -> None:
+    def limit_port(
+        self,
+        port: int,
+        rate: FrameRate,
+    ) -> None:
         """Limit a port; its queues then share it by priority."""
         raise RatesError(self.reason)

@@ -47,13 +47,26 @@ class BfrtRates(QueueRates):
         )
         self._tables: Mapping[str, FixedTable] = {}
 
-    def limit_queue(self, port: int, queue: int, rate: FrameRate) -> None:
+    def limit_queue(
+        self,
+        port: int,
+        queue: int,
+        rate: FrameRate,
+    ) -> None:
         place = self._place(port)
-        key = {"pg_id": place["pg_id"], "pg_queue": place["egress_qid_queues"][queue]}
+        queues = place["egress_qid_queues"]
+        key = {
+            "pg_id": place["pg_id"],
+            "pg_queue": queues[queue],
+        }
         pipe = port >> PORTS_PER_PIPE_BITS
         self._limit(_QUEUE_TABLES, key, pipe, rate.bits_per_s)
 
-    def limit_port(self, port: int, rate: FrameRate) -> None:
+    def limit_port(
+        self,
+        port: int,
+        rate: FrameRate,
+    ) -> None:
         self._limit(_PORT_TABLES, {"dev_port": port}, ALL_PIPES, rate.bits_per_s)
 
     def _limit(
