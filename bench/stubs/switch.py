@@ -28,6 +28,11 @@ class StubSwitch(p4r_grpc.P4RuntimeServicer):
         self._config: p4r.ForwardingPipelineConfig | None = None
         self._entities: dict[str | None, dict[bytes, p4r.Entity]] = defaultdict(dict)
         """The entities of each kind, by their keys."""
+        self._written: list[Any] = []
+        """The Writes that are not among them yet.
+
+        A real switch has a processor of its own: to sort entries would take that of the service.
+        """
         self.updates = 0
 
     async def StreamChannel(self, requests: AsyncIterator[Any], _: Any) -> AsyncIterator[Any]:
@@ -41,6 +46,7 @@ class StubSwitch(p4r_grpc.P4RuntimeServicer):
 
     async def SetForwardingPipelineConfig(self, request: Any, _: Any) -> Any:
         self._config = request.config
+        self._written.clear()
         self._entities.clear()
         return p4r.SetForwardingPipelineConfigResponse()
 
@@ -53,18 +59,25 @@ class StubSwitch(p4r_grpc.P4RuntimeServicer):
         return p4r.GetForwardingPipelineConfigResponse(config=config)
 
     async def Write(self, request: Any, _: Any) -> p4r.WriteResponse:
-        for update in request.updates:
-            entity = update.entity
-            entities = self._entities[entity.WhichOneof("entity")]
-            key = _key(entity)
-            if update.type == p4r.Update.DELETE:
-                entities.pop(key, None)
-            else:
-                entities[key] = entity
+        self._written.append(request)
         self.updates += len(request.updates)
         return p4r.WriteResponse()
 
+    def _take_up(self) -> None:
+        """Take up what was written since the last reading."""
+        for request in self._written:
+            for update in request.updates:
+                entity = update.entity
+                entities = self._entities[entity.WhichOneof("entity")]
+                key = _key(entity)
+                if update.type == p4r.Update.DELETE:
+                    entities.pop(key, None)
+                else:
+                    entities[key] = entity
+        self._written.clear()
+
     async def Read(self, request: Any, _: Any) -> AsyncIterator[p4r.ReadResponse]:
+        self._take_up()
         entities = []
         for query in request.entities:
             entities += self._selected(query)
@@ -109,6 +122,8 @@ class StubQueues(gnmi_grpc.gNMIServicer):
     def __init__(self, ports: int) -> None:
         self._ports = ports
         self._leaves: dict[bytes, gnmi.Update] = {}
+        self._set: list[gnmi.Update] = []
+        """What was set and is not among the leaves yet."""
 
     async def Capabilities(self, _request: Any, _: Any) -> gnmi.CapabilityResponse:
         return gnmi.CapabilityResponse(gNMI_version="0.8.0")
@@ -117,15 +132,20 @@ class StubQueues(gnmi_grpc.gNMIServicer):
         """Return all leaves of queues' configurations; there are no counts."""
         notification = gnmi.Notification()
         if any(map(_is_configuration, request.path)):
+            self._take_up()
             notification.update.extend(self._leaves.values())
         return gnmi.GetResponse(notification=[notification])
 
     async def Set(self, request: Any, _: Any) -> gnmi.SetResponse:
-        for update in request.update:
+        self._set += request.update
+        return gnmi.SetResponse()
+
+    def _take_up(self) -> None:
+        for update in self._set:
             for leaf in _leaves(update):
                 path = leaf.path.SerializeToString(deterministic=True)
                 self._leaves[path] = leaf
-        return gnmi.SetResponse()
+        self._set.clear()
 
     async def Subscribe(self, requests: AsyncIterator[Any], _: Any) -> AsyncIterator[Any]:
         """Say that all ports are up, and no more."""

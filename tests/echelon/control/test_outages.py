@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from echelon.controller.machine.effects import SetAlarm
+from echelon.controller.machine.effects import MakePlan, SetAlarm
 from echelon.controller.machine.facts import LinksDown, PlanAdopted
 from echelon.controller.machine.outages import LONGEST_S, START_S
 from echelon.model.fabric.model import Fabric
@@ -233,3 +233,23 @@ def test_packets_without_a_flow_go_around_and_in_no_ring(fabric: Fabric) -> None
                 seen.append(hop)
             if any({*link} in ({*one} for one in down) for link in pairwise(seen)):
                 assert fabric.without(down).next_hops[switch, host] == ()
+
+
+def test_outages_that_come_while_a_plan_is_made_are_planned_together(world: World) -> None:
+    before = plans(world)
+    for name in ("leaf1", "leaf2", "spine1"):
+        world.disconnect(name)
+    first, *others = [one for one in world.waiting(SetAlarm) if one.alarm.kind == "outage"]
+    world.carry_out(first)
+    assert len(world.waiting(MakePlan)) == 1, "the first is planned at once"
+    down = world.machine.jobs.down
+    for one in others:
+        world.carry_out(one)
+        assert world.machine.jobs.down is down, "the fabric is not made anew for each"
+        assert not world.machine.settled
+    world.run(connect=False)
+    assert plans(world) == before + 2
+    assert world.machine.jobs.down == world.machine.outages.links.keys() > down
+    world.run()
+    ring_out(world)
+    assert (world.machine.jobs.down, world.machine.settled) == (frozenset(), True)

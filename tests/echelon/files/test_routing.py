@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from echelon.model.fabric.choices.addressed import next_hop
 from echelon.model.fabric.load import load_fabric
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.model.fabric.routing import NoRouteError, Router, equal_cost_paths
@@ -195,3 +197,23 @@ def test_a_worker_that_cannot_be_reached_is_named_with_its_job() -> None:
     cut_off = FABRIC.without([("l1", spine) for spine in SPINES])
     with pytest.raises(NoRouteError, check=coded("no-route", "h1", "h4", job="b")):
         Router().route(cut_off, [ring("b", ["h1", "h4"])])
+
+
+class CountedHosts(dict[str, Host]):
+    """Hosts that count how often somebody goes through all of them."""
+
+    rounds = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.rounds += 1
+        return super().__iter__()
+
+
+def test_a_next_hop_needs_no_look_at_all_hosts() -> None:
+    hosts = CountedHosts(leaf_spine().hosts)
+    fabric = replace(leaf_spine(), hosts=hosts)
+    _ = fabric.next_hops
+    hosts.rounds = 0
+    for switch, host in fabric.next_hops:
+        next_hop(fabric, switch, host)
+    assert hosts.rounds <= 1

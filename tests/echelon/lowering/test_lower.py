@@ -588,3 +588,33 @@ def test_groups_that_do_not_fit_give_way_to_one_next_hop_a_host() -> None:
         for e in only(too_many, "station")
     ]
     assert stations == [(route["dst_mac"], route["port"]) for route in routes]
+
+
+def test_switches_that_reach_a_host_by_the_same_ports_share_its_entries() -> None:
+    leaves = [f"l{number}" for number in range(1, 7)]
+    hosts = [(f"h{number}", leaf) for number, leaf in enumerate(leaves, start=1)]
+    between = [(leaf, spine) for leaf in leaves for spine in ("p1", "p2")]
+    ports = Counter[str]()
+    cables = []
+    for a, b in (*hosts, *between):
+        ports.update((a, b))
+        ends = LinkEnd(a, 0 if (a, b) in hosts else ports[a]), LinkEnd(b, ports[b])
+        cables.append(CableLink(*ends, 10_000_000, Fraction(0)))
+    fabric = Fabric(
+        "leaves",
+        {
+            name: Host(name, f"10.0.1.{name[1:]}", f"02:00:00:00:01:0{name[1:]}")
+            for name, _ in hosts
+        },
+        {name: Switch(name, number) for number, name in enumerate([*leaves, "p1", "p2"], start=1)},
+        tuple(cables),
+    )
+    intents = lower(plan_of(), fabric, {}, softswitch())
+    routes = [
+        entry
+        for intent in intents.values()
+        for entry in intent.entries
+        if entry.table in ("ecmp", "ipv4_lpm")
+    ]
+    assert len(routes) > 2 * len(set(routes))
+    assert len({id(entry) for entry in routes}) == len(set(routes))

@@ -10,7 +10,7 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from echelon.switches.lowering.intent import ActionCall, Part, TableEntry
+from echelon.switches.lowering.intent import FABRIC, ActionCall, Part, TableEntry
 from echelon.switches.southbound.encoding import EncodedEntry, UpdateKind
 from echelon.switches.southbound.reconcile import Chunk, WantedEntries, difference, turned
 from tests.drawing import examples
@@ -195,6 +195,16 @@ def test_entries_that_a_part_shares_with_the_one_before_are_not_encoded_again(
     carry_out(held, turned(wanted.turn_to([Part("job", tuple(mixed))]), wanted.by_key, held))
     assert encode.calls == len(mixed) - len(shared)
     assert held == wanted.by_key == entries({**after, **shared})
+
+
+def test_what_many_switches_hold_of_the_fabric_is_encoded_once() -> None:
+    encode, held = Encoder(), []
+    for owner in (FABRIC, FABRIC, "job"):
+        wanted = WantedEntries(encode, {"t0": 0, "t1": 1, "t2": 2})
+        turn = wanted.turn_to([part(owner, {1: 1, 2: 2})])
+        held.append([entry for entries in turn.new for entry in entries])
+    assert encode.calls == 4, "a job's entries are not remembered"
+    assert held[0] == held[1] == held[2]
 
 
 def test_an_entry_that_cannot_be_encoded_is_told_of_and_the_others_are_there() -> None:

@@ -154,6 +154,11 @@ class Machine:
         self.progress = Progress(self.jobs.lines, self._switches)
         self.in_force: InForce | None = None
         self.outages = Outages(settings.fabric, settings.reroute_after_s)
+        self.outages_wait = False
+        """Whether there are outages that came while the planner was busy.
+
+        The next plan has all of them: what an outage costs grows with the fabric.
+        """
         self.disturbances = Disturbances(settings.audit_s)
         self._settings = settings
         self._following = Following()
@@ -225,8 +230,8 @@ class Machine:
 
     @property
     def _is_planned(self) -> bool:
-        """Whether the last plan has all that was accepted."""
-        return self.jobs.generation == self._plans.planned
+        """Whether the last plan has all that was accepted, and knows of all outages."""
+        return self.jobs.generation == self._plans.planned and not self.outages_wait
 
     @property
     def searching(self) -> bool:
@@ -464,11 +469,16 @@ class Machine:
         fact = self.outages.ring(alarm.number, now)
         if fact is None:
             return []
+        self.outages_wait = True
+        return [fact]
+
+    def _reroute(self) -> None:
+        """Have plans avoid the links that are down now."""
+        self.outages_wait = False
         if self._is_to_reroute:
             self.jobs.avoid_links(self.outages.links)
         else:
             self._note_links_down()
-        return [fact]
 
     @property
     def _is_to_reroute(self) -> bool:
@@ -701,6 +711,8 @@ class Machine:
         # The steps of a plan are in an order without loops, which another plan would break.
         if not self._rollout.is_under_way:
             out += self._adopt_ready(now)
+        if self.outages_wait and self._pipeline.work is None:
+            self._reroute()
 
         # There may be room now for a job that was left out.
         has_room = self._pipeline.free_numbers(self._switches) and self._problem is not None

@@ -7,7 +7,7 @@ made again ever more rarely.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from echelon.controller.machine.effects import SetAlarm
@@ -58,21 +58,38 @@ class _Watch:
 
 
 class Outages:
-    """The outages of one fabric. `links` are those that are down, each with the reason."""
+    """The outages of one fabric."""
 
     def __init__(self, fabric: Fabric, grace_s: float) -> None:
-        self.links: Mapping[LinkEnds, str] = {}
         self.fabric = fabric
+        self._links: Mapping[LinkEnds, str] | None = None
+        """`links`; None: something has happened since they were looked for."""
         self._ports = fabric.ports
         """The ports that are watched, with or without a link."""
         self._grace_s = grace_s
         self._watches: dict[Subject, _Watch] = {
             (name, None): _Watch(fails=True, silent=True) for name in fabric.switches
         }
+        for name in fabric.switches:
+            self._watches |= {(name, port): _Watch() for port in self._ports[name]}
         self._alarms = 0
         """The number of the last alarm."""
         self._waits: dict[int, Subject] = {}
         """The subject of each alarm."""
+
+    @property
+    def links(self) -> Mapping[LinkEnds, str]:
+        """The links that are down, each with the reason.
+
+        They are looked for when asked for, because many switches may fail together.
+        """
+        if self._links is None:
+            links: dict[LinkEnds, str] = {}
+            for cause in self._causes(self._watches):
+                reason = self._reason(cause)
+                links.update(dict.fromkeys(self._links_of(cause), reason))
+            self._links = links
+        return self._links
 
     def start(self) -> list[SetAlarm]:
         """Begin to wait for the switches that have not answered yet."""
@@ -90,7 +107,7 @@ class Outages:
         """Note which ports of a switch are down."""
         alarms = []
         for port in sorted(self._ports[switch]):
-            watch = self._watches.setdefault((switch, port), _Watch())
+            watch = self._watches[switch, port]
             watch.silent = port in down
             alarms += self._see((switch, port), watch)
         return alarms
@@ -105,7 +122,7 @@ class Outages:
         """Note which ports a switch does not serve as the plan wants, and why."""
         alarms = []
         for port in sorted(self._ports[switch]):
-            watch = self._watches.setdefault((switch, port), _Watch())
+            watch = self._watches[switch, port]
             watch.refused = ports.get(port)
             alarms += self._see((switch, port), watch)
         return alarms
@@ -126,22 +143,18 @@ class Outages:
             watch.outages += 1
             watch.down_s = now.s
 
-        self.rewire(self.fabric)
+        self._links = None
         switch, port = subject
         links = set[LinkEnds]()
-        for cause in self._causes():
-            if cause[0] == switch:
-                links.update(self._links_of(cause))
+        ports = [(switch, port) for port in self._ports[switch]]
+        for cause in self._causes([(switch, None), *ports]):
+            links.update(self._links_of(cause))
         return LinksDown(switch, port, watch.is_down, len(links), watch.refusal)
 
     def rewire(self, fabric: Fabric) -> None:
-        """Take up a fabric with other links, and find out which of them are down."""
+        """Take up a fabric with other links."""
         self.fabric = fabric
-        links: dict[LinkEnds, str] = {}
-        for cause in self._causes():
-            reason = self._reason(cause)
-            links.update(dict.fromkeys(self._links_of(cause), reason))
-        self.links = links
+        self._links = None
 
     def problems(self, avoided: Collection[LinkEnds], *, reroutes: bool) -> Mapping[LinkEnds, str]:
         """Return the problem of a job whose path leads over a link that is down, by link.
@@ -167,12 +180,12 @@ class Outages:
         """Return whether a switch has not answered, or refused its intent, for the grace time."""
         return self._watches[switch, None].is_down
 
-    def _causes(self) -> list[Subject]:
-        """Return the ports that are down, then the switches that are down.
+    def _causes(self, subjects: Iterable[Subject]) -> list[Subject]:
+        """Return those that are down: first ports, then switches.
 
         A link with several causes shows the last one, so that a switch hides its ports.
         """
-        down = [subject for subject, watch in self._watches.items() if watch.is_down]
+        down = [subject for subject in subjects if self._watches[subject].is_down]
         ports = [(switch, port) for switch, port in down if port is not None]
         switches = [(switch, port) for switch, port in down if port is None]
         return [*ports, *switches]
@@ -182,8 +195,7 @@ class Outages:
         if fails and watch.cause != watch.refusal:
             watch.cause = watch.refusal
             # The links that it takes show the new reason.
-            if watch.is_down:
-                self.rewire(self.fabric)
+            self._links = None
         if fails == watch.fails:
             return []
         watch.fails = fails

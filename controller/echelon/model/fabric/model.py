@@ -426,6 +426,11 @@ class Fabric:
         return {(node, port): neighbour for (node, neighbour), port in self.port_to.items()}
 
     @cached_property
+    def host_numbers(self) -> Mapping[str, int]:
+        """Return the number of each host, from 1 in the order of the fabric file."""
+        return {host: number for number, host in enumerate(self.hosts, start=1)}
+
+    @cached_property
     def shortest_paths(self) -> ShortestPaths:
         """Return the shortest paths.
 
@@ -442,5 +447,5 @@ class Fabric:
         return self.shortest_paths.next_hops()
 
 
-_WIRING = ("rate_bps", "delay_s", "capacity_Bps", "port_to", "ports", "neighbour")
+_WIRING = ("rate_bps", "delay_s", "capacity_Bps", "port_to", "ports", "neighbour", "host_numbers")
 """Properties that do not depend on which links are drained or down."""

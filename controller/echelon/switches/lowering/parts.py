@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from echelon.model.fabric.choices.addressed import next_hop
-from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.model import Fabric, Host
 from echelon.model.p4program import constants
 from echelon.planning.plan import CONTROL_QUEUE, LEVELS, Plan, PortSchedule, QueuePlan
 from echelon.planning.rankings.in_switches import MICROSECONDS, LevelProfile, TimeUnit
@@ -134,30 +134,44 @@ def _route_entries(
     Where the groups of all hosts do not fit, hosts are spread over the next hops in turn instead.
     """
     grouped = _groups_fit(switch, fabric, able)
-    for number, host in enumerate(fabric.hosts.values(), start=1):
+    for host in fabric.hosts.values():
         hops = fabric.next_hops[switch, host.name]
         if not hops:
             continue
         if not grouped:
             hop = next_hop(fabric, switch, host.name)
             hops = hops if hop is None else (hop,)
-        address = mac(host.mac)
-        network: dict[str, Match] = {"dst": Prefix(ipv4(host.ipv4), 32)}
-        ports = [fabric.port_to[switch, hop] for hop in hops]
-        if len(ports) == 1:
-            yield entry(
-                "ipv4_lpm",
-                network,
-                "route",
-                port=ports[0],
-                dst_mac=address,
-            )
-        else:
-            to_host = ("dst_mac", address)
-            routes = tuple(ActionCall("route", (("port", port), to_host)) for port in ports)
-            yield TableEntry("ecmp", (("group", number),), routes)
-            yield entry("ipv4_lpm", network, "spread", group=number)
-        yield entry("station", {"dst": address}, "forward", port=ports[0])
+        ports = tuple([fabric.port_to[switch, hop] for hop in hops])
+        yield from _routes_to(host, fabric.host_numbers[host.name], ports)
+
+
+@lru_cache(maxsize=_ADDRESSES)
+def _routes_to(
+    host: Host,
+    number: int,
+    ports: tuple[int, ...],
+) -> tuple[TableEntry, ...]:
+    """Return the entries that lead to a host.
+
+    Most switches reach it by the same ports: they share the entries, and their encodings.
+    """
+    address = mac(host.mac)
+    network: dict[str, Match] = {"dst": Prefix(ipv4(host.ipv4), 32)}
+    station = entry("station", {"dst": address}, "forward", port=ports[0])
+    if len(ports) == 1:
+        route = entry(
+            "ipv4_lpm",
+            network,
+            "route",
+            port=ports[0],
+            dst_mac=address,
+        )
+        return (route, station)
+    to_host = ("dst_mac", address)
+    routes = tuple([ActionCall("route", (("port", port), to_host)) for port in ports])
+    group = TableEntry("ecmp", (("group", number),), routes)
+    spread = entry("ipv4_lpm", network, "spread", group=number)
+    return (group, spread, station)
 
 
 def _groups_fit(

@@ -92,12 +92,13 @@ class P4RuntimeChannel:
         self,
         name: str,
         request: bytes,
-        timeout_s: float,
+        timeout_s: float | None,
     ) -> bytes:
         """Send the serialized request of the unary call `name`; return the serialized response."""
         call = self.grpc.unary_unary(_SERVICE + name)
+        timeout_s = timeout_s and within(timeout_s)
         try:
-            return bytes(await call(request, timeout=within(timeout_s)))
+            return bytes(await call(request, timeout=timeout_s))
         except grpc.aio.AioRpcError as error:
             raise failure(error) from None
 
@@ -116,7 +117,7 @@ class P4RuntimeChannel:
         finally:
             call.cancel()
 
-    async def ping(self, timeout_s: float) -> None:
+    async def ping(self, timeout_s: float | None = None) -> None:
         """Ask for the server's capabilities, which is cheap. A refusal is an answer too."""
         try:
             await self.ask("Capabilities", b"", timeout_s)

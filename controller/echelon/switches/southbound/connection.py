@@ -25,7 +25,7 @@ from echelon.model.p4program import P4Program
 from echelon.switches.lowering.intent import Intent, TableEntry
 from echelon.switches.southbound import lifecycle
 from echelon.switches.southbound.codec import OWNER
-from echelon.switches.southbound.deadlines import deadline
+from echelon.switches.southbound.deadlines import deadline, patience
 from echelon.switches.southbound.election import election_id, term_of
 from echelon.switches.southbound.errors import (
     NotPrimaryError,
@@ -519,7 +519,7 @@ class SwitchConnection:
         try:
             await _reach(self.name, address)
             session = self._new_session(term)
-            async with asyncio.timeout(_OPEN_S):
+            async with patience(_OPEN_S):
                 await session.__aenter__()
         except _NobodyThereError as error:
             return lifecycle.OpenFailed(str(error), answered=False)
@@ -839,7 +839,7 @@ async def _reach(name: str, address: str) -> None:
 
 
 async def _connect(host: str, port: int) -> None:
-    async with asyncio.timeout(_REACH_S):
+    async with patience(_REACH_S):
         _, writer = await asyncio.open_connection(host, port)
     writer.close()
     with suppress(OSError):
@@ -851,7 +851,7 @@ async def _resolve(host: str) -> list[str]:
     with suppress(ValueError):
         return [str(ipaddress.ip_address(host))]
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(_RESOLVE_S):
+    async with patience(_RESOLVE_S):
         answers = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     # Each address comes once for each protocol.
     addresses = [str(sockaddr[0]) for *_, sockaddr in answers]

@@ -13,6 +13,9 @@ from contextvars import ContextVar
 
 from echelon.switches.southbound.errors import UnansweredError
 
+_TURNS = 10
+"""The timers that a timeout is made of; an answer needs a handful of the loop's turns."""
+
 _waived: ContextVar[bool] = ContextVar("waived", default=False)
 
 
@@ -34,6 +37,33 @@ def within(timeout_s: float) -> float | None:
 
 
 @asynccontextmanager
+async def patience(timeout_s: float) -> AsyncIterator[None]:
+    """Give the block `timeout_s` seconds of this event loop. Raise TimeoutError.
+
+    A loop that is late has not seen yet what came in time. So the time is that of several timers,
+    each of which begins when the loop has come to the one before.
+    """
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle | None = None
+
+    def wait(turns: int) -> None:
+        nonlocal timer
+        if turns:
+            timer = loop.call_later(timeout_s / _TURNS, wait, turns - 1)
+        else:
+            limit.reschedule(loop.time())
+
+    async with asyncio.timeout(None) as limit:
+        if within(timeout_s) is not None:
+            wait(_TURNS)
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
+@asynccontextmanager
 async def deadline(
     timeout_s: float,
     switch: str,
@@ -44,7 +74,7 @@ async def deadline(
     Raise `UnansweredError`, which says that `action` had no answer in time.
     """
     try:
-        async with asyncio.timeout(within(timeout_s)):
+        async with patience(timeout_s):
             yield
     except TimeoutError:
         raise UnansweredError(

@@ -84,7 +84,9 @@ class Timing:
     answer_s: float = 3.0
     """The timeout for a sign of life.
 
-    A switch that has restarted says at once that it knows no session.
+    A switch that has restarted says at once that it knows no session. One with updates under way
+    gets the time of these in addition, and a late event loop of ours does not count
+    (`echelon.switches.southbound.deadlines.patience`).
     """
     write_s: float = 60.0
     """Longest time for one change of a switch, without its entries; see `entry_s`."""

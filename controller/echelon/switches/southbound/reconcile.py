@@ -6,13 +6,27 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
-from echelon.switches.lowering.intent import Part, TableEntry
+from echelon.switches.lowering.intent import FABRIC, Part, TableEntry
 from echelon.switches.southbound.encoding import EncodedEntry, UpdateKind
 
 _CHUNK = 1000
 """Number of entries encoded at a time, while a switch is at work on those before."""
+_SHARED = 1 << 16
+"""Number of entries to keep the encoding of that many switches hold: routes to some 10,000 hosts."""
+
+Encode = Callable[[TableEntry], EncodedEntry]
+
+
+@lru_cache(maxsize=16)
+def _remembering(encode: Encode) -> Encode:
+    """Return a function that does the same, and remembers what it has encoded last.
+
+    All switches share it.
+    """
+    return lru_cache(_SHARED)(encode)
 
 
 class Chunk(NamedTuple):
@@ -131,11 +145,12 @@ class WantedEntries:
 
     def __init__(
         self,
-        encode: Callable[[TableEntry], EncodedEntry],
+        encode: Encode,
         stages: Mapping[str, int],
         spread: Callable[[TableEntry], Sequence[TableEntry]] = lambda entry: (entry,),
     ) -> None:
         self._encode = encode
+        self._encode_shared = _remembering(encode)
         self._spread = spread
         self._stages = stages
         self._parts: dict[int, _EncodedPart] = {}
@@ -226,11 +241,14 @@ class WantedEntries:
 
     def _encode_all(self, part: _EncodedPart, entries: Sequence[TableEntry]) -> list[EncodedEntry]:
         # This is the inner loop of every change: most of the time of an encoding passes here.
+        encode = self._encode
+        if part.part.owner == FABRIC:
+            encode = self._encode_shared
         if not part.former:
-            return list(map(self._encode, entries))
+            return list(map(encode, entries))
         former = map(part.former.get, map(id, entries))
         pairs = zip(entries, former, strict=True)
-        return [self._encode(entry) if before is None else before[1] for entry, before in pairs]
+        return [encode(entry) if before is None else before[1] for entry, before in pairs]
 
     def _take_singly(self, part: _EncodedPart, entries: Sequence[TableEntry]) -> list[EncodedEntry]:
         """Encode entry by entry, and record those that cannot be installed as invalid."""

@@ -50,9 +50,15 @@ from echelon.switches.lowering.intent import (
     QueueSetting,
     TableEntry,
 )
-from echelon.switches.southbound.channel import CallError, Connect, MessageStream, P4RuntimeChannel
+from echelon.switches.southbound.channel import (
+    UPDATE_TIMEOUT_S,
+    CallError,
+    Connect,
+    MessageStream,
+    P4RuntimeChannel,
+)
 from echelon.switches.southbound.codec import OWNER, EntryText, codec_of, encode_digest, schema_of
-from echelon.switches.southbound.deadlines import deadline, within
+from echelon.switches.southbound.deadlines import deadline, patience, within
 from echelon.switches.southbound.encoding import (
     EncodedEntry,
     UpdateKind,
@@ -786,6 +792,8 @@ class SwitchSession(IntentSession):
         """The task that handles what comes by the stream; None before the session is open."""
         self._reports: dict[str, asyncio.Queue[DigestReport | None]] = {}
         """The lists of each digest that someone listens to; None ends them."""
+        self._updates = 0
+        """The number of updates under way."""
         self._tells_program = True
         """Whether the switch tells which program it runs, as far as is known."""
         self._lost = asyncio.Event()
@@ -1020,10 +1028,20 @@ class SwitchSession(IntentSession):
     async def ping(self, timeout_s: float) -> None:
         self._check_up()
         try:
-            await self._channel.ping(timeout_s)
-        except CallError as error:
+            try:
+                async with patience(timeout_s):
+                    await self._channel.ping()
+            except TimeoutError:
+                if not self._updates:
+                    raise
+                # It is at work on what was written, perhaps since it was asked.
+                timeout_s = UPDATE_TIMEOUT_S * self._updates
+                async with patience(timeout_s):
+                    await self._channel.ping()
+        except (CallError, TimeoutError) as error:
+            reason = str(error) or "it may be stuck"
             raise SouthboundError(
-                f"switch {self.name}: no answer at {self._address} within {timeout_s:g} s: {error}"
+                f"switch {self.name}: no answer at {self._address} within {timeout_s:g} s: {reason}"
             ) from None
 
     @contextmanager
@@ -1117,7 +1135,11 @@ class SwitchSession(IntentSession):
             raw = [entry.wire for entry in entries]
         header = write_header(self._device_id, self._election_id)
         request = write_request(header, kind, raw)
-        await self._channel.write(request, len(raw))
+        self._updates += len(raw)
+        try:
+            await self._channel.write(request, len(raw))
+        finally:
+            self._updates -= len(raw)
 
     async def _look_up(self, lookup: LookUp) -> Mapping[bytes, HeldEntry]:
         held = {}

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-
 from echelon.model.fabric.choices.hashed import Hashed
 from echelon.model.fabric.model import Fabric, Path
 from echelon.model.jobs.graph import Ends
-
-
-@lru_cache(maxsize=8)
-def _numbers(hosts: tuple[str, ...]) -> Mapping[str, int]:
-    return {host: number for number, host in enumerate(hosts, start=1)}
 
 
 def next_hop(
@@ -26,7 +18,7 @@ def next_hop(
     """
     hops = fabric.next_hops[switch, host]
     if hops:
-        return hops[_numbers(tuple(fabric.hosts))[host] % len(hops)]
+        return hops[fabric.host_numbers[host] % len(hops)]
     return None
 
 
