@@ -7,7 +7,7 @@ HOSTS := $(VENV)/.hosts
 STAMP := $(VENV)/.stamp
 RUN := $(VENV)/bin
 # pip takes the core from here for all of them only if it comes first.
-PLUG_INS := importers torch etcd web tofino tofino_model aggregation topoopt
+PLUG_INS := importers torch etcd web tofino tofino_model aggregation topoopt site
 # Errors of pip are shown, and nothing else.
 QUIETLY := -qq --disable-pip-version-check
 # `make lock UPGRADE=--upgrade` takes the newest versions; without it, those of the lock files stay where they fit.

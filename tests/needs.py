@@ -344,9 +344,13 @@ NEEDS: Mapping[str, Check] = {
     "promtool": command("promtool", "prometheus"),
     "setarch": command("setarch", "util-linux"),
     "setpriv": command("setpriv", "util-linux"),
+    "slurmctld": commands(
+        {"slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client", "munged": "munge"}
+    ),
     "systemd-analyze": command("systemd-analyze", "systemd"),
     "tc": _tc,
     "tsc": command("tsc", "node-typescript"),
+    "yanglint": command("yanglint", "libyang-tools"),
     "zsh": command("zsh", "zsh"),
     "a browser": every(_browser, module("selenium", _DEV)),
     # Compilers, and what is built from source.
@@ -384,6 +388,14 @@ NEEDS: Mapping[str, Check] = {
     "TopoOpt's task graphs": variable(
         "ECHELON_TOPOOPT_FIG16",
         "a copy of simulation/scripts/fig16 of hipersys-team/TopoOpt",
+    ),
+    "SONiC's models": variable(
+        "ECHELON_SONIC_YANG",
+        "a folder with the YANG models of sonic-buildimage, templates rendered",
+    ),
+    "SONiC's configurations": variable(
+        "ECHELON_SONIC_QOS",
+        "src/sonic-config-engine/tests/sample_output/py3 of sonic-buildimage",
     ),
     "an open SDE": variable("ECHELON_BFRT_CLIENT", "a folder with bfrt_grpc"),
     "a folder for screenshots": variable("ECHELON_SCREENSHOTS", "a folder, by make screenshots"),

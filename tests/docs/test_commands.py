@@ -64,6 +64,9 @@ ELSEWHERE = {
     r"aggregation\.tests\.sequences": (
         "minutes; plugins/aggregation/tests/test_tofino.py runs some of them"
     ),
+    r"^echelon run-job": (
+        "PyTorch and a running service; plugins/torch/tests/run_job runs it where both are"
+    ),
     r"^echelon topology optimise": (
         "a minute; plugins/topoopt/tests/test_command.py runs it on fewer hosts"
     ),

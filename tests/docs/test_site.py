@@ -173,7 +173,7 @@ def test_versions_agree() -> None:
         *(ROOT / name / "pyproject.toml" for name in ("ctoolchain", "lab", "softswitch")),
         *ROOT.glob("plugins/*/pyproject.toml"),
     ]
-    assert len(others) == 11
+    assert len(others) == 12
     assert {tomllib.loads(file.read_text())["project"]["version"] for file in others} == {version}
     pinned = re.findall(
         r"(?:echelon|softswitch)-[a-z0-9-]+(?:\[[a-z]+\])?==([\d.]+)",
