@@ -67,7 +67,8 @@ def nccl_environment(job: ClassesResource) -> NcclEnvironment:
             {"NCCL_IB_TC": str(byte), "NCCL_IB_SL": str(queue)},
             (CLASSES_VARIABLE,),
         )
-    notes = ["set ncclConfig_t.trafficClass of each communicator; in PyTorch, give its group"]
+    notes = ["start a PyTorch program by `echelon run-job`, which gives each group its class; else"]
+    notes.append("set ncclConfig_t.trafficClass of each communicator, or in PyTorch give its group")
     notes.append("pg_options=echelon_torch.nccl_options(NAME), which sets config.traffic_class")
     for group in job.classes:
         setting = f"traffic class {group.traffic_class}"

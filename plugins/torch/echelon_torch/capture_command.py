@@ -16,6 +16,7 @@ import typer
 
 from echelon.cli.tables import AsJson, Column, show, show_json
 from echelon.cli.usage import fail
+from echelon_torch.injecting import with_hook
 
 if TYPE_CHECKING:
     from echelon_torch.capture.record import RankRecord
@@ -148,13 +149,8 @@ def _run(
             old.unlink()
     except OSError as error:
         fail(f"{out}: {error.strerror or error} (choose another directory for --out)")
-    modules = [str(_injected())]
-    modules_before = os.environ.get("PYTHONPATH")
-    if modules_before:
-        modules.append(modules_before)
     environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(modules),
+        **with_hook(os.environ),
         "ECHELON_CAPTURE_OUT": str(out.resolve()),
         "ECHELON_CAPTURE_ITERATIONS": str(iterations),
         "ECHELON_CAPTURE_SKIP": str(skip),
@@ -171,11 +167,6 @@ def _run(
     except OSError as error:
         fail(f"{program}: {error.strerror or error} (give a program that runs)")
     return ended.returncode % 256
-
-
-def _injected() -> Path:
-    """Return the directory whose `sitecustomize` observes Python processes."""
-    return Path(__file__).parent / "injected"
 
 
 def _describe(

@@ -16,3 +16,9 @@ AGENT = Command(
     "See the connections of an unmodified job on this host, and report them to the service.",
     "echelon_torch.agent_command:app",
 )
+RUN_JOB = Command(
+    OPERATE,
+    "Run a PyTorch job, and give each of its process groups the class that the plan has for it.",
+    "echelon_torch.run_job_command:run_job",
+    interspersed=False,
+)

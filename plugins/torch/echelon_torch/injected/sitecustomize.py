@@ -6,7 +6,7 @@ Options of the command are environment variables, which launchers hand on. A `si
 environment's own is imported, too.
 
 `echelon run` does the same with the programs of a scenario, and has them report their iterations to
-the run.
+the run. Under `echelon run-job`, process groups ask for their classes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 _MODULES = "echelon_torch"
 _RECORDS, _REPORTS = "ECHELON_CAPTURE_OUT", "ECHELON_RUN_SOCKET"
+_CLASSES = "ECHELON_CLASSES_SOCKET"
 """Variables of the environment: what is asked for."""
 _WATCHED = "torch.distributed.distributed_c10d"
 
@@ -55,6 +56,13 @@ class _Finder:
 
 
 def _change(module: Any) -> None:
+    if _CLASSES in os.environ:
+        _loaded("group_classes").install(module)
+    if _RECORDS in os.environ or _REPORTS in os.environ:
+        _observe_from_start(module)
+
+
+def _observe_from_start(module: Any) -> None:
     start = module.init_process_group
 
     @functools.wraps(start)
@@ -97,6 +105,6 @@ def _import_the_other() -> None:
         spec.loader.exec_module(module)
 
 
-if _RECORDS in os.environ or _REPORTS in os.environ:
+if not os.environ.keys().isdisjoint((_RECORDS, _REPORTS, _CLASSES)):
     sys.meta_path.insert(0, _Finder())
 _import_the_other()

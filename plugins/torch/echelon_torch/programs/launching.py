@@ -20,13 +20,12 @@ from echelon_lab.hosts.backends.base import HostFabric
 from echelon_lab.hosts.loop import RealTimeLoop, watch_end
 from echelon_lab.scenarios.scenario import Scenario
 from echelon_torch.agent.processes import descendants
+from echelon_torch.injecting import with_hook
 
 WARM_UP = 3
 """Iterations of a program that are not measured: PyTorch prepares in them what later ones use."""
 _FIRST_PORT = 29500
 _END_S = 10.0
-_INJECTED = Path(__file__).parents[1] / "injected"
-
 
 _CAUSE = re.compile(r"(?:\[rank\d+\]: ?)?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*")
 """The last line of a traceback. In a log, torchrun's own messages follow it."""
@@ -146,7 +145,7 @@ class Programs:
         options = ["--url", self._url, "--job", job, "--worker", host]
         command = [*self._hosts.in_host(host), *DIES_WITH_CALLER]
         command += [*echelon, "agent", "run", *options, "--", *self._scenario.commands[job]]
-        environment = {**os.environ, **self._environment(job, workers, rank, port)}
+        environment = {**with_hook(os.environ), **self._environment(job, workers, rank, port)}
         process = start(
             command,
             log,
@@ -167,10 +166,6 @@ class Programs:
         host = workers[rank]
         address = self._scenario.fabric.hosts[workers[0]].ipv4
         programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-        modules = [str(_INJECTED)]
-        modules_before = os.environ.get("PYTHONPATH")
-        if modules_before:
-            modules.append(modules_before)
         return {
             "RANK": str(rank),
             "WORLD_SIZE": ranks,
@@ -186,7 +181,6 @@ class Programs:
             "GLOO_SOCKET_IFNAME": self._hosts.host_interface(host),
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "PATH": os.pathsep.join(programs),
-            "PYTHONPATH": os.pathsep.join(modules),
             "ECHELON_RUN_SOCKET": str(self._ranks),
             "ECHELON_RUN_WARM_UP": str(WARM_UP),
             "ECHELON_RUN_JOB": job,
