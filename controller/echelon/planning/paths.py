@@ -107,9 +107,7 @@ class FlowPaths:
             routes = (chooser or self._chosen).route(fabric, jobs)
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
-        job_routes = map(routes.__getitem__, names)
-        rows = zip(jobs, job_routes, strict=True)
-        return self._paths.update(dict(zip(names, rows, strict=True)))
+        return self._paths.update_columns(names, routes)
 
 
 def _paths(job: Job, routes: Routes) -> Paths:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from random import Random
@@ -15,11 +15,11 @@ from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.model.jobs.analysis import with_profile_error
 from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.planning.allocation import ActiveFlow
-from echelon.planning.execution import duration_s
+from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.fluid import alone_iteration_s, run_alone, simulate
-from echelon.planning.paths import FlowPaths
+from echelon.planning.paths import FlowPaths, Paths
 from echelon.planning.policies import make_policy
-from echelon.planning.policies.references import Due, References
+from echelon.planning.policies.references import Due, Dues, References
 from echelon.planning.rankings.deadline import Deadline
 from echelon_lab.scenarios.scenario import load_scenario
 
@@ -130,6 +130,16 @@ def test_the_order_inside_an_echelonflow_is_the_arrangement(star: Callable[..., 
     assert (record.flows["needed"].finish, record.flows["later"].finish) == (5, 11)
 
 
+def dues_of(
+    references: References,
+    job: Job,
+    alone: AloneRecord,
+    paths: Paths,
+    fabric: Fabric,
+) -> Mapping[str, Dues]:
+    return references.plan({"j": job}, {"j": alone}, {"j": paths}, fabric.capacity_Bps)
+
+
 def ready(star: Callable[..., Fabric]) -> References:
     """Return references that know two flows: H's, and one that is due 3 s later."""
     computes = (ComputeUnit("c", "h1", ONE), ComputeUnit("d", "h1", Fraction(4)))
@@ -139,7 +149,7 @@ def ready(star: Callable[..., Fabric]) -> References:
     reference, fabric = References(), star(2)
     paths = FlowPaths().update([job], fabric)["j"]
     # The second flow ends the iteration at 5 s; the first may end at the same time.
-    assert reference.plan({"j": (job, run_alone(job, fabric), paths, fabric.capacity_Bps)}) == {
+    assert dues_of(reference, job, run_alone(job, fabric), paths, fabric) == {
         "j": {
             "f0": Due("H", Fraction(0), latest_s=Fraction(4)),
             "f1": Due("H", Fraction(3), latest_s=Fraction(4)),
@@ -177,7 +187,7 @@ def test_the_latest_finish_leaves_time_for_the_longest_path_behind(seed: int) ->
     fabric = two_hosts()
     alone = run_alone(job, fabric)
     paths = FlowPaths().update([job], fabric)["j"]
-    due = References().plan({"j": (job, alone, paths, fabric.capacity_Bps)})["j"]
+    due = dues_of(References(), job, alone, paths, fabric)["j"]
     for flow in flows:
         assert due[flow.name].latest_s == duration_s(alone) - alone.references["H"] - longest_s(
             flow.name

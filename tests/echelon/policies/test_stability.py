@@ -20,10 +20,11 @@ from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.model.jobs.graph import ComputeUnit, Job
 from echelon.model.jobs.paradigms.data import all_reduce
 from echelon.model.jobs.pipelines import gpipe
-from echelon.model.kept import Kept
+from echelon.model.kept import Kept, Roster, replaced, succeed
 from echelon.planning.plan import FlowPlan
 from echelon.planning.policies import PlanError, make_policy, policy_names
 from echelon.planning.policies.base import Policy
+from echelon.planning.policies.echelon.policy import _Connected
 from echelon.planning.policies.orders import EarliestDeadline, JobFacts
 from echelon.planning.policies.spread import _beginnings
 from echelon.planning.rankings.deadline import Deadline
@@ -173,6 +174,34 @@ def test_other_jobs_keep_their_plans_as_objects(
         before, known = plan.by_job, {job.name: job for job in jobs}
 
 
+@settings(max_examples=examples(60), deadline=None)
+@given(histories(), st.sampled_from([*ALL, partial(make_policy, "echelon")]), st.data())
+def test_a_list_of_jobs_that_knows_what_changed_is_planned_as_any_other(
+    history: list[list[Job]], make: Callable[[], Policy], data: st.DataObject
+) -> None:
+    """Jobs go and come back, some sets are planned by another policy, or by a copy of this one."""
+    by_list, by_roster = make(), make()
+    known: Mapping[str, Job] = {}
+    for jobs in history:
+        present = {job.name: job for job in jobs}
+        changed = {name: present[name] for name in replaced(present, known)}
+        known = succeed(known, changed, present)
+        roster = Roster.of_named(known)
+        assert [*roster] == jobs
+        match data.draw(st.sampled_from(["plan", "miss", "copy"])):
+            case "miss":
+                make().plan(roster, FABRIC)
+                continue
+            case "copy":
+                assert deepcopy(by_roster).plan(roster, FABRIC) == deepcopy(by_list).plan(
+                    jobs, FABRIC
+                )
+        plan, planned = by_list.plan(jobs, FABRIC), by_roster.plan(roster, FABRIC)
+        assert planned == plan
+        assert planned.by_job == plan.by_job
+        assert [*planned.by_job] == [*plan.by_job]
+
+
 @pytest.mark.parametrize("make", KEEPING_QUEUES)
 def test_only_what_crosses_a_drained_link_moves(make: Callable[[], Policy]) -> None:
     jobs = [ring(f"j{k}", [f"h{k}", f"h{k + 4}"]) for k in (1, 2, 3, 4)] + [
@@ -283,3 +312,59 @@ def test_what_is_kept_is_made_once_and_forgotten_with_its_job() -> None:
         kept.update({"b": ("y", 2), "c": ("z", -1)})
     assert kept.update({"a": ("x", 3)})["a"] is second["a"], "the failed one changed nothing"
     assert kept.update({"b": ("y", 2)})["b"] is not second["b"]
+
+
+LINK_SETS = [
+    frozenset({(link, link + "'") for link in links}) for links in ("", "a", "ab", "c", "cd")
+]
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from("jklmnopq"), st.sampled_from(LINK_SETS)),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_jobs_that_share_links_are_found_by_comparing_all(
+    history: list[dict[str, frozenset[tuple[str, str]]]],
+) -> None:
+    connected = _Connected()
+    for links in history:
+        groups: list[set[str]] = []
+        for name, own in links.items():
+            together = [group for group in groups if any(own & links[member] for member in group)]
+            first = together[0] if together else set()
+            if not together:
+                groups.append(first)
+            first.update({name}, *together)
+            groups = [group for group in groups if group is first or group not in together]
+        assert [set(group) for group in deepcopy(connected).update(links)] == groups
+        assert [set(group) for group in connected.update(links)] == groups
+
+
+def test_of_columns_only_what_changed_is_looked_at() -> None:
+    made = []
+
+    def make(job: str, size: int | None, factor: int) -> list[str]:
+        made.append(job)
+        return [job] * (size or 0) * factor
+
+    kept = Kept(make)
+    jobs = succeed({}, {"a": "x", "b": "y"}, ["a", "b"])
+    sizes: Mapping[str, int] = {"b": 1, "elsewhere": 5}
+    assert kept.update_columns(jobs, sizes, common=(1,)) == {"a": [], "b": ["y"]}
+    more = succeed(jobs, {"c": "z"}, ["c", "b"])
+    assert (more.changed, more.removed) == (["c"], ["a"])
+    before = kept.update_columns(jobs, sizes, common=(1,))
+    after = kept.update_columns(more, sizes, common=(1,))
+    assert list(after) == ["c", "b"]
+    assert after["b"] is before["b"]
+    assert made == ["x", "y", "z"]
+    assert kept.update_columns(more, {"b": 2, "c": 1}, common=(1,)) == {"c": ["z"], "b": ["y"] * 2}
+    assert kept.update_columns(more, {"b": 2, "c": 1}, common=(2,))["c"] == ["z"] * 2
+    # One that misses a set of jobs is not misled by what differs from that.
+    jobs_again = succeed(more, {"a": "other"}, ["a", "b"])
+    last = succeed(jobs_again, {"d": "w"}, ["a", "b", "d"])
+    assert kept.update_columns(last, {}, common=(2,)).keys() == {"a", "b", "d"}
+    assert made[-3:] == ["other", "y", "w"]

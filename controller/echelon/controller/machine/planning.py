@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from itertools import compress
-from operator import ne
 from typing import Any, Self
 
 from echelon.controller.machine.decisions import DecisionDue, decide
@@ -28,7 +26,7 @@ from echelon.model.errors import Code, CodedError
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import ChosenByFabric, Routes, stranded
 from echelon.model.jobs.graph import Job
-from echelon.model.kept import altered, by_name, replaced, without
+from echelon.model.kept import Roster, altered, by_name, replaced, succeed, without
 from echelon.planning.plan import Plan, PlanError
 from echelon.planning.policies import make_policy
 from echelon.planning.policies.base import (
@@ -227,10 +225,14 @@ class Planner:
     """
     _flows: FlowsByJob = field(default_factory=dict)
     """The flows in the last plan."""
+    _jobs: Mapping[str, RegisteredJob] = field(default_factory=dict)
+    """The jobs of the last attempt to plan."""
+    _graphs: Mapping[str, Job] = field(default_factory=dict)
+    """Their graphs."""
     _in_plan: Mapping[str, RegisteredJob] = field(default_factory=dict)
     """The jobs as the last plan has them."""
-    _fitting: Mapping[int, RegisteredJob] = field(default_factory=dict)
-    """The jobs, by identity, that fit `_fabric`."""
+    _fitting: Mapping[str, RegisteredJob] = field(default_factory=dict)
+    """The jobs that fit `_fabric`."""
     _fabric: Fabric | None = None
     _lowered_jobs: Mapping[str, RegisteredJob] = field(default_factory=dict)
     """The jobs that were lowered last."""
@@ -271,7 +273,8 @@ class Planner:
             planned, lowered = self._without_those_at_fault(present, wanted, spent, problems, error)
         self._has_planned = True
         self._in_plan = by_name(planned)
-        return self._planned(lowered, tuple(planned), problems, spent)
+        registered = Roster.of_named(self._in_plan)
+        return self._planned(lowered, registered, problems, spent)
 
     def copy(self) -> Planner:
         """Return a planner that makes the plans that this one would make.
@@ -565,8 +568,7 @@ class Planner:
         began = self.clock()
         try:
             policy = self._policy_for(wanted.policy)
-            graphs = [job.job for job in jobs]
-            plan = policy.plan(graphs, wanted.fabric, self._paths)
+            plan = policy.plan(self._graphs_of(jobs), wanted.fabric, self._paths)
         except PlanError as error:
             raise PlanningError(str(error), error.job, code=error.code) from error
         except Exception as error:
@@ -576,6 +578,13 @@ class Planner:
         finally:
             spent.policy_s += self.clock() - began
         return self._lower(policy, plan, jobs, wanted.fabric, spent, wanted.down)
+
+    def _graphs_of(self, jobs: Sequence[RegisteredJob]) -> Sequence[Job]:
+        present = by_name(jobs)
+        graphs = {name: present[name].job for name in replaced(present, self._jobs)}
+        self._graphs = succeed(self._graphs, graphs, present)
+        self._jobs = present
+        return Roster.of_named(self._graphs)
 
     def _lower(
         self,
@@ -629,22 +638,25 @@ class Planner:
 
         Its file may have changed while the service was down.
         """
+        checked: Mapping[str, RegisteredJob] = {}
         if wanted.fabric is self._fabric:
             checked = self._fitting
-        else:
-            checked = {}
-        jobs = dict(zip(map(id, wanted.jobs), wanted.jobs, strict=True))
-        for key in without(jobs, checked):
-            job = jobs[key]
+        present = by_name(wanted.jobs)
+        fitting = {}
+        for name in replaced(present, checked):
+            job = present[name]
             try:
                 check_hosts(job.spec, wanted.fabric)
                 _ = job.job
             except DocumentError as error:
-                problems[job.name] = str(error)
-                del jobs[key]
-        self._fitting = jobs
+                problems[name] = str(error)
+            else:
+                fitting[name] = job
+        if problems:
+            present = {name: job for name, job in present.items() if name not in problems}
+        self._fitting = succeed(checked, fitting, present)
         self._fabric = wanted.fabric
-        return tuple(jobs.values())
+        return Roster.of_named(self._fitting)
 
     def _identities_of(
         self, jobs: Sequence[RegisteredJob], fabric: Fabric
@@ -654,14 +666,12 @@ class Planner:
         It is the same object for the same job, by which lowering knows that nothing changed.
         """
         present = by_name(jobs)
-        identities = dict(self._identities)
+        identities = {}
         for name in replaced(present, self._lowered_jobs):
             identities[name] = present[name].identities(fabric)
-        for removed in without(identities, present):
-            del identities[removed]
+        self._identities = succeed(self._identities, identities, present)
         self._lowered_jobs = present
-        self._identities = identities
-        return identities
+        return self._identities
 
     def _planned(
         self,
@@ -717,9 +727,11 @@ class Planner:
         by_job = document.get(CARRIED, {}).pop(BY_JOB, {})
         before = self._carried_by_job
         self._carried_by_job = by_job
-        # Compared in C: of a thousand jobs, mostly one has changed.
-        differ = map(ne, by_job.values(), map(before.get, by_job))
-        return {*compress(by_job, differ), *without(before, by_job)}
+        changed = {*without(before, by_job)}
+        for name in replaced(by_job, before):
+            if by_job[name] != before.get(name):
+                changed.add(name)
+        return changed
 
     def _document(self, name: str) -> Document:
         """Return what to keep of a job; it is empty when there is nothing to remember of it."""

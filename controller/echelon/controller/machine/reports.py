@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress
-from operator import is_not, or_
 
 from echelon.controller.machine.facts import (
     DigestsReceived,
@@ -20,7 +18,7 @@ from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.jobs import RegisteredJob
 from echelon.controller.machine.lines import FlowsByJob, JobFlows
 from echelon.controller.machine.planning import Planned
-from echelon.model.kept import by_name, without
+from echelon.model.kept import by_name, replaced, without
 from echelon.planning.plan import FlowPlan
 from echelon.planning.rankings.deadline import Deadline
 from echelon.switches.telemetry.events import Decoder, FlowEvent
@@ -70,15 +68,16 @@ class Following:
         self.learn_numbers(planned, now_s)
         by_job = planned.plan.by_job
         facts: list[Fact] = []
-        for name in without(self._jobs, by_job):
+        for name in without(self._flows_before, by_job):
             self._tracker.remove(name)
             del self._jobs[name]
             facts.append(JobLeft(name))
         jobs = by_name(planned.registered)
-        # Compared in C: of a thousand jobs, mostly one has changed.
-        other_jobs = map(is_not, map(jobs.get, by_job), map(self._jobs_before.get, by_job))
-        other_flows = map(is_not, by_job.values(), map(self._flows_before.get, by_job))
-        for name in compress(by_job, map(or_, other_jobs, other_flows)):
+        changed = {
+            *replaced(jobs, self._jobs_before),
+            *replaced(by_job, self._flows_before),
+        }
+        for name in filter(changed.__contains__, by_job):
             self._follow(jobs[name], by_job[name])
         self._jobs_before = jobs
         self._flows_before = by_job

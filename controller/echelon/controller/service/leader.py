@@ -56,7 +56,9 @@ Render = Callable[[effects.Answer], T]
 """A function from the machine's answer to what the client gets."""
 
 _COUNT_S = 0.1
-"""Maximum staleness of the jobs-by-state metric."""
+"""Staleness of the jobs-by-state metric, unless to count takes long."""
+_COUNT_SHARE = 1 / 50
+"""The largest share of the time that counting takes, while changes never end."""
 _SEARCH_AFTER_S = 0.1
 """The time between a plan and a search for a better one, in which other changes may come."""
 
@@ -99,6 +101,7 @@ class Leader(MachineLoop):
         self._asked: dict[int, tuple[asyncio.Future[Any], Render[Any]]] = {}
         self._alarms: dict[int, asyncio.TimerHandle] = {}
         self._counting: asyncio.TimerHandle | None = None
+        self._count_took_s = 0.0
         self._saving: set[asyncio.Task[None]] = set()
         """Tasks that save.
 
@@ -291,7 +294,8 @@ class Leader(MachineLoop):
         # Counting takes time in proportion to the jobs: once for all news of a moment.
         if self._counting is None and not self._over:
             loop = asyncio.get_running_loop()
-            self._counting = loop.call_later(_COUNT_S, self._count_jobs)
+            delay_s = max(_COUNT_S, self._count_took_s / _COUNT_SHARE)
+            self._counting = loop.call_later(delay_s, self._count_jobs)
 
     def _decide(self, event: Event) -> Sequence[Effect]:
         """Return what the machine wants done after an event."""
@@ -329,7 +333,9 @@ class Leader(MachineLoop):
 
     def _count_jobs(self) -> None:
         self._counting = None
+        began_s = time.perf_counter()
         counts = self.machine.progress.counts()
+        self._count_took_s = time.perf_counter() - began_s
         self._metrics.count(facts.JobsCounted(counts))
 
     # -- effects -----------------------------------------------------------------------------------

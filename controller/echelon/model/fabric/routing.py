@@ -22,7 +22,7 @@ from echelon.model.fabric.model import (
 )
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
-from echelon.model.kept import altered, by_name, picked, replaced, without
+from echelon.model.kept import Roster, altered, by_name, replaced, succeed, without
 
 if TYPE_CHECKING:
     import networkx
@@ -186,8 +186,8 @@ class Router:
     def __init__(self) -> None:
         self._fabric: Fabric | None = None
         self._several: frozenset[str] = frozenset()
-        self._jobs: dict[str, Job] = {}
-        self._routes: dict[str, Routes] = {}
+        self._jobs: Mapping[str, Job] = {}
+        self._routes: Mapping[str, Routes] = {}
         self.users: Counter[Path] = Counter()
         """The number of connections by path between edge switches, and of trees by root.
 
@@ -202,7 +202,7 @@ class Router:
         """
         self._remembered = dict(routes)
 
-    def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
+    def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
         """Return the paths of all jobs, by job. Names of jobs are unique.
 
         Paths of a job are the same object as in the last call if none of them changed. Jobs that
@@ -214,18 +214,19 @@ class Router:
             ports = fabric.ports
             self._several = frozenset(host for host in fabric.hosts if len(ports[host]) > 1)
         shortest = fabric.shortest_paths
-        jobs = [*jobs]
+        if not isinstance(jobs, Roster):
+            jobs = [*jobs]
         present = by_name(jobs)
         changed = replaced(present, self._jobs)
         if has_moved:
             moved = by_name(rerouted(jobs, self._fabric, fabric))
-            concerned = moved.keys() | changed
+            concerned = {*moved, *changed}
             # In the order of the jobs, in which they choose.
             changed = [*filter(concerned.__contains__, present)]
         kept = {name: self._kept_paths(present[name], shortest) for name in changed}
 
         for name in without(self._jobs, present):
-            routes = self._routes.pop(name)
+            routes = self._routes[name]
             self._leave(routes.values())
         self._fabric = fabric
         self._jobs = present
@@ -235,13 +236,15 @@ class Router:
             self._leave(path for ends, path in routes.items() if not paths.get(ends))
             self._use(path for ends, path in paths.items() if path and ends not in routes)
 
+        rerouted_jobs: dict[str, Routes] = {}
         for name, paths in kept.items():
             chosen = {}
             for ends, path in paths.items():
                 chosen[ends] = path or self._choose(shortest, ends)
-            if name not in self._routes or self._routes[name] != chosen:
-                self._routes[name] = chosen
-        return picked(self._routes, present)
+            if self._routes.get(name) != chosen:
+                rerouted_jobs[name] = chosen
+        self._routes = succeed(self._routes, rerouted_jobs, present)
+        return self._routes
 
     def _kept_paths(self, job: Job, shortest: ShortestPaths) -> Routes:
         """Return the path that each connection of a job may keep, or an empty one."""
@@ -266,7 +269,6 @@ class Router:
         """Return a router that goes on from here, with the same jobs, fabric and routes."""
         return altered(
             self,
-            _routes=dict(self._routes),
             users=self.users.copy(),
         )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Self
@@ -11,14 +12,17 @@ from echelon.model.fabric.model import Fabric, ShortestPaths
 from echelon.model.fabric.routing import Routes, rerouted
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
-from echelon.model.kept import altered, by_name, picked, replaced
+from echelon.model.kept import altered, by_name, picked, replaced, succeed, without
 from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.fluid.alone import run_on
 from echelon.planning.fluid.shape import Rates, RunShape, shape_of
 from echelon.planning.paths import FlowPaths, Paths, links_of
 
 _Entry = tuple[RunShape, AloneRecord, tuple[int, int]]
-"""A shape, its record, and how long that takes (`AloneRuns.times`)."""
+"""A shape, its record, and the seconds that it takes as a ratio, which is hashed fast."""
+
+
+_TIME = itemgetter(2)
 
 
 class AloneRuns:
@@ -32,14 +36,18 @@ class AloneRuns:
         self._records: dict[RunShape, _Entry] = {}
         """The first shape of all that are equal, and its record. Jobs hold that one, because
         comparing others to it takes long."""
-        self.times: Sequence[tuple[int, int]] = ()
-        """The seconds that the record of each job takes, as ratios, in the order of the jobs."""
-        self._jobs: dict[str, Job] = {}
+        self.has_copies: Mapping[str, bool] = {}
+        """Whether an iteration of another job takes as long, by job."""
+        self._counts: Counter[tuple[int, int]] = Counter()
+        """The jobs whose iterations take so long."""
+        self._jobs: Mapping[str, Job] = {}
         self._fabric: Fabric | None = None
-        self._entries: dict[str, _Entry] = {}
+        self._entries: Mapping[str, _Entry] = {}
         """The members of `_records` by job."""
+        self._alone: Mapping[str, AloneRecord] = {}
+        """The records of these."""
 
-    def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, AloneRecord]:
+    def update(self, jobs: Sequence[Job], fabric: Fabric) -> Mapping[str, AloneRecord]:
         """Return the records by job: the same object as at the last call where nothing changed.
 
         They are read-only (identity: see `echelon.planning`).
@@ -47,7 +55,7 @@ class AloneRuns:
         Records of other jobs are forgotten. Raise as `run_alone`; then nothing has changed.
         """
         present = by_name(jobs)
-        entries = dict(self._entries)
+        entries: dict[str, _Entry] = {}
         new: dict[RunShape, _Entry] = {}
         # A plan may have thousands of jobs of which few are new: those loop in Python, not all.
         changed = picked(present, replaced(present, self._jobs))
@@ -67,14 +75,40 @@ class AloneRuns:
                 new[shape] = entry
             entries[job.name] = entry
 
+        before = self._entries
+        past = {*without(self._jobs, present), *filter(before.__contains__, entries)}
         self._records |= new
         self._jobs = present
         self._fabric = fabric
-        self._entries = picked(entries, present)
-        self._forget_unused()
-        self.times = [*map(itemgetter(2), self._entries.values())]
-        records = map(itemgetter(1), self._entries.values())
-        return dict(zip(present, records, strict=True))
+        self._entries = succeed(before, entries, present)
+        if past:
+            self._forget_unused()
+        copies = self._recounted([before[name] for name in past], entries)
+        self.has_copies = succeed(self.has_copies, copies, present)
+        records = {name: record for name, (_, record, _) in entries.items()}
+        self._alone = succeed(self._alone, records, present)
+        return self._alone
+
+    def _recounted(
+        self,
+        past: Sequence[_Entry],
+        entries: Mapping[str, _Entry],
+    ) -> Mapping[str, bool]:
+        """Count the jobs after a change of entries; return which have copies, where that differs.
+
+        `past` are the entries that jobs no longer have.
+        """
+        counts = self._counts.copy()
+        counts.subtract(map(_TIME, past))
+        counts.update(map(_TIME, entries.values()))
+        concerned = entries
+        for time in {*map(_TIME, past), *map(_TIME, entries.values())}:
+            if (counts[time] > 1) != (self._counts[time] > 1):
+                concerned = self._entries
+            if not counts[time]:
+                del counts[time]
+        self._counts = counts
+        return {name: counts[_TIME(entry)] > 1 for name, entry in concerned.items()}
 
     def _forget_unused(self) -> None:
         used = {*map(id, self._entries.values())}

@@ -76,9 +76,9 @@ class JobFacts:
         occupied = _power(self.occupied_s / self.alone_s, blend.occupied, 10**4)
         return period_s * max(occupied, _LEAST) / self.weight
 
-    def in_units(self, factor: Fraction) -> JobFacts:
-        """Return the facts of the job in units that are so many times as large."""
-        if factor == 1:
+    def in_units(self, factor: Fraction | None) -> JobFacts:
+        """Return the facts of the job in units that are so many times as large; None: the same."""
+        if factor is None or factor == 1:
             return self
         # A unit is in inverse proportion to the weight (`unit_s`).
         return replace(self, weight=self.weight / factor)
@@ -267,8 +267,7 @@ class Blended:
         return Urgency(value, slope, due_s, flow.deadline_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
-        rows = zip(jobs.values(), strict=True)
-        return self._levels.update(dict(zip(jobs, rows, strict=True)))
+        return self._levels.update_columns(jobs)
 
 
 def _relative(blend: Blend, facts: JobFacts) -> Levels:

@@ -74,17 +74,20 @@ class References:
 
     def plan(
         self,
-        jobs: Mapping[str, tuple[Job, AloneRecord, Paths, Capacities]],
+        jobs: Mapping[str, Job],
+        alone: Mapping[str, AloneRecord],
+        paths: Mapping[str, Paths],
+        capacities: Capacities,
     ) -> Mapping[str, Dues]:
         """Return, by job, when each flow of an EchelonFlow is due.
 
-        Of each job, one iteration alone, its paths and the capacities are given.
+        Of each job, one iteration alone and its paths are given.
 
         A job that is the same and has the same iteration as at the last call gets the same object
         (identity: see `echelon.planning`). A run begins anew.
         """
         self._begun = {}
-        self._due = self._dues.update(jobs)
+        self._due = self._dues.update_columns(jobs, alone, paths, common=(capacities,))
         return self._due
 
     def renewed(self) -> Self:

@@ -6,17 +6,17 @@ An intent is entries of the P4 program's tables, queues and digests.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, compress
-from operator import attrgetter, is_not, or_
+from operator import attrgetter
 from typing import Any
 
 from echelon.model.fabric.model import Fabric, Path
 from echelon.model.jobs.graph import FlowKey
-from echelon.model.kept import altered, without
+from echelon.model.kept import altered, replaced, without
 from echelon.planning.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
 from echelon.planning.rankings.fixed import Fixed
 from echelon.planning.rankings.in_switches import LevelProfile
@@ -186,6 +186,8 @@ class _Lowered:
     plan: Plan | None = None
     identities: Mapping[str, Mapping[str, Identity]] = field(default_factory=dict)
     jobs: Mapping[str, _Job] = field(default_factory=dict)
+    at_edges: Mapping[str, _Job] = field(default_factory=dict)
+    """Those of them that have trees, or rules for senders."""
     switches: Mapping[str, _Switch] = field(default_factory=dict)
     claims: _Claims = field(default_factory=_Claims)
 
@@ -349,7 +351,11 @@ class Lowering:
             switches[name] = self._lower_switch(
                 name, plan, fabric, changed, other_queues=other_queues
             )
-        return _Lowered(fabric, plan, dict(identities), changes.jobs, switches, claims)
+        at_edges = {}
+        for name, job in {**self._last.at_edges, **changes.relowered}.items():
+            if changes.jobs.get(name) is job and (job.trees or job.host_rules):
+                at_edges[name] = job
+        return _Lowered(fabric, plan, identities, changes.jobs, at_edges, switches, claims)
 
     def _lower_jobs(
         self,
@@ -361,13 +367,20 @@ class Lowering:
         """Lower the jobs that differ from the last plan's."""
         last = self._last
         changes = _Changes(attempt, dict(last.jobs))
+        flows_before: Mapping[str, Sequence[FlowPlan]] = {}
+        if last.plan is not None:
+            flows_before = last.plan.by_job
         if _rewired(fabric, last.fabric):
             stale = dict.fromkeys(plan.by_job)
             names = stale
         else:
             stale = _with_other_memory(plan, last.plan)
-            replaced = _replaced(plan.by_job, identities, last)
-            names = dict.fromkeys((*replaced, *stale))
+            differing = {
+                *replaced(plan.by_job, flows_before),
+                *replaced(identities, last.identities),
+            }
+            in_order = filter(differing.__contains__, plan.by_job)
+            names = dict.fromkeys((*in_order, *stale))
 
         for name in names:
             flows = plan.by_job[name]
@@ -382,7 +395,7 @@ class Lowering:
             job = self._lower_job(name, flows, identities[name], fabric, attempt, plan.memory)
             changes.relower(name, before, job)
 
-        for name in without(last.jobs, plan.by_job):
+        for name in without(flows_before, plan.by_job):
             changes.remove(name)
         return changes
 
@@ -493,8 +506,8 @@ class Lowering:
         return self._having("host_rules")
 
     def _having(self, attribute: str) -> dict[str, Any]:
-        """Return an attribute of the jobs of which it is not empty, without a loop over all."""
-        jobs = self._last.jobs
+        """Return an attribute of the jobs of which it is not empty."""
+        jobs = self._last.at_edges
         values = [*map(attrgetter(attribute), jobs.values())]
         return dict(compress(zip(jobs, values, strict=True), values))
 
@@ -519,13 +532,16 @@ class Lowering:
 
         routes = self._fabric_part(name, plan, fabric, before)
         if changed:
+            comes_behind = jobs.keys().isdisjoint(changed)
             jobs = _updated(jobs, changed)
-            profiles = _profiles(jobs.values(), profiles, able)
+            if not (comes_behind and _has_profiles(changed.values(), profiles)):
+                profiles = _profiles(jobs.values(), profiles, able)
+        queues: tuple[QueueSetting, ...] = ()
+        if before is not None:
+            queues = before.intent.queues
         if other_queues:
             ports = queues_of_ports(name, plan, fabric, ports)
-        queues: tuple[QueueSetting, ...] = tuple(
-            chain.from_iterable(port.settings for port in ports.values())
-        )
+            queues = tuple(chain.from_iterable(port.settings for port in ports.values()))
         digests: tuple[DigestSetting, ...] = ()
         if able.ranks:
             digests = (_TELEMETRY_LIST,)
@@ -579,23 +595,6 @@ def _schedules(plan: Plan | None) -> object:
     return (plan.default_schedule, plan.schedules)
 
 
-def _replaced(
-    flows: Mapping[str, tuple[FlowPlan, ...]],
-    identities: Mapping[str, Mapping[str, Identity]],
-    last: _Lowered,
-) -> Iterator[str]:
-    """Return the jobs whose flows or identities are other objects than those of the last lowering.
-
-    There are many jobs, and most are the same, so the loop is left to C.
-    """
-    flows_before: Mapping[str, Sequence[FlowPlan]] = {}
-    if last.plan is not None:
-        flows_before = last.plan.by_job
-    other_flows = map(is_not, flows.values(), map(flows_before.get, flows))
-    other_identities = map(is_not, map(identities.get, flows), map(last.identities.get, flows))
-    return compress(flows, map(or_, other_flows, other_identities))
-
-
 def _with_other_memory(plan: Plan, before: Plan | None) -> dict[str, None]:
     """Return the jobs whose trees have other memory than in the plan before."""
     former: Mapping[tuple[str, tuple[str, ...]], object] = {}
@@ -647,6 +646,18 @@ def _updated(
         else:
             out[name] = job
     return out
+
+
+def _has_profiles(
+    jobs: Iterable[LoweredJob | None],
+    profiles: Mapping[int, tuple[LevelProfile, Part]],
+) -> bool:
+    """Return whether a switch has the profiles that these jobs need."""
+    for job in filter(None, jobs):
+        for number, profile in job.profiles.items():
+            if number not in profiles or profiles[number][0] != profile:
+                return False
+    return True
 
 
 def _profiles(

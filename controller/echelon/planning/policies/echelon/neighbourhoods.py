@@ -31,7 +31,7 @@ from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser, Routes
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Job
-from echelon.model.kept import by_name, picked
+from echelon.model.kept import Roster, by_name, picked
 from echelon.planning.allocation import Capacities, Link
 from echelon.planning.execution import duration_s
 from echelon.planning.fluid.alone_runs import AloneRuns
@@ -79,7 +79,9 @@ class FixedRoutes:
     routes: RoutesByJob
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> RoutesByJob:
-        names = by_name([*jobs])
+        names = by_name(jobs if isinstance(jobs, Roster) else [*jobs])
+        if len(names) == len(self.routes):
+            return self.routes
         return picked(self.routes, names)
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby
 from math import log2
-from operator import attrgetter, gt, mod
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Self
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import Path, PathChooser
 from echelon.model.jobs.graph import Job
-from echelon.model.kept import Kept, altered
+from echelon.model.kept import Kept, altered, by_name
 from echelon.planning.allocation import ActiveFlow, Allocation, Capacities, Link, Number
 from echelon.planning.execution import AloneRecord, duration_s
 from echelon.planning.fluid.alone_runs import AloneRuns
@@ -42,7 +42,6 @@ steps of levels but the first, and against what the memory of one delay adds."""
 FEW = 1 / 16
 """The part of the bytes that are due together on a link below which a flow has few of them."""
 _PLACES = 8
-_SAME_UNIT = Fraction(1)
 
 
 class OrderedPolicy:
@@ -118,40 +117,29 @@ class OrderedPolicy:
         `places` tells jobs apart that are as urgent: the smaller goes first; jobs without a place
         are not told apart. Raises `PlanError` if a worker cannot be reached or a job takes no time.
         """
+        names = by_name(jobs)
         paths_by_job = self._paths.update(jobs, fabric, paths)
         alone = self._alone.update(jobs, fabric)
         self._capacities = fabric.capacity_Bps
         self._memories = Memories()
 
-        def rows(*columns: Iterable[Any]) -> dict[str, tuple[Any, ...]]:
-            """Return what a maker needs of each job. All columns are in the order of the jobs."""
-            return dict(zip(paths_by_job, zip(jobs, *columns, strict=False), strict=True))
-
-        records = alone.values()
-        job_paths = paths_by_job.values()
-        capacities = repeat(self._capacities)
-        due = self._references.plan(rows(records, job_paths, capacities))
-
-        # In C: there may be ten thousand jobs.
-        given_places = map(places.get, paths_by_job, repeat(0))
-        job_places = map(mod, given_places, repeat(_PLACES))
-        # Ratios are hashed much faster than fractions.
-        times = Counter(self._alone.times)
-        copies = map(times.__getitem__, self._alone.times)
-        has_copies = map(gt, copies, repeat(1))
-        fact_rows = rows(records, job_paths, due.values(), capacities, job_places, has_copies)
-        facts = self._facts.update(fact_rows)
-        factors = map(self._units.get, paths_by_job, repeat(_SAME_UNIT))
-        facts_and_factors = zip(facts.values(), factors, strict=True)
-        rows_in_units = dict(zip(facts, facts_and_factors, strict=True))
-        self._jobs = self._facts_in_units.update(rows_in_units)
-
+        common = (self._capacities,)
+        due = self._references.plan(names, alone, paths_by_job, self._capacities)
+        facts = self._facts.update_columns(
+            names,
+            alone,
+            paths_by_job,
+            due,
+            places,
+            self._alone.has_copies,
+            common=common,
+        )
+        self._jobs = self._facts_in_units.update_columns(facts, self._units)
         self._levels = self._order.levels(self._jobs)
-        levels = map(self._levels.__getitem__, paths_by_job)
         shifts_s: Mapping[str, Fraction] = {}
         if self._shifts:
             shifts_s = self._shifts(jobs, paths_by_job, self._capacities, alone).delays_s
-        flows = self._flows.update(rows(job_paths, due.values(), levels, capacities))
+        flows = self._flows.update_columns(names, paths_by_job, due, self._levels, common=common)
         schedule = strict(MIN_SHARE)
         if all(map(attrgetter("relative"), self._levels.values())):
             schedule = strict()
@@ -241,9 +229,9 @@ def _facts(
     alone: AloneRecord,
     paths: Paths,
     due: Dues,
-    capacities: Capacities,
-    place: int,
+    place: int | None,
     has_copies: bool,
+    capacities: Capacities,
 ) -> JobFacts:
     alone_s = duration_s(alone)
     if alone_s <= 0:
@@ -267,7 +255,7 @@ def _facts(
     busiest_s = max(busy_s, default=Fraction(0))
     occupied_s = sum(busy_s, Fraction(0))
     latest_s = latest_alone_s(alone, due)
-    handicap = SEPARATION * place
+    handicap = SEPARATION * ((place or 0) % _PLACES)
     return JobFacts(
         alone_s, job.weight, tardiness_s, busiest_s, occupied_s, latest_s, handicap, has_copies
     )

@@ -14,10 +14,9 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import repeat
-from operator import attrgetter
+from itertools import count, filterfalse
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -27,7 +26,7 @@ from echelon.model.fabric.model import Fabric, ShortestPaths
 from echelon.model.fabric.routing import ChosenByFabric, NoRouteError, PathChooser, Routes
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
-from echelon.model.kept import Kept, by_name, picked, without
+from echelon.model.kept import Kept, altered, by_name, picked, replaced, succeed, without
 from echelon.planning.allocation import (
     ActiveFlow,
     Allocation,
@@ -49,19 +48,14 @@ from echelon.planning.policies.base import (
 )
 from echelon.planning.policies.echelon.brief import MOST_BRIEF_STEPS, BriefSearch
 from echelon.planning.policies.echelon.budgets import budgets, preliminary_work
-from echelon.planning.policies.echelon.candidates import (
-    ALONE,
-    UNSEARCHED,
-    PlanCandidate,
-    candidates,
-)
+from echelon.planning.policies.echelon.candidates import PlanCandidate
 from echelon.planning.policies.echelon.finals import SHARE, Panel
-from echelon.planning.policies.echelon.mixed import candidate_of
 from echelon.planning.policies.echelon.neighbourhoods import (
     MOST_TOGETHER,
     FixedRoutes,
     NeighbourhoodSearch,
 )
+from echelon.planning.policies.echelon.portfolio import EVERYTHING, Portfolio
 from echelon.planning.policies.echelon.search import (
     NoSearch,
     PlanSearch,
@@ -79,9 +73,9 @@ _NEARLY = 0.999
 class Echelon:
     """A policy of EDF inside EchelonFlows, and the best order between them that a simulation finds.
 
-    `plan` takes no longer than without simulation: jobs that are new get `UNSEARCHED`, over the
-    paths that they keep. `searches` says what to simulate, anywhere and for as long as it takes;
-    once `adopt` has the results, the next `plan` follows them. `best_plan` does all of that.
+    `plan` takes no longer than without simulation: jobs that are new get `Portfolio.unsearched`,
+    over the paths that they keep. `searches` says what to simulate, anywhere and for as long as it
+    takes; once `adopt` has the results, the next `plan` follows them. `best_plan` does all of that.
     """
 
     name = "echelon"
@@ -132,28 +126,37 @@ class Echelon:
                 self.__dict__["plan"] = "rule"
             return self
 
-    def __init__(self, parameters: Parameters | None = None) -> None:
-        chosen = parameters or self.Parameters()
+    def __init__(
+        self,
+        parameters: Parameters | None = None,
+        portfolio: Portfolio = EVERYTHING,
+    ) -> None:
+        chosen = parameters or Echelon.Parameters()
         self._parameters = chosen
+        self._portfolio = portfolio
         order: str = chosen.order
         if order == "left":
-            order = UNSEARCHED.order
+            order = portfolio.unsearched.order
         shifted = chosen.shifts == "cassini"
-        self._unsearched = PlanCandidate(
-            order,
+        self._unsearched = replace(
+            portfolio.unsearched,
+            order=order,
             paths=chosen.paths,
             shifted=shifted,
         )
         """The candidate of groups of jobs for which there was no search."""
         self._chooser = ChosenByFabric()
         self._links = Kept(_links)
+        self._connected = _Connected()
         self._decisions: _Decisions = {}
         """Those of the groups of the last plan, and of some former groups of the same jobs."""
         self._groups: Sequence[Group] = ()
         """The groups of the last plan."""
         self._policies: dict[_PolicyKey, tuple[Policy, PathChooser | None]] = {}
         self._policy_by_job: dict[str, Policy] = {}
-        self._places: dict[str, int] = {}
+        self._places: Mapping[str, int] = {}
+        self._numbered_jobs: Mapping[str, object] = {}
+        """The jobs that have these."""
         self._kept = FixedRoutes({})
         """The paths that connections keep."""
         self._capacities: Capacities = {}
@@ -167,7 +170,7 @@ class Echelon:
         """About how many iterations of all jobs `best_plan` simulates; 0: none."""
         if self._parameters.plan != "auto":
             return 0
-        simulated = candidates(several_paths=True)
+        simulated = self._portfolio.candidates((), several_paths=True)
         return simulated_by(len(simulated), self._parameters.draws)
 
     @property
@@ -225,7 +228,7 @@ class Echelon:
             policy, chooser = pair
             part = candidate.plan(policy, members, fabric, chooser or kept, places)
             merged.add(part, members)
-            policy_by_job |= dict.fromkeys(map(attrgetter("name"), members), policy)
+            policy_by_job |= dict.fromkeys(by_name(members), policy)
 
         # Nothing of the policy changes before all parts are planned: a plan may be impossible.
         past = self._past(decisions, places)
@@ -234,6 +237,7 @@ class Echelon:
         self._policies = policies
         self._policy_by_job = policy_by_job
         self._places = places
+        self._numbered_jobs = names
         self._kept = kept
         self._capacities = fabric.capacity_Bps
         return merged.plan(self.name, jobs)
@@ -336,7 +340,7 @@ class Echelon:
             if early_work is not None:
                 kind = BriefSearch
                 work = early_work
-            elif len(members) > MOST_TOGETHER:
+            elif len(members) > MOST_TOGETHER and self._portfolio.has_orders:
                 kind = NeighbourhoodSearch
             out.append(self._search(kind, members, fabric, decision, starts_s, work, panel))
         return out
@@ -353,7 +357,7 @@ class Echelon:
     ) -> PlanSearch:
         """Return the search for these jobs, which are a group."""
         in_force = decision.candidate
-        if in_force == ALONE:
+        if in_force == self._portfolio.alone:
             # The candidate of a job that shared no links was not chosen.
             in_force = self._unsearched
         loyal = decision.choice is not None or in_force != self._unsearched
@@ -367,7 +371,7 @@ class Echelon:
         return kind(
             _PickledApart(members),
             fabric,
-            candidates(several_paths),
+            self._portfolio.candidates(members, several_paths),
             doubt,
             in_force,
             loyal=loyal,
@@ -377,6 +381,7 @@ class Echelon:
             places=places,
             most_work=work,
             panel=panel,
+            portfolio=self._portfolio,
         )
 
     def adopt(self, group: Group, choice: Choice[PlanCandidate]) -> bool:
@@ -403,7 +408,8 @@ class Echelon:
             return None
         left = []
         for prediction in rejected.choice.tried:
-            if prediction.candidate != rejected.candidate:
+            is_other = prediction.candidate != rejected.candidate
+            if is_other and self._portfolio.chooses(prediction.candidate):
                 left.append(prediction)
         if left and left[0].slowdowns:
             return Choice(left[0], tuple(left))
@@ -444,12 +450,13 @@ class Echelon:
         decisions = {}
         for chosen in document["chosen"]:
             group = frozenset(map(str, chosen["jobs"]))
-            decisions[group] = GroupDecision(candidate_of(chosen))
+            decisions[group] = GroupDecision(self._portfolio.candidate_of(chosen))
         self._places = places
+        self._numbered_jobs = places
         self._decisions = decisions
         self._groups = tuple(decisions)
         for entry in document.get("carried", ()):
-            candidate = candidate_of(entry)
+            candidate = self._portfolio.candidate_of(entry)
             names = entry["jobs"]
             owner = None
             if names is not None:
@@ -460,17 +467,18 @@ class Echelon:
                 carried.take(entry["by"])
             self._policies[candidate, owner] = policy, candidate.chooser()
 
-    def _numbered(self, names: Mapping[str, Job]) -> dict[str, int]:
+    def _numbered(self, names: Mapping[str, Job]) -> Mapping[str, int]:
         """Return a number for each job: its own, or the smallest that no other has."""
-        places = dict(self._places)
-        for ended in without(places, names):
-            del places[ended]
-        new = without(names, places)
+        ended = without(self._numbered_jobs, names)
+        numbered = replaced(names, self._numbered_jobs)
+        new = [name for name in numbered if name not in self._places]
+        places: dict[str, int] = {}
         if new:
             numbers = set(range(len(names)))
-            free = sorted(numbers.difference(places.values()))
-            places |= zip(new, free, strict=False)
-        return places
+            taken = {**self._places, **dict.fromkeys(ended, -1)}
+            free = sorted(numbers.difference(taken.values()))
+            places = dict(zip(new, free, strict=False))
+        return succeed(self._places, places, names)
 
     def _decided(
         self,
@@ -482,12 +490,10 @@ class Echelon:
 
         A new group goes on with the decision of most of its jobs.
         """
-        job_routes = map(routes.__getitem__, jobs)
-        rows = zip(jobs.values(), repeat(fabric), job_routes)
-        links = self._links.update(dict(zip(jobs, rows, strict=True)))
+        links = self._links.update_columns(jobs, routes, common=(fabric,))
         out = {}
         former: dict[str, Group] = {}
-        for group in _connected(links):
+        for group in self._connected.update(links):
             decision = self._decisions.get(group)
             if decision is None:
                 if not former:
@@ -495,7 +501,7 @@ class Echelon:
                         former |= dict.fromkeys(past, past)
                 decision = self._inherited(group, former)
             if len(group) == 1 and self._parameters.plan == "auto":
-                decision = GroupDecision(ALONE)
+                decision = GroupDecision(self._portfolio.alone)
             out[group] = decision
         return out
 
@@ -504,7 +510,8 @@ class Echelon:
         counts = Counter(filter(None, map(former.get, group)))
         if not counts:
             return GroupDecision(self._unsearched)
-        [(closest, _)] = counts.most_common(1)
+        # Of several, one that does not depend on the order in which a set lists its members.
+        closest = max(counts, key=lambda past: (counts[past], min(past)))
         return GroupDecision(self._decisions[closest].candidate)
 
     # -- ideal rates -------------------------------------------------------------------------------
@@ -561,19 +568,21 @@ each group, because its plan may depend on jobs with which the others share no l
 """
 
 
-def _by_policy(decisions: _Decisions, jobs: Sequence[Job]) -> dict[_PolicyKey, list[Job]]:
+def _by_policy(decisions: _Decisions, jobs: Sequence[Job]) -> Mapping[_PolicyKey, Sequence[Job]]:
     """Return the jobs that each policy plans, in their order."""
-    members: dict[_PolicyKey, list[Job]] = {}
-    shared_by_name: dict[str, list[Job]] = {}
+    groups: dict[_PolicyKey, list[Group]] = {}
     for group, decision in decisions.items():
         owner = None
         if decision.candidate.policy:
             owner = group
-        key = decision.candidate, owner
-        shared = members.setdefault(key, [])
-        shared_by_name |= dict.fromkeys(group, shared)
-    if len(members) == 1:
-        return {key: [*jobs] for key in members}
+        groups.setdefault((decision.candidate, owner), []).append(group)
+    if len(groups) == 1:
+        return dict.fromkeys(groups, jobs)
+    members: dict[_PolicyKey, list[Job]] = {key: [] for key in groups}
+    shared_by_name: dict[str, list[Job]] = {}
+    for key, shared in members.items():
+        for group in groups[key]:
+            shared_by_name |= dict.fromkeys(group, shared)
     for job in jobs:
         shared_by_name[job.name].append(job)
     return members
@@ -600,13 +609,11 @@ def _unpickled(*pickled: bytes) -> tuple[Job, ...]:
 class _MergedPlan:
     """The plans of groups of jobs that share no links, as one."""
 
-    flows: dict[str, FlowPlans] = field(default_factory=dict)
     parts: list[Plan] = field(default_factory=list)
     shifts_s: dict[str, Any] = field(default_factory=dict)
     unranked: set[str] = field(default_factory=set)
 
     def add(self, part: Plan, jobs: Sequence[Job]) -> None:
-        self.flows |= part.by_job
         self.shifts_s |= part.shifts_s
         self.parts.append(part)
         if not part.hosts_rank:
@@ -614,21 +621,29 @@ class _MergedPlan:
                 self.unranked.update(job.workers)
 
     def plan(self, name: str, jobs: Sequence[Job]) -> Plan:
-        # In C: there may be ten thousand jobs.
-        planned = [*filter(self.flows.__contains__, by_name(jobs))]
-        flows = picked(self.flows, planned)
         default = _STRICT
         if self.parts and all(part.default_schedule == _MOVING for part in self.parts):
             default = _MOVING
         return Plan.of_jobs(
             name,
-            flows,
+            self._flows(jobs),
             default_schedule=default,
             schedules=self._schedules(default),
             hosts_rank=True,
             unranked_hosts=frozenset(self.unranked),
             shifts_s=self.shifts_s,
         )
+
+    def _flows(self, jobs: Sequence[Job]) -> Mapping[str, FlowPlans]:
+        names = by_name(jobs)
+        flows: dict[str, FlowPlans] = {}
+        for part in self.parts:
+            if [*part.by_job] == [*names]:
+                return part.by_job
+            flows |= part.by_job
+        # In C: there may be ten thousand jobs.
+        planned = [*filter(flows.__contains__, names)]
+        return picked(flows, planned)
 
     def _schedules(self, default: PortSchedule) -> dict[Link, PortSchedule]:
         """Return the schedules of ports whose queues are not the default ones."""
@@ -695,8 +710,8 @@ def _steps(jobs: Iterable[Job]) -> int:
 
 def _links(
     job: Job,
-    fabric: Fabric,
     routes: Routes,
+    fabric: Fabric,
 ) -> frozenset[Link]:
     """Return the links that some shortest path of the job has, or one of its paths."""
     pairs = frozenset(flow.ends for flow in job.flows)
@@ -721,21 +736,58 @@ def _links_between(pairs: frozenset[Ends], shortest: ShortestPaths) -> frozenset
     return frozenset(links)
 
 
-def _connected(links: Mapping[str, frozenset[Link]]) -> list[Group]:
-    """Return the groups of jobs that share links, directly or not, by their first jobs.
+_Links = frozenset[Link]
+
+
+class _Connected:
+    """The groups of jobs that share links, directly or not, by their first jobs.
 
     Jobs of the same links count as one, because there are far fewer sets of links than jobs.
     """
-    alike: dict[frozenset[Link], list[str]] = {}
-    for name, job_links in links.items():
-        # A job without links is alone: nobody else has a link of this name.
-        key = job_links or frozenset({("", name)})
-        alike.setdefault(key, []).append(name)
-    groups: dict[int, list[str]] = {}
-    first = _first_of(tuple(alike))
-    for number, names in zip(first, alike.values(), strict=True):
-        groups.setdefault(number, []).extend(names)
-    return [frozenset(names) for names in groups.values()]
+
+    def __init__(self) -> None:
+        self._links: Mapping[str, _Links] = {}
+        self._alike: dict[_Links, dict[str, None]] = {}
+        """The jobs of the same links, in the order of all jobs."""
+
+    def update(self, links: Mapping[str, _Links]) -> list[Group]:
+        """Return the groups of these jobs."""
+        before = self._links
+        new: Collection[str] = replaced(links, before)
+        ended = without(before, links)
+        still = filterfalse({*ended}.__contains__, before)
+        # Mostly jobs end, or come behind the others.
+        if [*still, *new] != [*links]:
+            self._alike = {}
+            new = links
+            ended = ()
+        alike = self._alike
+        for name in ended:
+            key = _key(name, before[name])
+            del alike[key][name]
+            if not alike[key]:
+                del alike[key]
+        for name in new:
+            alike.setdefault(_key(name, links[name]), {})[name] = None
+        if ended:
+            places = dict(zip(links, count(), strict=False))
+            by_first = sorted(alike.items(), key=lambda item: places[next(iter(item[1]))])
+            self._alike = alike = dict(by_first)
+        self._links = links
+        groups: dict[int, list[str]] = {}
+        first = _first_of(tuple(alike))
+        for number, names in zip(first, alike.values(), strict=True):
+            groups.setdefault(number, []).extend(names)
+        return [frozenset(names) for names in groups.values()]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        alike = {links: dict(names) for links, names in self._alike.items()}
+        return altered(self, _alike=alike)
+
+
+def _key(name: str, links: _Links) -> _Links:
+    # A job without links is alone: nobody else has a link of this name.
+    return links or frozenset({("", name)})
 
 
 @lru_cache(maxsize=4)

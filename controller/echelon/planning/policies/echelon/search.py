@@ -33,6 +33,7 @@ from echelon.planning.policies.echelon.finals import (
 )
 from echelon.planning.policies.echelon.grain import coarse, grains, whole_rings
 from echelon.planning.policies.echelon.layers import with_fewer_layers
+from echelon.planning.policies.echelon.portfolio import EVERYTHING, Portfolio
 from echelon.planning.policies.echelon.rounds import (
     LEAST_KEPT,
     PRICING,
@@ -45,7 +46,7 @@ from echelon.planning.policies.echelon.rounds import (
     simulated_iterations,
 )
 from echelon.planning.policies.echelon.trials import Reference, Stage
-from echelon.planning.policies.echelon.units import extremes, neighbours
+from echelon.planning.policies.echelon.units import extremes
 from echelon.planning.policies.echelon.unknowns import Doubt, draws_of
 
 WORST = 0.2
@@ -63,8 +64,6 @@ _CLOSE = 0.003
 _FINALISTS = (FAIR, FIFO, MFS)
 """The candidates that are in every round, beside the plan in force. `FAIR` is what every plan is
 compared with, the others are often the best beside ours."""
-_UNITS_WORK = 0.5
-"""The most work of the search for units, as a part of that of the rounds before it."""
 _FINAL_NEIGHBOURS = 2
 """The neighbours that are simulated for as long as the candidate that they may replace."""
 _MODEL_SHARE = 0.5
@@ -117,6 +116,7 @@ class PlanSearch:
         places: numbers that tell copies apart, by job.
         most_work: the work that simulations may take; None: `MOST_WORK`.
         panel: who judges the best plans; None: the model does.
+        portfolio: what may be chosen, and the neighbours of candidates.
     """
 
     report: Callable[[float], None]
@@ -139,6 +139,7 @@ class PlanSearch:
         places: Mapping[str, int] | None = None,
         most_work: int | None = None,
         panel: Panel | None = None,
+        portfolio: Portfolio = EVERYTHING,
     ) -> None:
         self.group = frozenset(job.name for job in jobs)
         self._jobs = jobs
@@ -155,6 +156,7 @@ class PlanSearch:
         self._places = places or {}
         self._most_work = most_work or MOST_WORK
         self._panel = panel
+        self._portfolio = portfolio
         self._model_share = 1.0
         if panel is not None:
             self._model_share = _MODEL_SHARE
@@ -206,7 +208,7 @@ class PlanSearch:
                 remaining = self._promising(fresh, number)
                 contest.keep(remaining)
             if contest is not None and outcomes:
-                outcomes |= self._in_other_units(contest, outcomes)
+                outcomes |= self._neighbours(contest, outcomes)
 
         if not outcomes:
             return self._without_outcome()
@@ -323,27 +325,40 @@ class PlanSearch:
         self._spent += contest.take_work()
         return outcomes
 
-    def _in_other_units(self, contest: Contest, outcomes: _Outcomes) -> _Outcomes:
-        """Return the outcomes of plans of a local search (`units`) from the best order."""
+    def _neighbours(self, contest: Contest, outcomes: _Outcomes) -> _Outcomes:
+        """Return the outcomes of plans of a local search from the best that have neighbours."""
         last = _last_round(outcomes)
         compared = {}
         for candidate, outcome in outcomes.items():
             if outcome.round == last and candidate.order:
                 compared[candidate] = outcome
         unspent = self._most_work - self._spent
-        share = _UNITS_WORK * min(self._spent, unspent)
-        most_work = self._spent + int(share)
+        local_work = self._portfolio.local_work(self._spent, unspent)
+        most_work = self._spent + int(local_work)
         visited: dict[PlanCandidate, _Outcome] = {}
-        best = self._best_scored(compared)
+        for start in self._ranked(compared)[: self._portfolio.starts]:
+            visited |= self._climb(contest, last, start, compared[start], most_work)
+        return visited
+
+    def _climb(
+        self,
+        contest: Contest,
+        number: int,
+        start: PlanCandidate,
+        outcome: _Outcome,
+        most_work: int,
+    ) -> dict[PlanCandidate, _Outcome]:
+        """Return the outcomes of the best neighbours step by step, while they become better."""
+        visited: dict[PlanCandidate, _Outcome] = {}
+        best: PlanCandidate | None = start
         while best is not None:
-            score = self._score(compared[best].by_draw)
-            fresh = self._step(contest, last, best, compared[best], most_work)
+            limit = self._score(outcome.by_draw) * (1 - _CLOSE)
+            fresh = self._step(contest, number, best, outcome, most_work)
             visited |= fresh
-            compared |= fresh
             best = self._best_scored(fresh)
             if best is not None:
-                limit = score * (1 - _CLOSE)
-                if self._score(fresh[best].by_draw) > limit:
+                outcome = fresh[best]
+                if self._score(outcome.by_draw) > limit:
                     best = None
         return visited
 
@@ -360,7 +375,10 @@ class PlanSearch:
         All are simulated for half as long, and the best of them as long as their candidate.
         """
         slowdowns = self._slowdowns(outcome)
-        tried = neighbours(candidate, extremes(slowdowns))
+        names = extremes(slowdowns)
+        by_name = {job.name: job for job in self._jobs}
+        jobs = [by_name[name] for name in names]
+        tried = self._portfolio.neighbours(candidate, jobs)
         length = contest.length
         iterations = max(1, length.iterations // 2)
         draws = (length.draws + 1) // 2
@@ -439,7 +457,7 @@ class PlanSearch:
     def _sound(
         self, predictions: Sequence[_Predicted], outcomes: _Outcomes
     ) -> Sequence[_Predicted]:
-        """Return the predictions that are not behind fair sharing, or all if all of them are."""
+        """Return the predictions that are not behind fair sharing, or all if none can be chosen."""
         fair = outcomes.get(FAIR)
         if fair is None:
             return predictions
@@ -447,7 +465,14 @@ class PlanSearch:
         for prediction in predictions:
             if not self._is_behind(outcomes[prediction.candidate], fair):
                 sound.append(prediction)
-        return sound or predictions
+        if self._eligible(sound):
+            return sound
+        return predictions
+
+    def _eligible(self, predictions: Sequence[_Predicted]) -> list[_Predicted]:
+        """Return the predictions of candidates that may be chosen."""
+        may_choose = self._portfolio.chooses
+        return [prediction for prediction in predictions if may_choose(prediction.candidate)]
 
     def _judged(self, choice: Choice[PlanCandidate]) -> Choice[PlanCandidate]:
         """Return the choice of the judge among the best plans of the model, if there is a judge."""
@@ -532,12 +557,13 @@ class PlanSearch:
             candidate = prediction.candidate
             return excess(prediction), candidate.relies_on_bytes, bool(candidate.policy)
 
+        eligible = self._eligible(predictions)
         allowed = []
-        for prediction in predictions:
+        for prediction in eligible:
             if loss(prediction) <= self._limit:
                 allowed.append(prediction)
         if not allowed:
-            return predictions[0]
+            return eligible[0]
 
         best = allowed[0]
         if fair is not None:
