@@ -1,4 +1,7 @@
-"""`echelon lab`: the switches of a fabric and a service, for as long as a shell runs."""
+"""`echelon lab`: the switches of a fabric and a service, for as long as a shell runs.
+
+With a scenario, emulated hosts do its jobs meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import shutil
 import sys
 from contextlib import ExitStack, nullcontext
+from fractions import Fraction
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +17,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.progress import ShownProgress
+from echelon.cli.usage import fraction
 from echelon.switches.targets import DEFAULT_TARGET
 from echelon_lab.commands.runs import in_private, one_line_errors, policy_choice
 
 if TYPE_CHECKING:
     from echelon.model.fabric.model import Fabric
+    from echelon_lab.hosts.backends.base import NamespaceFabric
     from echelon_lab.hosts.laboratory import Laboratory
+    from echelon_lab.scenarios.scenario import Scenario
 
 _OTHER_SERVICE = ("ECHELON_TOKEN_FILE", "ECHELON_CA", "ECHELON_CERTIFICATE")
 """Variables about another service, whose token this one must not get."""
@@ -26,11 +33,11 @@ _SUGGESTED = {"ping": "iputils-ping"}
 """The commands that are suggested for hosts, and their Debian packages."""
 
 
-FabricArgument = Annotated[
+FileArgument = Annotated[
     Path,
     typer.Argument(
-        help="The fabric file.",
-        metavar="FABRIC.yaml",
+        help="The file of a fabric, or of a scenario, whose jobs then run.",
+        metavar="FILE.yaml",
     ),
 ]
 RunOption = Annotated[
@@ -48,6 +55,15 @@ PolicyOption = Annotated[
     ),
 ]
 TargetOption = Annotated[str, typer.Option(help="The target of which all switches are.")]
+ScaleOption = Annotated[
+    str | None,
+    typer.Option(
+        help=(
+            "Multiply the rates and sizes of a scenario by this, e.g. 1/10; default: what this"
+            " machine carries."
+        ),
+    ),
+]
 HostsOption = Annotated[
     bool,
     typer.Option(
@@ -69,25 +85,27 @@ AddressOption = Annotated[
 
 
 def lab(
-    fabric: FabricArgument,
+    file: FileArgument,
     run: RunOption = None,
     policy: PolicyOption = "echelon",
     target: TargetOption = DEFAULT_TARGET,
+    scale: ScaleOption = None,
     hosts: HostsOption = False,
     address: AddressOption = "127.0.0.1",
 ) -> None:
     """Start the switches of a fabric and a service for them, and open a shell in which `echelon` finds it.
 
     Needs no root. The switches forward real frames between Unix sockets; programs can be the hosts.
-    Everything ends with the shell. With --hosts (Debian: iproute2 iputils-ping), it is in network
-    namespaces of its own, and `host h1 ping 10.0.0.2` runs a command there.
+    With a scenario, emulated hosts do its jobs in real time, and those that are submitted in the
+    shell; `echelon watch` shows their iterations. Everything ends with the shell. With --hosts (Debian:
+    iproute2 iputils-ping), it is in network namespaces of its own, and `host h1 ping 10.0.0.2` runs
+    a command there.
 
-    Example: echelon lab fabric.yaml
+    Example: echelon lab scenario.yaml
     """
-    with one_line_errors(str(fabric), "interrupted"):
+    with one_line_errors(str(file), "interrupted"):
         from echelon.controller.addresses import is_loopback
         from echelon.model.errors import RunError
-        from echelon.model.fabric.load import load_fabric
         from echelon.switches.targets.target import find_target
         from echelon_lab.hosts.laboratory import laboratory, outside
 
@@ -100,25 +118,35 @@ def lab(
         launcher = find_target(target, "--target").launcher()
         if launcher is None:
             raise RunError(f"target {target} does not run as a process (choose another --target)")
-        loaded = load_fabric(fabric)
+        fabric, scenario = _load(file, scale)
         choice = policy_choice(policy)
-        network = None
         if hosts:
             # Before there are hosts, which take seconds.
             launcher.find()
             from echelon_lab.hosts import sandbox
-            from echelon_lab.hosts.backends.base import NamespaceFabric
 
             with nullcontext() if sandbox.inside() else outside():
                 in_private(terminal=sys.stdin is not None and sys.stdin.isatty())
-            network = NamespaceFabric(loaded)
+        if scenario is not None:
+            scenario, factor = _at_scale(scenario, target, scale)
+            fabric = scenario.fabric
+        network = None
+        if hosts:
+            network = _network(fabric, scenario)
         with ExitStack() as stack:
             with ShownProgress() as progress:
+                queue_bytes = None
+                if scenario is not None:
+                    queue_bytes = scenario.queue_bytes
                 started = stack.enter_context(
-                    laboratory(loaded, choice, launcher, progress, network, address)
+                    laboratory(fabric, choice, launcher, progress, network, address, queue_bytes)
                 )
+                if scenario is not None:
+                    from echelon_lab.living.processes import emulated_workers
+
+                    stack.enter_context(emulated_workers(started, scenario, factor, network))
             if run is None:
-                typer.echo(_welcome(loaded, started, hosts))
+                typer.echo(_welcome(fabric, started, hosts, scenario))
                 command = [os.environ.get("SHELL", "sh")]
             else:
                 command = ["sh", "-c", run]
@@ -126,10 +154,73 @@ def lab(
     raise typer.Exit(status)
 
 
+def _load(file: Path, scale: str | None) -> tuple[Fabric, Scenario | None]:
+    """Return the fabric of a file, and its scenario if it has one.
+
+    Raise `DocumentError`, or `RunError` for what no laboratory can do.
+    """
+    from echelon.model.documents import DocumentError, read_document
+    from echelon.model.fabric.load import load_fabric
+
+    document = read_document(file)
+    if not isinstance(document, dict) or "scenario" not in document:
+        if scale is not None:
+            raise DocumentError("--scale", "", "goes with a scenario only (leave it out)")
+        return load_fabric(file), None
+    from echelon_lab.living.processes import check
+    from echelon_lab.scenarios.scenario import load_scenario
+
+    scenario = load_scenario(file)
+    check(scenario)
+    return scenario.fabric, scenario
+
+
+def _at_scale(
+    scenario: Scenario,
+    target: str,
+    scale: str | None,
+) -> tuple[Scenario, Fraction]:
+    """Return the scenario as this machine carries it or as `scale` says, and the factor.
+
+    Say so. Raise `DocumentError` for what cannot be scaled.
+    """
+    from echelon_lab.living.capacity import carried
+    from echelon_lab.living.processes import at_scale
+    from echelon_lab.scenarios.scale import scaled
+
+    if scale is None:
+        most = factor = carried(scenario, target)
+        smaller = at_scale(scenario, factor)
+    else:
+        factor = fraction("--scale", scale)
+        smaller = at_scale(scenario, factor)
+        most = carried(scenario, target)
+    changes = "scale 1: rates and sizes are those of the file"
+    if factor != 1:
+        changes = scaled(scenario, factor).changes
+    typer.echo(changes, err=True)
+    if factor > most:
+        reason = f"this machine carries about {most}: iterations may take longer"
+        typer.echo(f"--scale {factor} is too much: {reason}", err=True)
+    return smaller, factor
+
+
+def _network(fabric: Fabric, scenario: Scenario | None) -> NamespaceFabric:
+    from echelon_lab.hosts.backends.base import NamespaceFabric
+    from echelon_lab.hosts.run import check_links
+    from echelon_lab.hosts.workers.coordinator import mtu_bytes
+
+    if scenario is None:
+        return NamespaceFabric(fabric)
+    check_links(fabric)
+    return NamespaceFabric(fabric, mtu_bytes(scenario))
+
+
 def _welcome(
     fabric: Fabric,
     started: Laboratory,
     has_hosts: bool,
+    scenario: Scenario | None,
 ) -> str:
     """Return what there is, and what to try."""
     has_page = bool(entry_points(group="echelon.pages"))
@@ -143,6 +234,12 @@ def _welcome(
             " echelon plan show; echelon switch show NAME"
         ),
     }
+    if scenario is not None:
+        names = ", ".join(job.name for job in scenario.jobs)
+        lines["jobs"] = (
+            f"{names}: echelon watch shows their iterations;"
+            " scaled FILE | echelon job submit - starts another one"
+        )
     if has_hosts:
         lines["hosts"] = _about_hosts(fabric)
         missing = not_installed()

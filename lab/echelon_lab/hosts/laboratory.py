@@ -35,7 +35,7 @@ from typing import ClassVar, NoReturn
 from echelon.model.errors import RunError
 from echelon.model.fabric.model import Fabric
 from echelon.model.progress import CommandProgress, counted
-from echelon.switches.processes import dies_with_this
+from echelon.switches.processes import NICENESS, dies_with_this, preferred
 from echelon.switches.targets.launching import SwitchLauncher, SwitchProcess
 from echelon_lab.hosts.backends.interfaces import HostFabric
 from echelon_lab.hosts.exposure import LOOPBACK, expose
@@ -126,11 +126,13 @@ def laboratory(
     progress: CommandProgress,
     hosts: HostFabric | None = None,
     host: str = LOOPBACK,
+    queue_bytes: int | None = None,
 ) -> Iterator[Laboratory]:
     """Yield a laboratory when all its switches are ready.
 
     With `hosts`, call it in a sandbox, inside of `outside`. Switches listen at `host`; where that
-    is not loopback, they and the service show certificates.
+    is not loopback, they and the service show certificates. Each of their queues holds
+    `queue_bytes`, or the target's number.
 
     Raises `RunError`. SIGTERM, SIGHUP and SIGINT end it, and then this process, with status 128 +
     N. Call it in the main thread.
@@ -156,7 +158,14 @@ def laboratory(
             interfaces = hosts.interfaces
         exposure = expose(host, launcher, fabric.switches, directory)
         switches = start_switches(
-            stack, fabric, launcher, interfaces, directory, dies, exposure=exposure
+            stack,
+            fabric,
+            launcher,
+            interfaces,
+            directory,
+            (*dies, *preference()),
+            queue_bytes,
+            exposure,
         )
         keys = exposure.keys()
         entries = {name: {**switch.entry, **keys} for name, switch in switches.items()}
@@ -172,11 +181,19 @@ def laboratory(
             )
         )
         stack.enter_context(service)
-        for running in switches.values():
+        for name, running in switches.items():
+            (directory / f"{name}.pid").write_text(f"{running.pid}\n")
             running.wait_ready()
         progress.stage("starting the service")
         service.wait_settled()
         yield Laboratory(directory, service, switches, exposure.certificates)
+
+
+def preference() -> Sequence[str]:
+    """Return the words that let a switch or hosts go before other work, where this user may."""
+    if os.geteuid() == 0:
+        return preferred(NICENESS)
+    return ()
 
 
 def _sockets(

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 
 from echelon.model.errors import RunError
 from echelon.model.extras import plug_in
+from echelon.model.fabric.model import Fabric
 from echelon.model.progress import UNSEEN, CommandProgress, counted
 from echelon.planning.execution import Completion
 from echelon.planning.paths import Paths
@@ -151,14 +152,7 @@ def run(
 def check(scenario: Scenario) -> None:
     """Raise `RunError` for what real hosts cannot do."""
     _check_settings(scenario)
-    for host in scenario.fabric.hosts:
-        links = len(scenario.fabric.ports[host])
-        if links > 1:
-            raise RunError(
-                f"fabric {scenario.fabric.name}: host {host} has {links} links, but real hosts have"
-                " one interface here (run it in virtual time, or make each of its NICs a host, as"
-                " echelon fabric rail-optimised does)"
-            )
+    check_links(scenario.fabric)
     for job in scenario.jobs:
         _check_job(scenario, job.name)
     if scenario.traffic and not entry_points(
@@ -169,6 +163,18 @@ def check(scenario: Scenario) -> None:
             f"traffic {scenario.traffic[0].name}: {plug_in('echelon.commands', 'traffic.send')}"
         )
     check_senders(scenario)
+
+
+def check_links(fabric: Fabric) -> None:
+    """Raise `RunError` for a host with several links."""
+    for host in fabric.hosts:
+        links = len(fabric.ports[host])
+        if links > 1:
+            raise RunError(
+                f"fabric {fabric.name}: host {host} has {links} links, but real hosts have"
+                " one interface here (run it in virtual time, or make each of its NICs a host, as"
+                " echelon fabric rail-optimised does)"
+            )
 
 
 def _check_settings(scenario: Scenario) -> None:

@@ -177,6 +177,12 @@ class ServiceProcess:
 
         Raises `RunError`.
         """
+        registered = self.install(specs)
+        self._wait_searched()
+        return registered
+
+    def install(self, specs: Sequence[JobSpec]) -> list[JobResource]:
+        """Register jobs and wait until switches hold a plan for them. Raises `RunError`."""
         registered = []
         with self.client() as client:
             for spec in specs:
@@ -202,7 +208,6 @@ class ServiceProcess:
                         f" {last_words(self._log)}"
                     )
                 registered.append(job)
-        self._wait_searched()
         return registered
 
     def _wait_searched(self) -> None:

@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import (
     Field,
     ModelWrapValidatorHandler,
+    PlainSerializer,
     PlainValidator,
     ValidationInfo,
     WithJsonSchema,
@@ -68,7 +69,7 @@ from echelon.model.documents import (
 from echelon.model.foreign import foreign_files_named
 from echelon.model.jobs.paradigm import Paradigm, registered
 from echelon.model.jobs.ranked import MOST_STEPS, RankedParadigm
-from echelon.model.quantities import QuantityError, excerpt, size_bytes
+from echelon.model.quantities import QuantityError, excerpt, size_bytes, size_text
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 UNBUILT = "unbuilt"
@@ -121,7 +122,10 @@ class RecognitionSpec(Section):
     other hosts follow. Only `by: bytes` over RoCE has it, and requires it."""
     mtu: (
         Annotated[
-            int, PlainValidator(_mtu), WithJsonSchema({"type": "string", "examples": ["4096 B"]})
+            int,
+            PlainValidator(_mtu),
+            PlainSerializer(size_text, when_used="json"),
+            WithJsonSchema({"type": "string", "examples": ["4096 B"]}),
         ]
         | None
     ) = None

@@ -75,6 +75,10 @@ class NamespaceFabric(HostFabric):
     def in_host(self, host: str) -> Sequence[str]:
         return ("nsenter", f"--net=/proc/{os.getpid()}/fd/{self._hosts[host].descriptor}", "--")
 
+    def descriptor(self, host: str) -> int:
+        """Return the descriptor of this process that holds the namespace of a host."""
+        return self._hosts[host].descriptor
+
     def _switch_interfaces(self) -> Sequence[str]:
         names = []
         for (node, _), name in self._names.items():

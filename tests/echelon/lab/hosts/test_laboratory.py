@@ -24,12 +24,18 @@ from typer.testing import CliRunner
 
 from echelon.cli import app
 from echelon_lab.commands.laboratories import not_installed
+from tests.echelon.lab.laboratories import (
+    PATIENCE_S,
+    await_ends,
+    descendants,
+    environment_in,
+    held,
+)
 from tests.faults import mentions
 from tests.needs import missing, needs
 
 ROOT = Path(__file__).parents[4]
 FABRIC = ROOT / "topologies" / "line_2.yaml"
-PATIENCE_S = 120.0
 LAB = (sys.executable, "-m", "echelon", "lab", str(FABRIC))
 WAITING = "echo $ECHELON_LAB; sleep 1000; :"
 """A command that says where the laboratory is, and waits."""
@@ -48,40 +54,6 @@ def environment(temporary: Path) -> dict[str, str]:
     return environment_in(temporary)
 
 
-def environment_in(temporary: Path) -> dict[str, str]:
-    return {
-        **os.environ,
-        "TMPDIR": str(temporary),
-        "SHELL": "/bin/sh",
-        "TERM": "dumb",
-        "PS1": "ready> ",
-    }
-
-
-def descendants(process: int) -> list[int]:
-    """Return the process ids of all descendants."""
-    found = []
-    try:
-        tasks = list(Path(f"/proc/{process}/task").iterdir())
-        children = [int(word) for task in tasks for word in (task / "children").read_text().split()]
-    except OSError:
-        return []
-    for child in children:
-        found += [child, *descendants(child)]
-    return found
-
-
-def held(processes: list[int]) -> list[int]:
-    """Return descriptors of those that still run."""
-    out = []
-    for process in processes:
-        try:
-            out.append(os.pidfd_open(process))
-        except ProcessLookupError:
-            continue
-    return out
-
-
 def all_of(lab: int) -> list[int]:
     """Return descriptors of two switches, the service, the shell and its command, as soon as they
     all run.
@@ -91,14 +63,6 @@ def all_of(lab: int) -> list[int]:
         assert time.monotonic() < give_up_at, "a process of the laboratory is missing"
         time.sleep(0.01)
     return held(found)
-
-
-def await_ends(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        with os.fdopen(descriptor):
-            assert select.select([descriptor], [], [], PATIENCE_S)[0], (
-                "a process of the laboratory is left"
-            )
 
 
 def frame(payload: bytes) -> bytes:
