@@ -56,7 +56,7 @@ def nccl_environment(job: ClassesResource) -> NcclEnvironment:
         raise ValueError(
             f"policy {job.policy} ranks the flows of job '{job.job}' packet by packet, and NCCL"
             " marks all packets of a communicator alike (let switches recognise its queue pairs,"
-            " or take a policy with classes: echelon policy set crux)"
+            " or take a policy with classes: echelon policy set classes)"
         )
     title = f"job {job.job}, policy {job.policy}"
     marks = {(group.queue, group.dscp, group.traffic_class) for group in job.classes}

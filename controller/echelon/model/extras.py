@@ -43,9 +43,10 @@ _LAB = (
 PLUG_INS = {
     "echelon.commands": {
         **dict.fromkeys(_LAB, "lab"),
-        **dict.fromkeys(("agent", "capture"), "torch"),
+        **dict.fromkeys(("agent", "capture", "run-job"), "torch"),
         "aggregation": "aggregation",
         "import": "importers",
+        **dict.fromkeys(("slurm", "switch-config"), "site"),
         "topology": "topoopt",
         "view": "web",
     },

@@ -186,6 +186,11 @@ def _rule(
     rule = HostRule(flow.job, flow.flow, flow.path[0], identity)
     if action == "fixed":
         return replace(rule, queue=arguments["queue"])
+    if not able.hosts_rank:
+        raise ValueError(
+            f"target {able.target}: a flow has one queue for good, and is not ranked by '{action}';"
+            " choose another policy, such as classes, or switches that rank"
+        )
     if action != "deadline":
         raise ValueError(
             f"target {able.target}: hosts rank by deadline or into fixed queues, not by '{action}';"

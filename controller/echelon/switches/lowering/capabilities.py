@@ -98,6 +98,10 @@ class Capabilities:
     ranks: bool = True
     """Whether switches know flows and rank their packets. If not, they forward by address and serve
     queues by code point, and hosts rank (`echelon.switches.lowering.at_hosts`)."""
+    hosts_rank: bool = True
+    """Whether hosts can rank packets where switches do not.
+
+    If not, each flow has one queue for good."""
     rank_expires: bool = True
     """Whether egress compares how long a packet waited with the time for which its rank holds.
     Entries of table `level` then hold the lowest key of their range."""

@@ -1,0 +1,40 @@
+"""Classes: a fixed queue for each communicator of each job, chosen by simulation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from echelon.model.documents import Section
+from echelon.planning.plan import LEVELS
+from echelon.planning.policies.classes.portfolio import Assignments
+from echelon.planning.policies.echelon.policy import Echelon
+from echelon.planning.policies.levels import JOB_QUEUES
+
+
+class Classes(Echelon):
+    """A policy that finds assignments of communicators to classes as `echelon` finds orders.
+
+    Paths are those that connections have: switches that serve classes forward by address.
+    """
+
+    name = "classes"
+    needs = "job files; queues by DSCP"
+    source = ""
+
+    class Parameters(Section):
+        """The classes, and what the search knows."""
+
+        classes: Annotated[int, Field(ge=1, le=LEVELS)] = len(JOB_QUEUES)
+        """The queues that jobs use. The seventh is that of best effort, too, and the eighth that of
+        acknowledgements."""
+        draws: Annotated[int, Field(ge=0, le=64)] = 4
+        """The number of draws of other phases and sizes in which a plan is simulated."""
+        phases: Literal["given", "unknown"] = "given"
+        """Whether a scenario's jobs are known to start when it says."""
+
+    def __init__(self, parameters: Parameters | None = None) -> None:
+        chosen = parameters or Classes.Parameters()
+        searching = Echelon.Parameters(draws=chosen.draws, phases=chosen.phases)
+        super().__init__(searching, Assignments(chosen.classes))

@@ -1,0 +1,121 @@
+"""The assignments among which a search chooses, and the steps from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from random import Random
+from typing import Any
+
+from echelon.model.jobs.graph import Job
+from echelon.planning.policies.classes.assignment import (
+    RATIOS,
+    Assignment,
+    Communicator,
+    communicators_of,
+)
+from echelon.planning.policies.echelon.candidates import FAIR, PlanCandidate
+from echelon.planning.policies.echelon.portfolio import Portfolio
+
+DRAWN = 200
+"""The assignments that are drawn at random, for a start.
+
+On six even seeds of `echelon evaluate`, the best of 64 by orders of jobs had a score of 0.961 of
+that of fair sharing, the best of these and of local searches 0.908.
+"""
+STARTS = 4
+"""The assignments from which local searches begin."""
+LOCAL_WORK = 4
+"""The most work of local searches, as a multiple of that of the rounds before.
+
+Without local searches the score was 0.927.
+"""
+
+
+class Assignments(Portfolio):
+    """Assignments to so many classes; fair sharing is what they are compared with."""
+
+    starts = STARTS
+    has_orders = False
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        # No fixed order was better without a simulation than one class for all.
+        self._together = Assignment(classes=classes)
+        self.unsearched = self._together
+        self.alone = self._together
+
+    def candidates(
+        self,
+        jobs: Sequence[Job],
+        several_paths: bool,
+    ) -> Sequence[PlanCandidate]:
+        """Return one class for all, and assignments that are drawn."""
+        random = Random(0)
+        candidates: list[PlanCandidate] = [self._together, FAIR]
+        for number in range(DRAWN):
+            in_common = _IN_COMMON[number % len(_IN_COMMON)]
+            chosen: dict[Communicator, int] = {}
+            for part in _parts(jobs, in_common):
+                drawn = random.randrange(self._classes)
+                chosen |= dict.fromkeys(part, drawn)
+            assignment = self._together.with_classes(chosen)
+            ratio = random.choice(RATIOS)
+            candidates.append(replace(assignment, ratio=ratio))
+        return list(dict.fromkeys(candidates))
+
+    def chooses(self, candidate: PlanCandidate) -> bool:
+        return isinstance(candidate, Assignment)
+
+    def local_work(self, spent: int, unspent: int) -> float:
+        return min(LOCAL_WORK * spent, unspent)
+
+    def neighbours(
+        self,
+        candidate: PlanCandidate,
+        jobs: Iterable[Job],
+    ) -> Sequence[PlanCandidate]:
+        """Return the same with another ratio, or with another class of some communicators.
+
+        These are those of a job, those of a name, or a single one. They go up, down, or anywhere.
+        """
+        assert isinstance(candidate, Assignment)
+        members = [*jobs]
+        # Equal candidates have equal neighbours.
+        random = Random(candidate.label)
+        near = [replace(candidate, ratio=ratio) for ratio in RATIOS]
+        for in_common in _IN_COMMON:
+            for part in _parts(members, in_common):
+                for step in (1, -1):
+                    near.append(candidate.shifted_by(step, part))
+                drawn = random.randrange(self._classes)
+                elsewhere = dict.fromkeys(part, drawn)
+                near.append(candidate.with_classes(elsewhere))
+        distinct = dict.fromkeys(near)
+        distinct.pop(candidate, None)
+        return list(distinct)
+
+    def candidate_of(self, document: Mapping[str, Any]) -> PlanCandidate:
+        return Assignment.of_document(document)
+
+
+_IN_COMMON: Sequence[Callable[[Communicator], str]] = (
+    itemgetter(0),
+    itemgetter(1),
+    "/".join,
+)
+"""What communicators that move together have in common: a job, a name, or both."""
+
+
+def _parts(
+    jobs: Sequence[Job],
+    in_common: Callable[[Communicator], str],
+) -> Iterable[Sequence[Communicator]]:
+    """Return the communicators of jobs by what they have in common."""
+    parts: dict[str, list[Communicator]] = {}
+    for communicator in communicators_of(jobs):
+        key = in_common(communicator)
+        part = parts.setdefault(key, [])
+        part.append(communicator)
+    return parts.values()
