@@ -64,7 +64,7 @@ class SwitchConfig:
     device_id: int
     """The number that the fabric gives the switch."""
     address: str
-    """``host:port`` of its P4Runtime service."""
+    """``host:port`` of its P4Runtime service; empty: nobody reaches it."""
     target: str
     options: Section
     """The options of the class that the target defines."""
@@ -248,12 +248,17 @@ class _SwitchReader:
         tls = self._tls
         if "tls" in data:
             tls = _tls_files(spec.tls, self._directory)
+        if spec.address is None and target.needs_address:
+            reason = "is missing (host:port of its P4Runtime service)"
+            raise DocumentError(
+                self._file, f"switches.{switch.name}.address", reason, code="missing-key"
+            )
         options = target.options
         option_values = {key: data[key] for key in options.model_fields if key in data}
         return SwitchConfig(
             name=switch.name,
             device_id=switch.device_id,
-            address=spec.address,
+            address=spec.address or "",
             target=target.name,
             options=options.model_validate(option_values, context=context),
             tls=tls,

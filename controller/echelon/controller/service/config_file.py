@@ -239,7 +239,10 @@ class TlsSpec(Section):
 class SwitchEntrySpec(Section):
     """The keys that the switches of every target have."""
 
-    address: Annotated[Address, Field(description="host:port of its P4Runtime service")]
+    address: Annotated[Address | None, Field(description="host:port of its P4Runtime service")] = (
+        None
+    )
+    """Only switches that are configured by other means may lack it."""
     target: Annotated[str, Field(strict=True)] = DEFAULT_TARGET
     """The kind of switch."""
     tls: TlsSpec | None = None

@@ -124,4 +124,4 @@ def readable_by_others(path: Path) -> str | None:
 def _is_overheard(switch: SwitchConfig) -> bool:
     """Return whether sessions with the switch leave this machine without TLS."""
     host, _, _ = switch.address.rpartition(":")
-    return switch.tls is None and not is_loopback(host.strip("[]"))
+    return bool(host) and switch.tls is None and not is_loopback(host.strip("[]"))

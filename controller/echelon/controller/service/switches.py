@@ -35,6 +35,7 @@ from echelon.switches.southbound.events import (
     SwitchEvent,
 )
 from echelon.switches.southbound.lifecycle import State, Timing
+from echelon.switches.southbound.unreached import UnreachedSwitch
 from echelon.switches.targets import TARGETS, Site
 
 if TYPE_CHECKING:
@@ -68,12 +69,15 @@ class Switches:
         self._refused: dict[str, int] = {}
         """The number of entries and settings of its intent that each switch refuses."""
 
-        def connect(switch: SwitchConfig) -> SwitchConnection:
+        def connect(switch: SwitchConfig) -> SwitchConnection | UnreachedSwitch:
             metrics.count(facts.SwitchAdded(switch.name))
+            endpoint = _endpoint(config, switch)
+            if not endpoint.address:
+                return UnreachedSwitch(endpoint, term=term, on_event=self._on_event)
             # A generator of its own: what one connection draws does not change what others draw.
             rng_of_switch = random.Random(rng.random())
             return SwitchConnection(
-                _endpoint(config, switch),
+                endpoint,
                 term=term,
                 on_event=self._on_event,
                 on_digests=on_digests,
@@ -84,7 +88,7 @@ class Switches:
         switches = config.switches
         self._connections = {name: connect(switch) for name, switch in switches.items()}
 
-    def __getitem__(self, name: str) -> SwitchConnection:
+    def __getitem__(self, name: str) -> SwitchConnection | UnreachedSwitch:
         """Return the connection with that switch. Raises `UnknownError`."""
         connection = self._connections.get(name)
         if connection is None:

@@ -40,6 +40,7 @@ class DscpTarget(EmbeddedTarget[DscpOptions]):
     name = "dscp"
     options = DscpOptions
     ranks = False
+    needs_address = False
     limits = (
         "hosts rank: levels are absolute, and no queue has a guaranteed share"
         " (docs/ranking-at-hosts.md)"

@@ -57,6 +57,8 @@ class Target(ABC, Generic[O]):
     """The name of the entry point, as a switch's entry in the service's configuration gives it."""
     ranks: ClassVar[bool] = True
     """Whether its switches rank packets; if not, hosts do."""
+    needs_address: ClassVar[bool] = True
+    """Whether its switches must be reached; others may be configured by other means."""
     limits: ClassVar[str] = ""
     """The limits that runs should name beforehand."""
     architecture: ClassVar[str] = "v1model"
