@@ -68,7 +68,8 @@ class StubSwitch(p4r_grpc.P4RuntimeServicer):
         for request in self._written:
             for update in request.updates:
                 entity = update.entity
-                entities = self._entities[entity.WhichOneof("entity")]
+                kind = entity.WhichOneof("entity")
+                entities = self._entities[kind]
                 key = _key(entity)
                 if update.type == p4r.Update.DELETE:
                     entities.pop(key, None)

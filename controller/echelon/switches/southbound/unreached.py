@@ -45,7 +45,12 @@ class UnreachedSwitch:
         """Be ready until cancelled. Call it once."""
         self._running = True
         self._on_event(SwitchConnected(self.name))
-        self._on_event(SwitchChanged(self.name, "ready", holds=self._wanted))
+        ready = SwitchChanged(
+            self.name,
+            "ready",
+            holds=self._wanted,
+        )
+        self._on_event(ready)
         if self._wanted is not None:
             self._acknowledge(self._wanted)
         await asyncio.get_running_loop().create_future()

@@ -30,7 +30,7 @@ _NODE_TIMEOUT_S = 3.0
 (BatchStartTimeout, by default), and the job has waited for its plan already."""
 
 app = typer.Typer(
-    help="Jobs of Slurm: prolog, epilog, env, sync.",
+    help="Register Slurm's jobs: the hooks of slurm.conf, and what repairs their failures.",
     no_args_is_help=True,
 )
 

@@ -83,7 +83,12 @@ class GroupClasses:
             self._say(f"classes are those of before, since the service does not answer: {error}")
         return self._classes
 
-    def _tell(self, group_class: GroupClass, *, is_nccl: bool) -> None:
+    def _tell(
+        self,
+        group_class: GroupClass,
+        *,
+        is_nccl: bool,
+    ) -> None:
         line = group_class.note
         if is_nccl and line and group_class.traffic_class is None:
             if len(set(self._classes.values())) == 1:
