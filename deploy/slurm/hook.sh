@@ -3,6 +3,7 @@
 # and on its nodes. Nothing here fails a job or drains a node, but for `strict` in slurm.yaml.
 PATH=/opt/echelon/bin:/usr/local/bin:/usr/bin:/bin # with Slurm's own commands
 export PATH
+umask 022 # tasks of users read what the node was told
 
 folder=/run/echelon-slurm
 environment=$folder/$SLURM_JOB_ID
@@ -14,7 +15,7 @@ epilog_slurmctld:echelon:*) set -- timeout 60 echelon slurm epilog ;;
 prolog_slurmd:echelon:*)
     mkdir -p $folder
     message=$(timeout 8 echelon slurm env 2>&1 >"$environment.new") ||
-        echo "print Echelon: this job starts without classes: $message" >"$environment.new"
+        echo "print Echelon: this job starts without classes: $(echo "$message" | tr '\n' ' ')" >"$environment.new"
     mv "$environment.new" "$environment" # no task reads half of it
     exit 0
     ;;

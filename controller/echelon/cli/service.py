@@ -936,12 +936,14 @@ def shell(
         switches = {**load(config).switches}
     if switch not in switches:
         fail(f"{config}: switches: there is no '{switch}' ({suggestion(switch, switches)})")
+    inspected = switches[switch]
+    if not inspected.address:
+        fail(f"switch {switch}: has no address in the configuration, so nobody can ask it")
     with ShownProgress() as progress:
         progress.stage("making the environment of p4runtime-shell (once)")
         python = shell_python(cached())
     # Two controllers must not have the same id.
     election_id = random.randint(1, HIGHEST_BACKUP_ID)
-    inspected = switches[switch]
     typer.echo(_BANNER.format(switch=inspected, id=election_id), err=True)
     command = [str(python), "-E", "-m", "p4runtime_sh"]
     command += arguments(inspected, election_id)

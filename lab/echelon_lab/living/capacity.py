@@ -46,6 +46,9 @@ def carried(scenario: Scenario, target: str) -> Fraction:
     """
     fabric = scenario.fabric
     expected = estimate(scenario, target)
+    if not expected.packets:
+        # Nothing is sent.
+        return Fraction(1)
     alone_s = alone_iterations_s(scenario)
     length_s = len(scenario.policies) * scenario.iterations * float(max(alone_s.values()))
     everything = _packets_per_s(fabric) * length_s

@@ -31,6 +31,7 @@ Worker = Annotated[
     typer.Option(
         help="This host, as the job's file names it (default: this machine's name); repeatable,"
         " for interfaces that are hosts of the fabric.",
+        envvar="ECHELON_WORKER",
         metavar="HOST",
     ),
 ]
@@ -57,6 +58,7 @@ def run_job(
     Example: echelon run-job --job bert -- torchrun --nnodes 2 train.py
     """
     from echelon.cli.nccl import nccl_environment
+    from echelon.model.errors import RunError
     from echelon_torch.injecting import with_hook
     from echelon_torch.run_job.answering import answering
 
@@ -67,10 +69,13 @@ def run_job(
     except ValueError as error:
         fail(f"echelon run-job: {error}")
     classes = _group_classes(client, name, hosts)
-    with answering(classes) as path:
-        environment = settings.applied_to(with_hook(os.environ))
-        environment["ECHELON_CLASSES_SOCKET"] = str(path)
-        status = _run(command, environment, settings.title)
+    try:
+        with answering(classes) as path:
+            environment = settings.applied_to(with_hook(os.environ))
+            environment["ECHELON_CLASSES_SOCKET"] = str(path)
+            status = _run(command, environment, settings.title)
+    except RunError as error:
+        fail(f"echelon run-job: {error}")
     raise typer.Exit(status if status >= 0 else 128 - status)
 
 
@@ -111,17 +116,21 @@ def _run(command: Sequence[str], environment: Mapping[str, str], title: str) -> 
             for child in children:
                 child.terminate()
 
+    before = {}
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, pass_on)
+        before[number] = signal.signal(number, pass_on)
     try:
         child = subprocess.Popen(command, env=environment)
+        children.append(child)
+        if requests:
+            child.terminate()
+        _say(title)
+        return child.wait()
     except OSError as error:
         fail(f"{command[0]}: {error.strerror or error} (check the command, and PATH)")
-    children.append(child)
-    if requests:
-        child.terminate()
-    _say(title)
-    return child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _say(line: str) -> None:

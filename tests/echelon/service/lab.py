@@ -502,9 +502,13 @@ class Host:
         self.close()
 
 
-def until(condition: Callable[[], object], what: str) -> None:
+def until(
+    condition: Callable[[], object],
+    what: str,
+    patience_s: float = PATIENCE_S,
+) -> None:
     """Wait until the condition holds. Fails, saying `what`, if it does not in a long time."""
-    give_up_at = time.monotonic() + PATIENCE_S
+    give_up_at = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < give_up_at, what
         time.sleep(0.02)

@@ -470,6 +470,9 @@ class Machine:
         if fact is None:
             return []
         self.outages_wait = True
+        if not self.reroutes:
+            # No plan has to avoid them.
+            self._note_links_down()
         return [fact]
 
     def _reroute(self) -> None:

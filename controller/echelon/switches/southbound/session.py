@@ -725,6 +725,9 @@ _OVERTAKEN = (GRPCStatusCode.ABORTED, GRPCStatusCode.RESOURCE_EXHAUSTED)
 """The statuses of a Read during which others have written too much; it is to be tried again."""
 _READS_AGAIN = 2
 
+_AT_WORK_S = 5.0
+"""The longest time for which a switch that does not answer counts as busy with what was written."""
+
 _COUNTED = 1 << 12
 """Number of entries to keep the encoding of whose counters were read."""
 
@@ -1035,8 +1038,9 @@ class SwitchSession(IntentSession):
                 if not self._updates:
                     raise
                 # It is at work on what was written, perhaps since it was asked.
-                timeout_s = UPDATE_TIMEOUT_S * self._updates
-                async with patience(timeout_s):
+                more_s = min(UPDATE_TIMEOUT_S * self._updates, _AT_WORK_S)
+                timeout_s += more_s
+                async with patience(more_s):
                     await self._channel.ping()
         except (CallError, TimeoutError) as error:
             reason = str(error) or "it may be stuck"

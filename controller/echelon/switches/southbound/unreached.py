@@ -53,19 +53,23 @@ class UnreachedSwitch:
         self._on_event(ready)
         if self._wanted is not None:
             self._acknowledge(self._wanted)
-        await asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._running = False
 
     def set_intent(self, intent: Intent, version: int) -> None:
-        """Count an intent as held soon. Returns at once."""
+        """Count an intent as held, in a moment. Returns at once."""
         if self._wanted is not None and version <= self._wanted:
             return
         self._wanted = version
         if self._running:
-            # The owner is at work on the plan.
+            # Not at once: the owner is at work on the plan, and takes no event before that is done.
             asyncio.get_running_loop().call_soon(self._acknowledge, version)
 
     def _acknowledge(self, version: int) -> None:
-        self._on_event(Acknowledged(self.name, version))
+        if self._running:
+            self._on_event(Acknowledged(self.name, version))
 
     def set_term(self, term: int) -> None:
         """Set the term that `snapshot` shows, if it is higher."""
@@ -100,15 +104,15 @@ class UnreachedSwitch:
         return 0
 
     async def difference(self, intent: Intent) -> Comparison:
-        """Raise `SouthboundError`."""
+        """Raise `SouthboundError`: nobody can ask the switch."""
         self._refuse()
 
     async def bytes_seen(self, entries: Iterable[TableEntry]) -> Mapping[TableEntry, int]:
-        """Raise `SouthboundError`."""
+        """Raise `SouthboundError`: nobody can ask the switch."""
         self._refuse()
 
     async def queue_counts(self) -> Mapping[tuple[int, int], QueueCount]:
-        """Raise `SouthboundError`."""
+        """Raise `SouthboundError`: nobody can ask the switch."""
         self._refuse()
 
     def _refuse(self) -> NoReturn:

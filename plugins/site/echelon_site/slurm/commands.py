@@ -8,6 +8,7 @@ word. A hook only makes the same happen at once.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,8 +27,8 @@ NOT_REGISTERED = 75
 """The exit status of `prolog` for a job that must not start. It is EX_TEMPFAIL of sysexits.h."""
 _NOT_FOUND = 404
 _NODE_TIMEOUT_S = 3.0
-"""The longest wait on a node. Slurm gives up a batch job that has not begun 10 s after its launch
-(BatchStartTimeout, by default), and the job has waited for its plan already."""
+"""The longest wait on a node: the job has waited for its plan already, and Slurm requeues a batch job
+of which a node knows nothing after BatchStartTimeout, which counts from before the prologs."""
 
 app = typer.Typer(
     help="Register Slurm's jobs: the hooks of slurm.conf, and what repairs their failures.",
@@ -59,11 +60,15 @@ def prolog(config: Config = _CONFIG) -> None:
     if not job.is_for_echelon:
         return
     settings = _settings(config)
-    with _service(settings) as client:
+    status = FAILED
+    if settings.strict:
+        status = NOT_REGISTERED
+    with _service(settings, status=status) as client:
         reason = register(client, settings, job)
-        if reason is None:
+    if reason is None:
+        with _service(settings) as client:
             client.job(job.name, wait_s=float(settings.wait))
-            return
+        return
     typer.echo(f"{job.name}: {reason}", err=True)
     if settings.strict:
         raise typer.Exit(NOT_REGISTERED)
@@ -97,7 +102,8 @@ def env(config: Config = _CONFIG) -> None:
     settings = _settings(config)
     with _service(settings, _NODE_TIMEOUT_S) as client:
         try:
-            lines = list(task_lines(client.classes(job.name), settings.url))
+            node = os.environ.get("SLURMD_NODENAME", socket.gethostname().partition(".")[0])
+            lines = list(task_lines(client.classes(job.name), settings, node))
         except ClientError as error:
             reason = f"this job starts without classes: {error}"
             lines = [output_line(f"{reason} (scontrol show job {job.number} may say why)")]
@@ -165,12 +171,16 @@ def _settings(config: Path) -> Settings:
 
 
 @contextmanager
-def _service(settings: Settings, longest_s: float | None = None) -> Iterator[Client]:
-    """Yield a client; an error ends the command with one line."""
+def _service(
+    settings: Settings,
+    longest_s: float | None = None,
+    status: int = FAILED,
+) -> Iterator[Client]:
+    """Yield a client; an error ends the command with one line and this status."""
     from echelon.controller.client import ClientError
 
     try:
         with settings.client(longest_s) as client:
             yield client
     except ClientError as error:
-        fail(str(error), FAILED)
+        fail(str(error), status)

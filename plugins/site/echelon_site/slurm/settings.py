@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
@@ -41,7 +42,8 @@ class Settings(Section):
     certificate: str | None = None
     hosts: dict[str, Name] = Field(default_factory=dict)
     gpus_per_host: UpTo1000 = 8
-    wait: Duration = Fraction(10)
+    wait: Annotated[Duration, Field(le=60)] = Fraction(10)
+    """60 s is the longest that the service lets a request wait."""
     strict: bool = False
 
     def host(self, node: str) -> str:

@@ -11,15 +11,29 @@ from collections.abc import Iterator
 from echelon.cli.nccl import nccl_environment
 from echelon.controller.client import URL_VARIABLE
 from echelon.controller.resources.plan import ClassesResource
+from echelon_site.slurm.settings import Settings
+
+CA_VARIABLE = "ECHELON_CA"
 
 JOB_VARIABLE = "ECHELON_JOB"
 """The variable from which `echelon run-job` has the name of its job."""
 
 
-def task_lines(job: ClassesResource, url: str) -> Iterator[str]:
-    """Yield the lines for a job with these classes, which the service at a URL knows."""
+WORKER_VARIABLE = "ECHELON_WORKER"
+"""The variable from which it has the name of its host in the fabric."""
+
+
+def task_lines(
+    job: ClassesResource,
+    settings: Settings,
+    node: str,
+) -> Iterator[str]:
+    """Yield the lines for a job with these classes on a node, as Slurm calls it."""
     yield f"export {JOB_VARIABLE}={job.job}"
-    yield f"export {URL_VARIABLE}={url}"
+    yield f"export {WORKER_VARIABLE}={settings.host(node)}"
+    yield f"export {URL_VARIABLE}={settings.url}"
+    if settings.ca is not None:
+        yield f"export {CA_VARIABLE}={settings.ca}"
     try:
         environment = nccl_environment(job)
     except ValueError as error:

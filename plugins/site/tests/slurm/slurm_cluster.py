@@ -14,15 +14,19 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import yaml
 
 from echelon.controller.client import Client
-from tests.echelon.service.lab import Daemon, settle, until
+from tests.echelon.service import lab
+from tests.echelon.service.lab import Daemon, settle
 from tests.echelon.service.site import Site, site
 
 ROOT = Path(__file__).resolve().parents[4]
+until = partial(lab.until, patience_s=300.0)
+"""Nodes of Slurm, their hooks and tests beside them share two processors."""
 HOOK = ROOT / "deploy" / "slurm" / "hook.sh"
 SLURMD_TIMEOUT_S = 10
 """The silence after which slurmctld takes a node for dead."""
@@ -53,6 +57,7 @@ MailProg=/bin/true
 ReturnToService=2
 SlurmdTimeout={slurmd_timeout_s}
 KillWait=2
+MessageTimeout=100
 MinJobAge=86400
 """
 
@@ -89,6 +94,8 @@ class SlurmCluster:
         assert count == 1
         exported = f"export PATH SLURM_CONF={self.folder}/slurm.conf"
         hook = self.folder / "hook.sh"
+        # On a busy machine all takes longer.
+        text = text.replace("timeout 8 ", "timeout 120 ")
         hook.write_text(text.replace("export PATH", exported, 1))
         hook.chmod(0o755)
 

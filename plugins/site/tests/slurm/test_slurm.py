@@ -12,6 +12,7 @@ from tests.needs import needs
 
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.xdist_group("slurm"),
     needs("slurmctld", "the laboratory's sandbox"),
 ]
 ROOT = Path(__file__).resolve().parents[4]

@@ -18,7 +18,7 @@ from echelon.controller.resources.plan import ClassesResource, ClassResource
 from echelon.model.documents import DocumentError, parse_document
 from echelon.model.jobs.spec import JobSpec
 from echelon_site.slurm.job_document import job_document
-from echelon_site.slurm.settings import load_settings
+from echelon_site.slurm.settings import Settings, load_settings
 from echelon_site.slurm.slurm_job import SlurmJob
 from echelon_site.slurm.task_environment import task_lines
 from tests.echelon.service.lab import ring
@@ -157,9 +157,12 @@ def classes(*queues: int | None) -> ClassesResource:
 
 
 def test_the_environment_of_one_class() -> None:
-    assert list(task_lines(classes(5, 5), URL)) == [
+    settings = Settings(url=URL, hosts={"gpu-001": "h1"}, ca="/etc/echelon/ca.pem")
+    assert list(task_lines(classes(5, 5), settings, "gpu-001")) == [
         "export ECHELON_JOB=slurm-7",
+        "export ECHELON_WORKER=h1",
         "export ECHELON_URL=http://ctl1:8080",
+        "export ECHELON_CA=/etc/echelon/ca.pem",
         "print Echelon: job slurm-7, policy crux: queue 5, DSCP 40",
         "export NCCL_IB_TC=162",
         "export NCCL_IB_SL=5",
@@ -168,6 +171,7 @@ def test_the_environment_of_one_class() -> None:
 
 
 def test_the_environment_without_a_class_that_lasts() -> None:
-    export, _, said = task_lines(classes(None), URL)
+    export, worker, _, said = task_lines(classes(None), Settings(url=URL), "h2")
     assert export == "export ECHELON_JOB=slurm-7"
+    assert worker == "export ECHELON_WORKER=h2"
     assert said.startswith("print Echelon: policy crux ranks the flows of job 'slurm-7'")

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from echelon.controller.client import ClientError
+from echelon.model.errors import RunError
 from echelon_torch.run_job.matching import GroupClass, Matching, ProcessGroup
 
 if TYPE_CHECKING:
@@ -126,7 +127,12 @@ def answering(classes: GroupClasses) -> Iterator[Path]:
 
     with TemporaryDirectory(prefix="echelon-run-job-") as directory:
         path = Path(directory) / "classes"
-        with ThreadingUnixStreamServer(str(path), Handler) as server:
+        try:
+            server = ThreadingUnixStreamServer(str(path), Handler)
+        except OSError as error:
+            reason = error.strerror or error
+            raise RunError(f"{path}: {reason} (set TMPDIR to a shorter path)") from None
+        with server:
             server.daemon_threads = True
             thread = threading.Thread(target=server.serve_forever, daemon=True)
             thread.start()

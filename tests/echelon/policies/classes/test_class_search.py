@@ -19,12 +19,13 @@ from echelon.planning.policies.base import Carried, Patient, Searching
 from echelon.planning.policies.classes.assignment import RATIOS, Assignment, communicators_of
 from echelon.planning.policies.classes.policy import Classes
 from echelon.planning.policies.echelon.candidates import FAIR
+from echelon.planning.policies.levels import strict
 from echelon.planning.rankings.fixed import Fixed
 from tests.echelon.policies.test_choice import by_hand, mix, pairs, score
 
 
 def policy(classes: int = 2) -> Classes:
-    return Classes(Classes.Parameters(classes=classes, draws=0))
+    return Classes(Classes.Parameters(classes=classes, draws=0, weights=True))
 
 
 def small(seed: int) -> tuple[list[Job], Fabric]:
@@ -89,6 +90,15 @@ def test_the_choice_is_an_assignment_that_is_not_behind_one_class_for_all(classe
     together = Assignment(classes=classes).new_policy().plan(jobs, fabric)
     undivided = by_hand(jobs, fabric, together, last)
     assert score(choice.best.slowdowns) <= 1.01 * score(undivided)
+
+
+def test_without_weights_queues_of_switches_never_change() -> None:
+    jobs, fabric = mix(5, 3), pairs(3)
+    searching = Classes(Classes.Parameters(classes=4, draws=0))
+    before = searching.plan(jobs, fabric)
+    after = searching.best_plan(jobs, fabric)
+    assert after.ranking != before.ranking
+    assert after.default_schedule == before.default_schedule == strict()
 
 
 def test_two_jobs_that_collide_for_ever_under_fair_sharing_no_longer_do() -> None:

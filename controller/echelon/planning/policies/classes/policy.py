@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from echelon.model.documents import Section
 from echelon.planning.plan import LEVELS
+from echelon.planning.policies.classes.assignment import RATIOS
 from echelon.planning.policies.classes.portfolio import Assignments
 from echelon.planning.policies.echelon.policy import Echelon
 from echelon.planning.policies.levels import JOB_QUEUES
@@ -29,6 +31,9 @@ class Classes(Echelon):
         classes: Annotated[int, Field(ge=1, le=LEVELS)] = len(JOB_QUEUES)
         """The queues that jobs use. The seventh is that of best effort, too, and the eighth that of
         acknowledgements."""
+        weights: bool = False
+        """Whether classes may share by weights, which differ from plan to plan. Otherwise they are
+        in strict order, and the queues of switches never change."""
         draws: Annotated[int, Field(ge=0, le=64)] = 4
         """The number of draws of other phases and sizes in which a plan is simulated."""
         phases: Literal["given", "unknown"] = "given"
@@ -37,4 +42,7 @@ class Classes(Echelon):
     def __init__(self, parameters: Parameters | None = None) -> None:
         chosen = parameters or Classes.Parameters()
         searching = Echelon.Parameters(draws=chosen.draws, phases=chosen.phases)
-        super().__init__(searching, Assignments(chosen.classes))
+        ratios: Sequence[int] = (0,)
+        if chosen.weights:
+            ratios = RATIOS
+        super().__init__(searching, Assignments(chosen.classes, ratios))

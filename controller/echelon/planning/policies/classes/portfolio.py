@@ -39,8 +39,13 @@ class Assignments(Portfolio):
     starts = STARTS
     has_orders = False
 
-    def __init__(self, classes: int) -> None:
+    def __init__(
+        self,
+        classes: int,
+        ratios: Sequence[int] = RATIOS,
+    ) -> None:
         self._classes = classes
+        self._ratios = ratios
         # No fixed order was better without a simulation than one class for all.
         self._together = Assignment(classes=classes)
         self.unsearched = self._together
@@ -61,7 +66,7 @@ class Assignments(Portfolio):
                 drawn = random.randrange(self._classes)
                 chosen |= dict.fromkeys(part, drawn)
             assignment = self._together.with_classes(chosen)
-            ratio = random.choice(RATIOS)
+            ratio = random.choice(self._ratios)
             candidates.append(replace(assignment, ratio=ratio))
         return list(dict.fromkeys(candidates))
 
@@ -84,7 +89,7 @@ class Assignments(Portfolio):
         members = [*jobs]
         # Equal candidates have equal neighbours.
         random = Random(candidate.label)
-        near = [replace(candidate, ratio=ratio) for ratio in RATIOS]
+        near = [replace(candidate, ratio=ratio) for ratio in self._ratios]
         for in_common in _IN_COMMON:
             for part in _parts(members, in_common):
                 for step in (1, -1):

@@ -451,6 +451,9 @@ class PlanSearch:
         incumbent = None
         if self._loyal:
             incumbent = self._in_force
+        if not self._eligible(compared):
+            reason = "fair sharing alone could be simulated"
+            return NoSearch(self.group, self._in_force, reason).run()
         best = self._best(self._sound(compared, outcomes), incumbent)
         return Choice(best, (*predictions, *failed))
 
