@@ -40,6 +40,7 @@ GROUPS = {
         "policies",
         "programs",
         "stores",
+        "switch_configs",
         "targets",
         "topologies",
         "tree_hosts",
