@@ -5,6 +5,8 @@ What is seen of them is what switches report, and what their ports count.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -147,7 +149,7 @@ def test_jobs_iterate_as_the_service_says_until_the_end(living: Living, temporar
     way = next(flow.path for flow in client.plan().flows if flow.job == "first")
     killed = living.directory / f"{way[2]}.pid"
     left = held([int(killed.read_text())])
-    subprocess.run(["kill", "-KILL", killed.read_text().strip()], check=True)
+    os.kill(int(killed.read_text()), signal.SIGKILL)
     await_ends(left)
     # By the other way.
     living.await_more("first")
