@@ -28,7 +28,7 @@ QUESTIONS = {
     # A platform engineer.
     "which policy should I take": "policies",
     "describe my model": "jobs reference/jobs",
-    "will it help my cluster": "concepts/when-not start/engineer",
+    "will it help my cluster": "concepts/when-not on-my-cluster start/engineer",
     "capture pytorch training": "torch",
     "import chakra trace": "importing",
     "install with systemd": "deployment upgrade install",
