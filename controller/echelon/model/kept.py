@@ -172,7 +172,7 @@ class Kept(Generic[*Inputs, T]):
         *columns: Mapping[str, Any],
         common: tuple[Any, ...] = (),
     ) -> Mapping[str, T]:
-        """Return the same of jobs whose inputs are in columns, and then of `common` for all.
+        """Return what `update` returns, for inputs in columns, followed by `common`.
 
         The jobs are those of the first column; others may lack some, for which there is None. If
         each column is the `Successor` of the last one, this takes time for jobs that changed only.

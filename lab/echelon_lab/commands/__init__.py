@@ -14,8 +14,7 @@ START = Command(
 )
 LAB = Command(
     RUN,
-    "Start the switches of a fabric and a service for them,"
-    " and open a shell in which `echelon` finds it.",
+    "Start the switches of a fabric and a service for them, and open a shell.",
     "echelon_lab.commands.laboratories:lab",
 )
 TRAFFIC = Command(

@@ -93,13 +93,13 @@ def lab(
     hosts: HostsOption = False,
     address: AddressOption = "127.0.0.1",
 ) -> None:
-    """Start the switches of a fabric and a service for them, and open a shell in which `echelon` finds it.
+    """Start the switches of a fabric and a service for them, and open a shell.
 
-    Needs no root. The switches forward real frames between Unix sockets; programs can be the hosts.
-    With a scenario, emulated hosts do its jobs in real time, and those that are submitted in the
-    shell; `echelon watch` shows their iterations. Everything ends with the shell. With --hosts (Debian:
-    iproute2 iputils-ping), it is in network namespaces of its own, and `host h1 ping 10.0.0.2` runs
-    a command there.
+    In the shell, `echelon` finds the service. Needs no root: the switches forward real frames
+    between Unix sockets, and programs can be the hosts. With a scenario, emulated hosts do its jobs
+    in real time, and those that are submitted in the shell; `echelon watch` shows their iterations.
+    Everything ends with the shell. With --hosts (Debian: iproute2 iputils-ping), it is in network
+    namespaces of its own, and `host h1 ping 10.0.0.2` runs a command there.
 
     Example: echelon lab scenario.yaml
     """

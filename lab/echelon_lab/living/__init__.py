@@ -1,5 +1,5 @@
 """The emulated hosts of a laboratory, which do what the service's jobs say for as long as it lasts.
 
-In comes a scenario, scaled to what the machine carries, and a socket for each link of a host; out go
-real frames. Begin reading at `workers`.
+In comes a scenario, scaled to what the machine carries, and a socket for each link of a host. Out
+go real frames. Begin reading at `workers`.
 """

@@ -1,4 +1,4 @@
-"""The scale of rates and sizes that a machine carries, by what it does in a fraction of a second."""
+"""The scale of rates and sizes that a machine carries, by what it does in a third of a second."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COSTS = {"softswitch": 1.5, "bmv2": 15.0}
 """The processor time of a packet in a switch, in that of a packet that a host sends and another one
 receives. softswitch: 1.0 at 20,000 packets a second and 1.6 at 1,500. BMv2 carries a tenth."""
 _STEPS = (Fraction(2), Fraction(5, 2), Fraction(2))
-"""From 1 to 1/2, 1/5 and 1/10, and so on."""
+"""The steps from 1 to 1/2, 1/5 and 1/10, and so on."""
 _DEFAULT_COST = max(_COSTS.values())
 
 

@@ -1,7 +1,7 @@
 """All emulated hosts of a laboratory, in one process.
 
-They follow the jobs of the service: a job that switches know gets workers, one that is removed loses
-them. Jobs on one host share its links.
+They follow the jobs of the service: a job that switches know gets workers, and one that is removed
+loses them. Jobs on one host share its links.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ SCENARIOS = sorted((Path(__file__).parents[3] / "topologies" / "scenarios").glob
 
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
 def test_a_scaled_file_makes_the_job_that_a_scaled_scenario_has(file: Path) -> None:
-    """Of every paradigm; a flow may be made of several sizes, each rounded to whole bytes."""
+    """The jobs are of every paradigm. A flow may be made of several sizes, each rounded."""
     scenario = load_scenario(file)
     factor = Fraction(1, 7)
     for job in scaled(scenario, factor).scenario.jobs:

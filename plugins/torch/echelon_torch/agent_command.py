@@ -5,7 +5,6 @@ service.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import typer
 
 from echelon.cli.calls import on_service
 from echelon.cli.usage import fail
+from echelon_torch.this_host import Worker, local_hosts
 
 if TYPE_CHECKING:
     from echelon.controller.client import Client
@@ -31,14 +31,6 @@ Job = Annotated[
     typer.Option(
         help="The job, as the service knows it.",
         metavar="NAME",
-    ),
-]
-Worker = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="This host, as the job's file names it (default: this machine's name); repeatable,"
-        " for interfaces that are hosts of the fabric.",
-        metavar="HOST",
     ),
 ]
 Dscp = Annotated[
@@ -244,7 +236,7 @@ def _agent(
     from echelon_torch.agent.watching import Agent, Watched
 
     gap_s = _gap_s(idle_gap)
-    hosts = list(dict.fromkeys(worker or [socket.gethostname().partition(".")[0]]))
+    hosts = local_hosts(worker)
     if len(hosts) > 1 and gap_s is not None:
         fail(
             "--idle-gap: the iterations of several interfaces are not told apart (leave it out, or"

@@ -41,7 +41,7 @@ _Reader = Callable[[dict[str, Any]], _Group | None]
 
 
 def install(distributed: Any) -> None:
-    """Have the functions of `torch.distributed.distributed_c10d` that make groups ask for classes."""
+    """Have the functions of `distributed_c10d` that make groups ask for classes."""
     setter = ClassSetter(distributed, os.environ[SOCKET])
     readers = {
         "init_process_group": setter.first,
@@ -154,7 +154,7 @@ class ClassSetter:
         }
 
     def prepare(self, group: _Group, arguments: dict[str, Any]) -> _Answer:
-        """Return the class of a group, which the options among its arguments have if it is NCCL's."""
+        """Return the class of a group; if the group is NCCL's, its options get the class."""
         description = arguments.get("group_desc") or ""
         answer = self._ask({**group, "description": description})
         if group["nccl"]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ import typer
 
 from echelon.cli.calls import on_service
 from echelon.cli.usage import fail
+from echelon_torch.this_host import Worker, local_hosts
 
 if TYPE_CHECKING:
     from echelon.controller.client import Client
@@ -24,15 +24,6 @@ Job = Annotated[
         help="The job, as the service knows it (default: the only one that has this host).",
         envvar="ECHELON_JOB",
         metavar="NAME",
-    ),
-]
-Worker = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="This host, as the job's file names it (default: this machine's name); repeatable,"
-        " for interfaces that are hosts of the fabric.",
-        envvar="ECHELON_WORKER",
-        metavar="HOST",
     ),
 ]
 
@@ -62,7 +53,7 @@ def run_job(
     from echelon_torch.injecting import with_hook
     from echelon_torch.run_job.answering import answering
 
-    hosts = tuple(worker or [socket.gethostname().partition(".")[0]])
+    hosts = tuple(local_hosts(worker))
     name = job or _only_job(client, hosts)
     try:
         settings = nccl_environment(client.classes(name))

@@ -99,7 +99,7 @@ def jobs_are_in_turn(machine: Machine) -> Breaches:
 
 def links_down_are_avoided(machine: Machine) -> Breaches:
     """Yield links that are down and that plans do not avoid, or the reverse."""
-    if machine.outages_wait:
+    if machine.outages_waiting:
         return
     expected = machine.outages.links.keys() if machine.reroutes else set()
     avoided = machine.jobs.down

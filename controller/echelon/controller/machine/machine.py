@@ -154,7 +154,7 @@ class Machine:
         self.progress = Progress(self.jobs.lines, self._switches)
         self.in_force: InForce | None = None
         self.outages = Outages(settings.fabric, settings.reroute_after_s)
-        self.outages_wait = False
+        self.outages_waiting = False
         """Whether there are outages that came while the planner was busy.
 
         The next plan has all of them: what an outage costs grows with the fabric.
@@ -231,7 +231,7 @@ class Machine:
     @property
     def _is_planned(self) -> bool:
         """Whether the last plan has all that was accepted, and knows of all outages."""
-        return self.jobs.generation == self._plans.planned and not self.outages_wait
+        return self.jobs.generation == self._plans.planned and not self.outages_waiting
 
     @property
     def searching(self) -> bool:
@@ -469,7 +469,7 @@ class Machine:
         fact = self.outages.ring(alarm.number, now)
         if fact is None:
             return []
-        self.outages_wait = True
+        self.outages_waiting = True
         if not self.reroutes:
             # No plan has to avoid them.
             self._note_links_down()
@@ -477,7 +477,7 @@ class Machine:
 
     def _reroute(self) -> None:
         """Have plans avoid the links that are down now."""
-        self.outages_wait = False
+        self.outages_waiting = False
         if self._is_to_reroute:
             self.jobs.avoid_links(self.outages.links)
         else:
@@ -714,7 +714,7 @@ class Machine:
         # The steps of a plan are in an order without loops, which another plan would break.
         if not self._rollout.is_under_way:
             out += self._adopt_ready(now)
-        if self.outages_wait and self._pipeline.work is None:
+        if self.outages_waiting and self._pipeline.work is None:
             self._reroute()
 
         # There may be room now for a job that was left out.

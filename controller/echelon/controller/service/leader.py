@@ -56,9 +56,9 @@ Render = Callable[[effects.Answer], T]
 """A function from the machine's answer to what the client gets."""
 
 _COUNT_S = 0.1
-"""Staleness of the jobs-by-state metric, unless to count takes long."""
+"""Staleness of the jobs-by-state metric, unless counting takes long."""
 _COUNT_SHARE = 1 / 50
-"""The largest share of the time that counting takes, while changes never end."""
+"""The largest part of the time that counting may take."""
 _SEARCH_AFTER_S = 0.1
 """The time between a plan and a search for a better one, in which other changes may come."""
 

@@ -20,8 +20,6 @@ from echelon.planning.paths import FlowPaths, Paths, links_of
 
 _Entry = tuple[RunShape, AloneRecord, tuple[int, int]]
 """A shape, its record, and the seconds that it takes as a ratio, which is hashed fast."""
-
-
 _TIME = itemgetter(2)
 
 
@@ -39,7 +37,7 @@ class AloneRuns:
         self.has_copies: Mapping[str, bool] = {}
         """Whether an iteration of another job takes as long, by job."""
         self._counts: Counter[tuple[int, int]] = Counter()
-        """The jobs whose iterations take so long."""
+        """The number of jobs by the time of an iteration."""
         self._jobs: Mapping[str, Job] = {}
         self._fabric: Fabric | None = None
         self._entries: Mapping[str, _Entry] = {}

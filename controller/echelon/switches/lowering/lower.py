@@ -532,9 +532,9 @@ class Lowering:
 
         routes = self._fabric_part(name, plan, fabric, before)
         if changed:
-            comes_behind = jobs.keys().isdisjoint(changed)
+            is_new = jobs.keys().isdisjoint(changed)
             jobs = _updated(jobs, changed)
-            if not (comes_behind and _has_profiles(changed.values(), profiles)):
+            if not (is_new and _has_profiles(changed.values(), profiles)):
                 profiles = _profiles(jobs.values(), profiles, able)
         queues: tuple[QueueSetting, ...] = ()
         if before is not None:

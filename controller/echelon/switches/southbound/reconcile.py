@@ -15,7 +15,7 @@ from echelon.switches.southbound.encoding import EncodedEntry, UpdateKind
 _CHUNK = 1000
 """Number of entries encoded at a time, while a switch is at work on those before."""
 _SHARED = 1 << 16
-"""Number of entries to keep the encoding of that many switches hold: routes to some 10,000 hosts."""
+"""The number of shared entries whose encodings are kept: routes to some 10,000 hosts."""
 
 Encode = Callable[[TableEntry], EncodedEntry]
 

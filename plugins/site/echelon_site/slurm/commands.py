@@ -27,8 +27,8 @@ NOT_REGISTERED = 75
 """The exit status of `prolog` for a job that must not start. It is EX_TEMPFAIL of sysexits.h."""
 _NOT_FOUND = 404
 _NODE_TIMEOUT_S = 3.0
-"""The longest wait on a node: the job has waited for its plan already, and Slurm requeues a batch job
-of which a node knows nothing after BatchStartTimeout, which counts from before the prologs."""
+"""The longest wait on a node. The job has waited for its plan already, and Slurm requeues a batch
+job of which a node knows nothing after BatchStartTimeout, which counts from before the prologs."""
 
 app = typer.Typer(
     help="Register Slurm's jobs: the hooks of slurm.conf, and what repairs their failures.",

@@ -1,4 +1,4 @@
-"""What has to change so that the service has the jobs of Slurm: those that have nodes, no others."""
+"""The changes by which the service comes to have the jobs of Slurm that have nodes, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the comment of a job to the job's document.
+"""The document of a job, made of its comment.
 
     #SBATCH --comment=echelon:bert.yaml
     #SBATCH --comment="echelon:llama3.1-70b --parallel tp=8,pp=2 --gpu H100"

@@ -2,13 +2,13 @@
 
 ```yaml
 url: https://ctl1:8080                  # default http://127.0.0.1:8080
-token_file: /etc/echelon/slurm.token    # an operator's on the controller of Slurm, a reader's on nodes
+token_file: /etc/echelon/slurm.token    # an operator's on the controller, a reader's on nodes
 ca: /etc/echelon/ca.pem
 certificate: /etc/echelon/slurm.pem     # with its key
 hosts: {gpu-001: h1}                    # Slurm's names of nodes that the fabric calls otherwise
 gpus_per_host: 8                        # for models by name
 wait: 10 s                              # the longest that a job waits for the service and its plan
-strict: false                           # whether a job that is not registered goes back to the queue
+strict: false                           # whether a job that is not registered is requeued
 ```
 """
 

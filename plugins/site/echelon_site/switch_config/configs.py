@@ -19,9 +19,9 @@ class SwitchConfig:
 
     switch: str
     current: Config
-    """As it is; empty if that is not known."""
+    """The configuration as it is; empty if that is not known."""
     wanted: Config
-    """As it should be."""
+    """The configuration as it should be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,8 @@ def queues_by_code_point(roce_marks: Sequence[int] = ()) -> list[int]:
         owner = owners.setdefault(code_point, queue)
         if owner != queue:
             raise QueueError(
-                f"{code_point} is the code point of queue {owner}, too, not of queue {queue} alone, and"
-                " these switches tell queues by nothing else (give each queue a code point of its"
-                " own)"
+                f"{code_point} is the code point of queue {owner} and of queue {queue}, and these"
+                " switches tell queues by nothing else (give each queue a code point of its own)"
             )
         queues[code_point] = queue
     return queues

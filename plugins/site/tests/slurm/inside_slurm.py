@@ -22,7 +22,7 @@ SHOWN = "env | grep -E '^(NCCL|ECHELON)_' | sort; sleep 300"
 
 
 def nothing_yet(here: Place) -> None:
-    """Without any job, there is nothing to do, and that is no error."""
+    """Check that sync without any job does nothing, and that this is no error."""
     done = here.slurm.sync()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -57,7 +57,7 @@ class Storm:
         self.kinds: dict[int, str] = {}
         """What each job is, by its number."""
         self._quiet = threading.Lock()
-        """Whoever has it runs `sync`."""
+        """Held by the thread that runs `sync`."""
         self._over = threading.Event()
         self._began_s = time.monotonic()
         self._trace: list[str] = []

@@ -1,4 +1,4 @@
-"""From the comment of a job to the document that is registered, without Slurm."""
+"""Tests of the document that is registered for the comment of a job, without Slurm."""
 
 from __future__ import annotations
 

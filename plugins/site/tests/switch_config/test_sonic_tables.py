@@ -1,4 +1,4 @@
-"""What tables of SONiC say to a packet, read from reference to reference as orchagent reads them."""
+"""The meaning of SONiC's tables to a packet, read from reference to reference as orchagent does."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_each_mark_of_the_fabric_has_its_queue(selected: list[int], others: list
     ],
 )
 def test_a_code_point_of_two_queues_is_refused(marks: tuple[int, ...], queue: int) -> None:
-    with pytest.raises(QueueError, match=rf"queue \d, too, not of queue {queue}"):
+    with pytest.raises(QueueError, match=rf"of queue \d and of queue {queue}"):
         queues_by_code_point(marks)
 
 

@@ -1,4 +1,4 @@
-"""Which ranks of a job communicate with each other, by its file, and in which EchelonFlows.
+"""The ranks of a job that communicate with each other, by its file, and their EchelonFlows.
 
 Collectives of the same ranks are one communicator. So are all ranks that a chain of sends joins: a
 pipeline has one process group for all of its stages.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from echelon.model.jobs import build_job
+from echelon.model.jobs.communicators import chains
 from echelon.model.jobs.free import FreeGraph
 from echelon.model.jobs.graph import CollectiveStep, Flow, Job
 from echelon.model.jobs.paradigms.graph import Graph
@@ -178,21 +179,6 @@ def _communicators(traffic: Iterable[Traffic]) -> Iterator[Communicator]:
 
     for (ranks, group), members in collectives.items():
         yield Communicator(ranks, tuple(members), group)
-    for ranks in _joined(each.ranks for each in sends):
+    for ranks in chains(each.ranks for each in sends):
         members = [each for each in sends if each.ranks <= ranks]
         yield Communicator(ranks, tuple(members))
-
-
-def _joined(pairs: Iterable[frozenset[int]]) -> Iterator[frozenset[int]]:
-    """Yield the sets of ranks that pairs join."""
-    chains: list[frozenset[int]] = []
-    for pair in dict.fromkeys(pairs):
-        joined = pair
-        apart = []
-        for chain in chains:
-            if chain & pair:
-                joined |= chain
-            else:
-                apart.append(chain)
-        chains = [*apart, joined]
-    yield from chains

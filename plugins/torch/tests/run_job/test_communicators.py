@@ -1,4 +1,4 @@
-"""Which ranks communicate by a job's file, against layouts that are written out."""
+"""Tests of the communicators of a job's file, against layouts that are written out."""
 
 from __future__ import annotations
 

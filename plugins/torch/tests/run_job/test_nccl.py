@@ -1,4 +1,4 @@
-"""The options that PyTorch hands to NCCL, with PyTorch's own classes: no device is needed for these."""
+"""Tests of the options that PyTorch hands to NCCL, with PyTorch's own classes; none needs a device."""
 
 from __future__ import annotations
 

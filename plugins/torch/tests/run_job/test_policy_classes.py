@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from echelon.model.jobs import build_job
+from echelon.model.jobs.communicators import communicators
 from echelon.model.jobs.spec import make_job_spec
-from echelon.planning.policies.classes.communicators import communicators
 from echelon_torch.run_job.communicators import job_layout
 from plugins.torch.tests.run_job.layouts import collective, graph, hosts, mesh
 

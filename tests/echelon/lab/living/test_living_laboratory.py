@@ -1,4 +1,4 @@
-"""`echelon lab SCENARIO`: emulated hosts do the service's jobs in real time, for as long as it lasts.
+"""Tests of `echelon lab SCENARIO`: emulated hosts do the service's jobs in real time.
 
 What is seen of them is what switches report, and what their ports count.
 """
@@ -32,7 +32,7 @@ from tests.echelon.lab.laboratories import (
 from tests.needs import needs
 
 WHOLE_S = 5 * PATIENCE_S
-"""For a laboratory and the commands in it."""
+"""The seconds that a laboratory and the commands in it may take."""
 LAB = (sys.executable, "-m", "echelon", "lab")
 LINKS = [("h1", "s1"), ("h2", "s1"), ("s1", "s2"), ("s1", "s3"), ("s2", "s4"), ("s3", "s4")]
 LINKS += [("s4", "h3"), ("s4", "h4")]
@@ -129,8 +129,8 @@ def living(temporary: Path) -> Iterator[Living]:
 
 
 def test_jobs_iterate_as_the_service_says_until_the_end(living: Living, temporary: Path) -> None:
-    """Over the shim and over TCP; a job that is submitted begins, one that is removed stops; another
-    policy, and the death of a switch on a way, do not stop the others.
+    """Jobs iterate over the shim and over TCP. One that is submitted begins, one that is removed
+    stops; another policy, and the death of a switch on a way, do not stop the others.
     """
     client = living.client
     living.await_more("first", "second")

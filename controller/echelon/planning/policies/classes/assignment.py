@@ -9,6 +9,7 @@ from typing import Any
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
+from echelon.model.jobs.communicators import communicators
 from echelon.model.jobs.graph import Job
 from echelon.model.kept import Kept
 from echelon.planning.paths import FlowPaths, Paths
@@ -20,7 +21,6 @@ from echelon.planning.plan import (
     PortSchedule,
     QueuePlan,
 )
-from echelon.planning.policies.classes.communicators import communicators
 from echelon.planning.policies.echelon.candidates import PlanCandidate
 from echelon.planning.policies.levels import (
     BEST_EFFORT_QUEUE,

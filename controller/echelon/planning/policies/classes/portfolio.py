@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from random import Random
@@ -59,16 +59,19 @@ class Assignments(Portfolio):
         """Return one class for all, and assignments that are drawn."""
         random = Random(0)
         candidates: list[PlanCandidate] = [self._together, FAIR]
+        partitions = [_parts(jobs, in_common) for in_common in _IN_COMMON]
         for number in range(DRAWN):
-            in_common = _IN_COMMON[number % len(_IN_COMMON)]
             chosen: dict[Communicator, int] = {}
-            for part in _parts(jobs, in_common):
+            for part in partitions[number % len(partitions)]:
                 drawn = random.randrange(self._classes)
                 chosen |= dict.fromkeys(part, drawn)
             assignment = self._together.with_classes(chosen)
             ratio = random.choice(self._ratios)
             candidates.append(replace(assignment, ratio=ratio))
         return list(dict.fromkeys(candidates))
+
+    def size(self) -> int:
+        return DRAWN
 
     def chooses(self, candidate: PlanCandidate) -> bool:
         return isinstance(candidate, Assignment)
@@ -116,7 +119,7 @@ _IN_COMMON: Sequence[Callable[[Communicator], str]] = (
 def _parts(
     jobs: Sequence[Job],
     in_common: Callable[[Communicator], str],
-) -> Iterable[Sequence[Communicator]]:
+) -> Collection[Sequence[Communicator]]:
     """Return the communicators of jobs by what they have in common."""
     parts: dict[str, list[Communicator]] = {}
     for communicator in communicators_of(jobs):

@@ -170,8 +170,7 @@ class Echelon:
         """About how many iterations of all jobs `best_plan` simulates; 0: none."""
         if self._parameters.plan != "auto":
             return 0
-        simulated = self._portfolio.candidates((), several_paths=True)
-        return simulated_by(len(simulated), self._parameters.draws)
+        return simulated_by(self._portfolio.size(), self._parameters.draws)
 
     @property
     def carried(self) -> Self:

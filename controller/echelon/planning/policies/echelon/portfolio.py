@@ -38,6 +38,10 @@ class Portfolio:
         """
         return candidates(several_paths)
 
+    def size(self) -> int:
+        """Return about how many candidates there are for jobs that are not known yet."""
+        return len(self.candidates((), several_paths=True))
+
     def chooses(self, candidate: PlanCandidate) -> bool:
         """Return whether it may be chosen; others are only what plans are compared with."""
         return True
