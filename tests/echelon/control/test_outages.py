@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from echelon.controller.machine.effects import MakePlan, SetAlarm
+from echelon.controller.machine.effects import MakePlan, Save, SetAlarm
 from echelon.controller.machine.facts import LinksDown, PlanAdopted
 from echelon.controller.machine.outages import LONGEST_S, START_S
 from echelon.model.fabric.model import Fabric
@@ -149,6 +149,27 @@ def test_without_rerouting_links_are_down_and_plans_stay(fabric: Fabric) -> None
     world.connect("spine1")
     ring_out(world)
     assert [problem(world, name) for name in ("a", "b", "local")] == [None] * 3
+
+
+def is_save_of_numbers(effect: object) -> bool:
+    return isinstance(effect, Save) and effect.request is None
+
+
+def test_without_rerouting_links_are_down_at_once_though_a_plan_is_made(fabric: Fabric) -> None:
+    world = with_jobs(World(fabric, reroute=False))
+    world.register(ring("c", "h1", "h4"))
+    # The plan is made, and waits for the store, which takes no numbers.
+    while todo := [effect for effect in world.pending if not is_save_of_numbers(effect)]:
+        due = [effect for effect in todo if not isinstance(effect, SetAlarm)]
+        if not due:
+            break
+        world.carry_out(due[0])
+    assert not world.machine.settled
+    world.disconnect("spine1", restart=True)
+    for alarm in [each for each in world.waiting(SetAlarm) if each.alarm.kind == "outage"]:
+        world.carry_out(alarm)
+    problems = [problem(world, name) or "" for name in ("a", "b")]
+    assert any("switch spine1 " in line for line in problems)
 
 
 def test_jobs_that_no_other_path_carries_stay_and_say_why(world: World) -> None:

@@ -122,6 +122,16 @@ def test_settings(tmp_path: Path) -> None:
         load_settings(path)
 
 
+def test_a_longer_wait_than_the_service_allows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.yaml"
+    path.write_text("{wait: 60 s}")
+    assert load_settings(path).wait == 60
+    path.write_text("{wait: 61 s}")
+    with pytest.raises(DocumentError) as error:
+        load_settings(path)
+    assert error.value.path == "wait"
+
+
 def test_the_shipped_settings_are_the_defaults() -> None:
     shipped = load_settings(ROOT / "deploy" / "slurm" / "slurm.yaml")
     defaults = type(shipped)(url=shipped.url)

@@ -21,6 +21,7 @@ from echelon_torch.run_job.answering import GroupClasses
 from plugins.torch.tests.run_job.layouts import hosts, layout, mesh
 from tests.faults import mentions
 
+REQUESTS = (signal.SIGINT, signal.SIGTERM)
 SHOW = """
 import json, os, sys
 names = ("NCCL_IB_TC", "NCCL_IB_SL", "ECHELON_TRAFFIC_CLASSES", "ECHELON_CLASSES_SOCKET")
@@ -84,6 +85,7 @@ def test_the_program_gets_the_environment_and_the_hook(
 ) -> None:
     service.classes = classes_of(*queues)
     monkeypatch.setenv("NCCL_IB_TC", "7")
+    handlers = [signal.getsignal(number) for number in REQUESTS]
     done = called("--", sys.executable, "-c", SHOW, str(tmp_path / "found"), "3")
     assert done.exit_code == 3, done.output
     found = json.loads((tmp_path / "found").read_text())
@@ -92,6 +94,8 @@ def test_the_program_gets_the_environment_and_the_hook(
     assert Path(found["hook"]).parent.name == "injected"
     assert not Path(found["ECHELON_CLASSES_SOCKET"]).exists(), "it goes with the command"
     assert mentions(done.stderr, "job bert", "policy p")
+    after = [signal.getsignal(number) for number in REQUESTS]
+    assert after == handlers, "this process may be interrupted again"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +136,6 @@ def test_a_policy_that_ranks_packets_starts_no_command(
 
 STARTED = """
 import sys
-from echelon_torch import run_job_command
 print(run_job_command._run([sys.executable, "-c", sys.argv[1]], None, "a title"))
 """
 SLEEPS = "print('sleeping', flush=True); import time; time.sleep(1000)"
