@@ -136,6 +136,7 @@ def test_a_policy_that_ranks_packets_starts_no_command(
 
 STARTED = """
 import sys
+from echelon_torch import run_job_command
 print(run_job_command._run([sys.executable, "-c", sys.argv[1]], None, "a title"))
 """
 SLEEPS = "print('sleeping', flush=True); import time; time.sleep(1000)"
