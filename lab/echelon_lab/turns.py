@@ -75,6 +75,11 @@ class Turn:
         return simulated_iterations(self.choice)
 
     @property
+    def ranks_by_bytes(self) -> bool:
+        """Whether flows change queues with their bytes: several times the events of other runs."""
+        return bool(getattr(self.make(), "ranks_by_bytes", False))
+
+    @property
     def kind(self) -> str:
         """Return the kind of run, which determines the pace besides the scenario.
 
@@ -91,16 +96,17 @@ class Turn:
 def in_order(turns: Sequence[Turn]) -> list[Turn]:
     """Return the turns in an order that soon tells how long all will take.
 
-    One of each kind comes first, beginning with those whose time others tell least: searching
-    policies, and those whose runs are no execution of a plan. The rest is as the scenario has it.
+    One of each kind comes first, beginning with those whose time others tell least, which are also
+    the longest: searching policies, those whose runs are no execution of a plan, and those whose
+    flows change queues with their bytes. The rest is as the scenario has it.
     """
-    leading: dict[tuple[bool, bool, str], Turn] = {}
+    leading: dict[tuple[bool, bool, bool, str], Turn] = {}
     for turn in turns:
         searches = turn.simulated_iterations > 0
-        key = (not searches, turn.kind == PLANNED, turn.kind)
+        key = (not searches, turn.kind == PLANNED, not turn.ranks_by_bytes, turn.kind)
         leading.setdefault(key, turn)
     # Kinds that are alike in this stay as the scenario has them.
-    keys = sorted(leading, key=itemgetter(0, 1))
+    keys = sorted(leading, key=itemgetter(0, 1, 2))
     first = [leading[key] for key in keys]
     rest = [turn for turn in turns if turn not in first]
     return first + rest

@@ -107,6 +107,7 @@ class Aalo:
     name = "aalo"
     needs = "which flows are a coflow"
     source = "SIGCOMM '15"
+    ranks_by_bytes = True
 
     class Parameters(Section):
         """The queues of D-CLAS."""

@@ -56,7 +56,8 @@ class Policy(Protocol):
     Its class may say in `needs` what it has to know or have, in a few words, and in `source` where
     it was published.
 
-    It says `reactive = True` if its plans need a scheduler that hears of every flow.
+    It says `reactive = True` if its plans need a scheduler that hears of every flow, and
+    `ranks_by_bytes = True` if flows change queues with the bytes that they have sent.
 
     A policy whose plans depend on those before has it in an attribute `carried`. The service keeps
     that, so that a restart changes no plan.

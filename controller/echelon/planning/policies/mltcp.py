@@ -61,6 +61,7 @@ class Mltcp(LinksOnly):
     name = "mltcp"
     needs = "bytes of an iteration"
     source = "HotNets '24"
+    ranks_by_bytes = True
 
     class Parameters(Section):
         """The aggressiveness function, and how switches follow it."""

@@ -42,6 +42,7 @@ class Srpt(LinksOnly):
     name = "srpt"
     needs = "sizes of flows"
     source = "SIGCOMM '13"
+    ranks_by_bytes = True
     Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
