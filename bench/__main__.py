@@ -17,6 +17,7 @@ from rich.table import Table
 
 COMMANDS = {
     "bound": "bench.bound",
+    "exact": "bench.exact.command",
     "intervals": "bench.intervals",
     "ladder": "bench.ladder.command",
     "mixes": "bench.mixes.command",

@@ -3,10 +3,14 @@
 The switches acknowledge everything and are one other process (`bench.stubs.serving`). For each
 number of them, a service is started with `--jobs` jobs in its store: rings of four hosts at two
 leaves. Printed are the time until the first plan, until every switch has it, and how much processor
-the service took for each; its memory; its processor while nothing happens, audits included; and one
-more job. Behind the rows, each figure has the exponent with which it grows with the number of
-switches between the last two, and what follows for `--extrapolate` switches: by that exponent, and
-by a line.
+the service and the stubs took for each; its memory; its processor while nothing happens, audits
+included; a link that is drained; and one more job. Sessions that were lost are counted, and the
+event loop's lag is given by the buckets of its metric. Behind the rows, each figure has the
+exponent with which it grows with the number of switches between the last two, and what follows for
+`--extrapolate` switches: by that exponent, and by a line.
+
+`--log FOLDER` keeps the log of each service, which says what became of sessions. `--patient` runs
+it without deadlines: on a busy machine, the stubs may be starved for longer than those are.
 
 `--profile FILE` runs the service of the last number under cProfile.
 """
@@ -16,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import sys
 import time
@@ -33,6 +38,7 @@ import yaml
 from bench.bench_registered import processor_s
 from bench.growth import growth_exponent
 from bench.service import share_modules
+from bench.stubs.scrape import Scrape, peak_bytes
 from bench.stubs.serving import Stubs, running
 from echelon.controller.client import Client
 from tests.echelon.service.lab import PATIENCE_S, Daemon, Process, fill_store, ring
@@ -101,11 +107,11 @@ def job(number: int, hosts: int) -> dict[str, Any]:
 @contextmanager
 def served(
     switches: int,
-    jobs: int,
-    audit: str,
+    options: argparse.Namespace,
     profile: str | None,
 ) -> Iterator[tuple[Daemon, Stubs, int]]:
     """Start a service with jobs in its store beside stubs; yield it, them and the hosts' number."""
+    jobs = options.jobs
     document = fabric(switches)
     hosts = len(document["hosts"])
     specs = [job(number, hosts) for number in range(jobs)]
@@ -116,17 +122,23 @@ def served(
         filling = fill_store(folder / "state.db", specs)
         asyncio.run(filling)
         with running(fabric_file) as stubs:
-            config = _config(stubs, jobs, audit)
+            config = _config(stubs, jobs, options.audit)
             path = folder / "echelon.yaml"
             path.write_text(yaml.safe_dump(config))
-            if profile is None:
-                daemon = Daemon(path)
+            if profile is not None:
+                output = Path(profile).resolve()
+                daemon: Daemon = _Variant(path, "cProfile", "-o", str(output), "-m", "echelon")
+            elif options.patient:
+                daemon = _Variant(path, "bench.stubs.patient")
             else:
-                daemon = _Profiled(path, profile)
+                daemon = Daemon(path)
             try:
                 yield daemon, stubs, hosts
             finally:
                 _print_log(switches, daemon)
+                if options.log is not None:
+                    text = "\n".join(daemon.lines)
+                    Path(options.log, f"{switches}.jsonl").write_text(text)
                 if profile is None:
                     daemon.kill()
                 else:
@@ -168,14 +180,13 @@ def _print_log(switches: int, daemon: Daemon) -> None:
     print(f"{switches} switches, log: {most_common}", file=sys.stderr)
 
 
-class _Profiled(Daemon):
-    """A service under cProfile, whose figures are in a file once it has ended."""
+class _Variant(Daemon):
+    """A service that another module runs."""
 
-    def __init__(self, config: Path, profile: str) -> None:
+    def __init__(self, config: Path, *module: str) -> None:
         share_modules()
-        output = Path(profile).resolve()
-        command = [sys.executable, "-m", "cProfile", "-o", str(output)]
-        command += ["-m", "echelon", "serve", "--config", str(config)]
+        command = [sys.executable, "-m", *module]
+        command += ["serve", "--config", str(config)]
         Process.__init__(self, config.stem, *command, cwd=config.parent)
 
 
@@ -186,7 +197,7 @@ def measure(
 ) -> Figures:
     jobs = options.jobs
     began_s = time.monotonic()
-    with served(switches, jobs, options.audit, profile) as (daemon, stubs, hosts):
+    with served(switches, options, profile) as (daemon, stubs, hosts):
         stubs_up_s = time.monotonic() - began_s
         print(f"{switches} stubs and a store after {stubs_up_s:.1f} s", file=sys.stderr)
         began_s = time.monotonic()
@@ -194,22 +205,77 @@ def measure(
         pid = daemon.pid
         figures = {}
         with Client(url, timeout_s=STARTED_S) as client:
+            at_start = _scrape(client)
             _until(daemon, lambda: client.status().plan > 0)
             figures["first plan, s"] = time.monotonic() - began_s
             figures["... processor s"] = processor_s(pid)
+            figures["... planning alone, s"] = _scrape(client).plan_s(at_start)
 
             _until(daemon, lambda: _is_installed(client, switches))
             figures["all switches ready, s"] = time.monotonic() - began_s
             figures["... processor s of all"] = processor_s(pid)
+            figures["... processor s of the stubs"] = processor_s(stubs.pid)
             figures["updates acknowledged"] = stubs.updates()
             figures["memory, MB"] = bytes_of_process(pid) / 1e6
+            ready = _scrape(client)
+            figures |= _lags("until ready", at_start, ready)
 
+            stubs_s = processor_s(stubs.pid)
             idle_share = _idle_share(pid, options.idle)
             figures["idle, % of a processor"] = 100 * idle_share
+            stubs_s = processor_s(stubs.pid) - stubs_s
+            figures["... % for the stubs"] = 100 * stubs_s / options.idle
+            figures |= _lags("idle", ready, _scrape(client))
+            figures["sessions lost"] = _sessions_lost(client)
+
+            figures |= _drained(daemon, client, switches)
             took_ms, processor_ms = _more_jobs(client, pid, jobs, hosts)
             figures["one more job, p50 ms"] = took_ms
             figures["... processor ms"] = processor_ms
+            figures["sessions lost in all"] = _sessions_lost(client)
+            figures["peak memory, MB"] = peak_bytes(pid) / 1e6
     return figures
+
+
+def _scrape(client: Client) -> Scrape:
+    return Scrape.of_text(client.metrics())
+
+
+def _lags(
+    when: str,
+    before: Scrape,
+    now: Scrape,
+) -> Figures:
+    """Return the bounds of the buckets with the 99th percentile of the loop's lag and the worst."""
+    return {
+        f"lag of the event loop {when}, p99 ms": 1e3 * now.lag_s(before, 0.99),
+        f"... worst ms, {when}": 1e3 * now.lag_s(before, 1),
+    }
+
+
+def _sessions_lost(client: Client) -> int:
+    """Return how many sessions were opened beyond the first of each switch."""
+    return sum(switch.sessions - 1 for switch in client.switches())
+
+
+def _drained(
+    daemon: Daemon,
+    client: Client,
+    switches: int,
+) -> Figures:
+    """Drain a link between a leaf and a spine; return what that took until all switches had it."""
+    pid = daemon.pid
+    before = _scrape(client)
+    before_s = processor_s(pid)
+    began_s = time.monotonic()
+    client.set_link("leaf0", "spine0", "drained", force=True)
+    _until(daemon, lambda: _is_installed(client, switches))
+    took_s = time.monotonic() - began_s
+    return {
+        "a link drained, s": took_s,
+        "... processor s of it": processor_s(pid) - before_s,
+        "... planning alone, s of it": _scrape(client).plan_s(before),
+    }
 
 
 def _until(daemon: Daemon, condition: Callable[[], bool]) -> None:
@@ -343,6 +409,16 @@ def _parser() -> argparse.ArgumentParser:
         help="default %(default)s",
     )
     parser.add_argument(
+        "--log",
+        metavar="FOLDER",
+        help="for the log of each service",
+    )
+    parser.add_argument(
+        "--patient",
+        action="store_true",
+        help="run the service without deadlines",
+    )
+    parser.add_argument(
         "--profile",
         metavar="FILE",
         help="of the service of the last number",
@@ -358,6 +434,8 @@ def _print_growth(
     """Print what follows from the rows of figures for `far` switches."""
     for name in rows[-1]:
         values = [row[name] for row in rows]
+        if not all(map(math.isfinite, values)):
+            continue
         grows = growth(sizes, values, far)
         print(
             f"{far} switches: {name}: {grows.by_power:,.0f} by the exponent"

@@ -33,6 +33,10 @@ class Stubs:
         self._process = process
         self.addresses = addresses
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def updates(self) -> int:
         """Return the number of updates that all switches have acknowledged."""
         assert self._process.stdin is not None

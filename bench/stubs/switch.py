@@ -25,7 +25,8 @@ class StubSwitch(p4r_grpc.P4RuntimeServicer):
     def __init__(self, device_id: int, ports: int) -> None:
         self.device_id = device_id
         self.queues = StubQueues(ports)
-        self._config: p4r.ForwardingPipelineConfig | None = None
+        self._cookie: int | None = None
+        """All that is kept of the program, which has megabytes."""
         self._entities: dict[str | None, dict[bytes, p4r.Entity]] = defaultdict(dict)
         """The entities of each kind, by their keys."""
         self._written: list[Any] = []
@@ -45,17 +46,18 @@ class StubSwitch(p4r_grpc.P4RuntimeServicer):
         return p4r.CapabilitiesResponse(p4runtime_api_version="1.4.1")
 
     async def SetForwardingPipelineConfig(self, request: Any, _: Any) -> Any:
-        self._config = request.config
+        self._cookie = request.config.cookie.cookie
         self._written.clear()
         self._entities.clear()
         return p4r.SetForwardingPipelineConfigResponse()
 
     async def GetForwardingPipelineConfig(self, _request: Any, context: Any) -> Any:
-        if self._config is None:
+        if self._cookie is None:
             code = grpc.StatusCode.FAILED_PRECONDITION
             await context.abort(code, "no forwarding pipeline config has been set")
-        assert self._config is not None
-        config = p4r.ForwardingPipelineConfig(cookie=self._config.cookie)
+        assert self._cookie is not None
+        config = p4r.ForwardingPipelineConfig()
+        config.cookie.cookie = self._cookie
         return p4r.GetForwardingPipelineConfigResponse(config=config)
 
     async def Write(self, request: Any, _: Any) -> p4r.WriteResponse:

@@ -36,6 +36,7 @@ from echelon.switches.southbound.lifecycle import (
     Write,
     WriteFailed,
     Written,
+    shared_heartbeat_s,
 )
 from tests.drawing import examples
 from tests.faults import naming
@@ -448,6 +449,13 @@ def test_audits_come_in_their_period_and_pings_between() -> None:
             assert out.state == "ready", "an audit is not a change"
             out.handle(Written(None), now)
         assert 9 <= pings <= 15
+
+
+@pytest.mark.parametrize("switches", [1, 100, 300, 1000])
+def test_a_service_of_many_switches_pings_no_more_than_one_of_a_hundred(switches: int) -> None:
+    period_s = shared_heartbeat_s(switches)
+    assert period_s >= TIMING.heartbeat_s
+    assert switches / period_s <= 100 / TIMING.heartbeat_s
 
 
 def test_changes_that_come_all_the_time_do_not_put_off_reading() -> None:

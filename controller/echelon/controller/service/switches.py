@@ -34,7 +34,8 @@ from echelon.switches.southbound.events import (
     SwitchConnected,
     SwitchEvent,
 )
-from echelon.switches.southbound.lifecycle import State, Timing
+from echelon.switches.southbound.lifecycle import State, Timing, shared_heartbeat_s
+from echelon.switches.southbound.places import SharedPlaces
 from echelon.switches.southbound.unreached import UnreachedSwitch
 from echelon.switches.targets import TARGETS, Site
 
@@ -69,6 +70,12 @@ class Switches:
         self._refused: dict[str, int] = {}
         """The number of entries and settings of its intent that each switch refuses."""
 
+        timing = Timing(
+            audit_s=config.audit_s,
+            heartbeat_s=shared_heartbeat_s(len(config.switches)),
+        )
+        places = SharedPlaces()
+
         def connect(switch: SwitchConfig) -> SwitchConnection | UnreachedSwitch:
             metrics.count(facts.SwitchAdded(switch.name))
             endpoint = _endpoint(config, switch)
@@ -82,7 +89,8 @@ class Switches:
                 on_event=self._on_event,
                 on_digests=on_digests,
                 rng=rng_of_switch,
-                timing=Timing(audit_s=config.audit_s),
+                timing=timing,
+                places=places,
             )
 
         switches = config.switches

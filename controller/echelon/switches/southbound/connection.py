@@ -3,7 +3,8 @@
 It survives restarts of the switch, lost sessions and changes of intent.
 `echelon.switches.southbound.lifecycle` decides what to do when, and has the picture of states. This
 module does it, in the same order: open, write, listen, close. Everything runs on the event loop
-that runs `SwitchConnection.run`, and no call of one connection waits for another switch.
+that runs `SwitchConnection.run`. No call of one connection waits for another switch, except that
+few are opened and read at a time (`echelon.switches.southbound.places`).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from echelon.switches.southbound.events import (
 )
 from echelon.switches.southbound.lifecycle import Lifecycle, State, Timing
 from echelon.switches.southbound.outcomes import Applied, Comparison, Refused, RefusedSetting
+from echelon.switches.southbound.places import SharedPlaces
 from echelon.switches.southbound.queues import QueueCount, QueueDriver
 from echelon.switches.southbound.session import (
     DigestReport,
@@ -167,6 +169,7 @@ class SwitchConnection:
         on_event: called with every event, in order, after `snapshot` shows it.
         rng: source of jitter.
         timing: delays and periods.
+        places: those of all connections; None: this one has places of its own.
         on_digests: awaited for each list of digests, in order for each kind of digest; the list is
             acknowledged when it returns. None: the connection does not listen to digests.
         clock: seconds since 1970, for `snapshot`.
@@ -180,6 +183,7 @@ class SwitchConnection:
         on_event: OnEvent,
         rng: random.Random,
         timing: Timing | None = None,
+        places: SharedPlaces | None = None,
         on_digests: OnDigests | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -189,6 +193,7 @@ class SwitchConnection:
         self._clock = clock
         timing = timing or Timing()
         self._timing = timing
+        self._places = places or SharedPlaces()
         self._lifecycle = Lifecycle(election_id(term), timing, rng)
         self._running = False
         self._waiting: deque[lifecycle.Event] = deque()
@@ -518,9 +523,10 @@ class SwitchConnection:
         address = self._endpoint.address
         try:
             await _reach(self.name, address)
-            session = self._new_session(term)
-            async with patience(_OPEN_S):
-                await session.__aenter__()
+            with await self._places.opening.take():
+                session = self._new_session(term)
+                async with patience(_OPEN_S):
+                    await session.__aenter__()
         except _NobodyThereError as error:
             return lifecycle.OpenFailed(str(error), answered=False)
         except NotPrimaryError as error:
@@ -595,10 +601,14 @@ class SwitchConnection:
         event: lifecycle.Event
         entry_count = intent.size + self._entries + self._foreign
         limit_s = self._timing.write_s + self._timing.entry_s * entry_count
-        work = session.reconcile if order.afresh else session.update
+        place = await self._places.reading.take() if order.afresh else None
         try:
             async with deadline(limit_s, self.name, "writing"), self._turn:
-                applied = await self._guarded(work(intent))
+                if place is None:
+                    work = session.update(intent)
+                else:
+                    work = session.reconcile(intent, place.give_up)
+                applied = await self._guarded(work)
                 if order.audit:
                     tell += await self._drift_repaired(session, applied)
             await self._check_alive(session, applied)
@@ -615,6 +625,9 @@ class SwitchConnection:
             if order.afresh and not self._watches_ports:
                 self._watches_ports = True
                 self._follow_session(self._watch_ports(session))
+        finally:
+            if place is not None:
+                place.give_up()
         if isinstance(event, lifecycle.WriteFailed):
             refused = IntentRefused(self.name, event.problem, order.version)
             tell += self._refusal(refused)

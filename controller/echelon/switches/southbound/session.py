@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Callable,
     Collection,
     Iterable,
     Iterator,
@@ -166,6 +167,10 @@ class _Seconds:
     encoding: float = 0.0
     read: float = 0.0
     rpc: float = 0.0
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 async def _encoded(turn: Turn) -> None:
@@ -328,8 +333,15 @@ class IntentSession(ABC):
         """
         return len(self._held or ())
 
-    async def reconcile(self, intent: Intent) -> Applied:
-        """Read what the switch holds, and write the difference. Raise `SouthboundError`."""
+    async def reconcile(
+        self,
+        intent: Intent,
+        on_read: Callable[[], None] = _nothing,
+    ) -> Applied:
+        """Read what the switch holds, and write the difference. Raise `SouthboundError`.
+
+        `on_read` is called in between.
+        """
         with self._changing():
             started = time.perf_counter()
             await _encoded(self._wanted.turn_to(intent.parts))
@@ -351,6 +363,7 @@ class IntentSession(ABC):
             blocked = [Refusal(UpdateKind.INSERT, entry, FOREIGN) for entry in change.blocked]
             self._note_refused(blocked)
             writing = Writing(change.chunks(), tables.ours, deletes=bool(change.deletes))
+            on_read()
             return await self._apply(intent, writing, tables.ours, seconds)
 
     def _numbers(self, change: Difference) -> Counter[str]:
