@@ -570,6 +570,7 @@ def play(seed: int, events: int, *, moves: bool = False) -> Adversary:
     possible = TURNS + MOVES if moves else TURNS
     rng = random.Random(seed)
     adversary = Adversary(rng.choice((*POLICIES, "varys")), coalesce_s=rng.choice((0.0, 0.005)))
+    adversary.keeps = seed % 2 == 1
     for name in NAMES[: rng.randrange(4)]:
         adversary.ask_for(name, rng.choice(WORKERS), replaces=False)
         adversary.run()

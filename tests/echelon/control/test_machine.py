@@ -40,9 +40,11 @@ class Controller(RuleBasedStateMachine):
         policy=st.sampled_from(POLICIES),
         coalesce_s=st.sampled_from((0.0, 0.005)),
         jobs=st.integers(0, 3),
+        keeps=st.booleans(),
     )
-    def begin(self, policy: str, coalesce_s: float, jobs: int) -> None:
+    def begin(self, policy: str, coalesce_s: float, jobs: int, keeps: bool) -> None:
         self.world = Adversary(policy, coalesce_s=coalesce_s)
+        self.world.keeps = keeps
         for name in NAMES[:jobs]:
             self.world.ask_for(name, WORKERS[0], replaces=False)
             self.world.run()

@@ -56,6 +56,7 @@ from echelon.controller.machine.facts import Fact
 from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.jobs import parse_job
 from echelon.controller.machine.jobstore import ChosenPolicy
+from echelon.controller.machine.kept_plan import can_be_kept, from_pieces, to_pieces
 from echelon.controller.machine.machine import Machine, Settings
 from echelon.controller.machine.planning import MakePolicy, Planner, registered_policy
 from echelon.controller.machine.records import Snapshot
@@ -142,6 +143,8 @@ class World:
     max_jobs: int = 100
     reroute: bool = True
     by_hand: bool = False
+    keeps: bool = False
+    """Whether the plan in force is kept for the next start, whenever a restart would make the same."""
     store: MemoryStore = field(default_factory=MemoryStore)
     pending: list[Effect] = field(default_factory=list)
     answers: dict[int, Answer | Refuse] = field(default_factory=dict)
@@ -159,6 +162,8 @@ class World:
         self.machine: Machine
         self.cabling = self.fabric
         """The fabric with the links where they physically are."""
+        self._kept: tuple[object, Sequence[bytes]] = (None, ())
+        """The documents that the plan in force followed from when it was kept, and the plan."""
         self._number = 0
         self._specs: dict[str, JobSpec] = {}
 
@@ -176,7 +181,11 @@ class World:
             moved_by_hand=self.by_hand,
         )
         planner = Planner(dict.fromkeys(self.fabric.switches, self.capabilities), self.make_policy)
-        self.machine = Machine(settings, planner, self.store.load(), self.now)
+        snapshot = self.store.load()
+        basis, pieces = self._kept
+        if pieces and basis == follows_from(snapshot):
+            planner.kept = from_pieces(pieces)
+        self.machine = Machine(settings, planner, snapshot, self.now)
         self.tell(Started())
 
     @property
@@ -189,6 +198,16 @@ class World:
         self._look_at_step(todo)
         for effect in todo:
             self._take(effect)
+        if self.keeps:
+            self.keep_plan()
+
+    def keep_plan(self) -> bool:
+        """Keep the plan in force for the next start, if a restart would make the same."""
+        planned = self.machine.lasting
+        if planned is None or self.waiting(Save) or not can_be_kept(planned):
+            return False
+        self._kept = follows_from(self.store.load()), [*to_pieces(planned)]
+        return True
 
     def _look_at_step(self, todo: Sequence[Effect]) -> None:
         """Look at the machine after a step, before its effects are taken."""
@@ -529,6 +548,11 @@ def known_flows(parts: Iterable[Part]) -> dict[int, set[tuple[str, str]]]:
 def small(**limits: int) -> Capabilities:
     """Return a softswitch with smaller tables."""
     return replace(softswitch(), **limits)
+
+
+def follows_from(snapshot: Snapshot) -> object:
+    """Return the documents that a plan follows from: all but the trail."""
+    return {**snapshot.documents, "events": None}
 
 
 def snapshot_of(world: World) -> Snapshot:

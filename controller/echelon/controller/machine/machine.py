@@ -9,7 +9,8 @@ modules beside this one are its parts:
 
 - `requests`: changes that clients ask for, and dry runs; `change` has their steps
 - `jobstore`: the jobs, policy and links that were accepted
-- `planning_turns`: one plan at a time, and searches for better plans; `planning` makes the plans
+- `planning_turns`: one plan at a time, and searches for better plans; `planning` makes the plans,
+  and `kept_plan` keeps one for the next start
 - `rollout`: the steps in which switches get a plan
 - `reactive`: decisions of reactive policies; `decisions` makes them
 - `reports`: what switches report of jobs; `agents`: what hosts report of them
@@ -22,7 +23,7 @@ modules beside this one are its parts:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -187,8 +188,13 @@ class Machine:
         self._plans = _PlanState()
         self._decision_next = False
         """Plans and decisions take turns where both wait."""
+        self._made_again: PlanRequest | None = None
+        """The plan in force, while it is from before a restart and has to be made again."""
+        self._untimed: set[str] = set()
+        """Installed jobs of such a plan, whose times alone are found out with the next one."""
         self._stories = Stories()
         self.jobs.restore(snapshot)
+        self._saved_generation = self.jobs.generation
         planner.restore(snapshot["numbers"], snapshot["settings"].get(CARRIED))
         for name in self.jobs.jobs:
             self.progress.accepted(name, now.s)
@@ -232,6 +238,20 @@ class Machine:
     def _is_planned(self) -> bool:
         """Whether the last plan has all that was accepted, and knows of all outages."""
         return self.jobs.generation == self._plans.planned and not self.outages_waiting
+
+    @property
+    def lasting(self) -> Planned | None:
+        """The plan in force, if a restart would make the same; None: it would not, or might not."""
+        jobs = self.jobs
+        is_busy = self._wanted != "no" or self._pipeline.work is not None
+        if is_busy or not self.settled:
+            return None
+        if jobs.down or jobs.wiring.avoided or self._problem is not None:
+            return None
+        are_corrected = any(job.size_factors for job in jobs.jobs.values())
+        if self.in_force is None or are_corrected:
+            return None
+        return self.in_force.planned
 
     @property
     def searching(self) -> bool:
@@ -600,8 +620,16 @@ class Machine:
             assert times is not None
             out.append(facts.JobInstalled(name, version, times.total_s))
             if self.alone_iteration_s(name) is None:
-                out.append(self._time_alone(self.jobs.lines[name]))
+                out += self._time_installed(name)
         return out
+
+    def _time_installed(self, name: str) -> Effects:
+        """Find out how long a job takes alone, once its graph is built."""
+        line = self.jobs.lines[name]
+        if line.registered.graph is not None:
+            return [self._time_alone(line)]
+        self._untimed.add(name)
+        return []
 
     def _refused(self, event: IntentRefused, now: Instant) -> Effects:
         """Take note of what a switch does not hold of its intent."""
@@ -735,6 +763,9 @@ class Machine:
         """Give the planner the most urgent work, if it is idle."""
         if self._pipeline.work is not None:
             return []
+        if self._made_again is not None:
+            wanted, self._made_again = self._made_again, None
+            return self._pipeline.begin(effects.MakePlan(self._pipeline.planner, wanted))
         is_plan_due = self._wanted == "now"
         if self._reactions.is_due and (self._decision_next or not is_plan_due):
             assert self.in_force is not None
@@ -751,8 +782,16 @@ class Machine:
         jobs = self.jobs
         self._plans.begin(jobs.generation, now.s)
         registered = tuple(map(attrgetter("registered"), jobs.lines.values()))
-        wanted = PlanRequest(registered, jobs.fabric, jobs.policy, jobs.down)
-        return self._pipeline.begin(effects.MakePlan(self._pipeline.planner, wanted))
+        planner = self._pipeline.planner
+        is_as_saved = planner.kept is not None and jobs.generation == self._saved_generation
+        wanted = PlanRequest(
+            registered,
+            jobs.fabric,
+            jobs.policy,
+            jobs.down,
+            is_as_saved,
+        )
+        return self._pipeline.begin(effects.MakePlan(planner, wanted))
 
     def _rehearse(self) -> Effects:
         """Begin with a dry run, if the plan in force has all that was accepted."""
@@ -805,6 +844,8 @@ class Machine:
         work, planned = ready
         if isinstance(work, effects.Decide):
             return self._adopt_decision(planned, now)
+        if planned.is_kept and isinstance(work, effects.MakePlan):
+            self._made_again = work.wanted
         return self._adopt(planned, now)
 
     def _adopt(self, planned: Planned, now: Instant) -> Effects:
@@ -824,10 +865,21 @@ class Machine:
             policy_s=planned.policy_s,
             lowering_s=planned.lowering_s,
         )
-        out: Effects = [*self._following.follow_plan(planned, now.s)]
+        out: Effects = self._follow(planned, now)
         out += self._reactions.follow_plan(planned)
         out += self.searches.follow_plan(planned)
         return out + self._install(planned, planned.problems, now)
+
+    def _follow(self, planned: Planned, now: Instant) -> Effects:
+        """Follow the jobs of a plan, if their graphs are built."""
+        if planned.is_kept:
+            self._following.learn_numbers(planned, now.s)
+            return []
+        out: Effects = [*self._following.follow_plan(planned, now.s)]
+        for name in self._untimed.intersection(self.jobs.lines):
+            out.append(self._time_alone(self.jobs.lines[name]))
+        self._untimed = set()
+        return out
 
     def _adopt_decision(self, planned: Planned, now: Instant) -> Effects:
         """Put a reactive policy's decision into force."""
@@ -856,6 +908,9 @@ class Machine:
     def _plan_failed(self, problem: str) -> Effects:
         """Keep the last plan."""
         match self._pipeline.end():
+            case effects.MakePlan(wanted=wanted) if wanted.is_as_saved and self.in_force is None:
+                # What failed is the plan from before the start: now it is made.
+                self._made_again = replace(wanted, is_as_saved=False)
             case effects.Decide():
                 return [facts.DecisionRefused(problem), *self._reactions.finish()]
             case effects.Improve(group=group):

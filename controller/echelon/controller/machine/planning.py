@@ -43,8 +43,14 @@ from echelon.switches.lowering.at_hosts import HostRule
 from echelon.switches.lowering.capabilities import Capabilities
 from echelon.switches.lowering.identity import Identity
 from echelon.switches.lowering.intent import Intent
+from echelon.switches.lowering.job_part import LoweredJob
 from echelon.switches.lowering.loop_free import LastPlan, LoopFreeOrder, reroutes
-from echelon.switches.lowering.lower import Lowering, LoweringError, all_limits
+from echelon.switches.lowering.lower import (
+    Lowered,
+    Lowering,
+    LoweringError,
+    all_limits,
+)
 from echelon.switches.lowering.numbering import Numbering
 from echelon.switches.lowering.trees import JobTree
 
@@ -63,6 +69,8 @@ class PlanRequest:
     policy: ChosenPolicy
     down: Collection[LinkEnds] = ()
     """Links that carry nothing now."""
+    is_as_saved: bool = False
+    """Whether nothing has changed since the start, so that a plan from before it still holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +112,27 @@ class Planned:
     """
     instead: Instead | None = None
     """The choice that a better plan was made of, in place of the best that was found."""
+    lowered: Mapping[str, Lowered] = field(default_factory=dict)
+    """What switches hold of each job."""
+    is_kept: bool = False
+    """Whether it is from before a restart.
+
+    The planner has to make it again before it can make another one.
+    """
 
     @property
     def jobs(self) -> tuple[Job, ...]:
         """The graphs of the jobs in the plan."""
         return tuple([job.job for job in self.registered])
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """A plan from before a restart."""
+
+    plan: Plan
+    parts: Mapping[str, Mapping[str, LoweredJob]]
+    """What each switch holds of each job, by job."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,6 +232,10 @@ class Planner:
     """The clock that times the parts of planning, in seconds."""
     version: int = 0
     """The version of the last intents that were made."""
+    kept: KeptPlan | None = None
+    """The plan from before a restart, until the first plan is asked for."""
+    _saved: tuple[Mapping[str, Document], Document | None] | None = None
+    """What is to be restored with the first plan that is made."""
     _chosen: ChosenPolicy | None = None
     _asked: Policy | None = None
     """The policy that was chosen last, with its memory; None: there is none yet, or it failed."""
@@ -260,6 +288,16 @@ class Planner:
         Raises `PlanningError` where there can be no plan even for those jobs of the last one that
         have paths.
         """
+        kept, self.kept = self.kept, None
+        if kept is not None and wanted.is_as_saved:
+            return self._take_over(kept, wanted)
+        if self._saved is not None:
+            try:
+                self._restore(*self._saved)
+            except ValueError as error:
+                # Without them, numbers that switches know would be given again.
+                raise PlanningError(f"{error} (put back a copy of the store)") from error
+            self._saved = None
         spent = _Spent()
         problems: dict[str, str] = {}
         present: Sequence[RegisteredJob] = self._fitting_jobs(wanted, problems)
@@ -275,6 +313,35 @@ class Planner:
         self._in_plan = by_name(planned)
         registered = Roster.of_named(self._in_plan)
         return self._planned(lowered, registered, problems, spent)
+
+    def _take_over(self, kept: KeptPlan, wanted: PlanRequest) -> Planned:
+        """Return a plan from before a restart. Raises `PlanningError`.
+
+        But for its version and what switches hold, the next plan is made as if there were none.
+        """
+        began = self.clock()
+        lowering = Lowering(wanted.fabric, self.capabilities, self._numbering)
+        self.version += 1
+        try:
+            intents = lowering.take_over(kept.plan, kept.parts, self.version)
+            policy = self.make_policy(wanted.policy)
+        except (LoweringError, PlanError) as error:
+            raise PlanningError(f"the plan from before the start: {error}") from error
+        self._lowering = lowering
+        self._versions = (self.version,)
+        return Planned(
+            version=self.version,
+            plan=kept.plan,
+            policy=policy,
+            registered=Roster.of_named(by_name(wanted.jobs)),
+            intents=intents,
+            problems={},
+            kept={},
+            policy_s=0.0,
+            lowering_s=self.clock() - began,
+            lowered=lowering.lowered,
+            is_kept=True,
+        )
 
     def copy(self) -> Planner:
         """Return a planner that makes the plans that this one would make.
@@ -443,8 +510,15 @@ class Planner:
         """Take over the numbers and paths of former plans, before the first plan.
 
         `documents` are as `Planned.kept` had them, and `carried` is the last `Planned.carried`.
-        Raises `ValueError` for documents that cannot be read.
+        Raises `ValueError` for documents that cannot be read. With a plan from before the restart,
+        they could be read then, and wait until a plan is made.
         """
+        if self.kept is None:
+            self._restore(documents, carried)
+        else:
+            self._saved = documents, carried
+
+    def _restore(self, documents: Mapping[str, Document], carried: Document | None) -> None:
         try:
             numbers = {name: dict(document["numbers"]) for name, document in documents.items()}
             self._numbering.restore(numbers)
@@ -468,6 +542,9 @@ class Planner:
 
         Returns whether any became free: a job that was left out may fit now.
         """
+        # All numbers count as unused until a plan has been made that claims them.
+        if not self._has_planned:
+            return False
         before = self._numbering.freed
         # At a step on the way to a plan, a switch still holds what the plan before has.
         plans = [plan for plan in self._versions if plan <= version]
@@ -704,6 +781,7 @@ class Planner:
             at_hosts=lowering.at_hosts,
             carried=None if as_before else carried,
             steps=lowered.steps,
+            lowered=lowering.lowered,
         )
 
     def _note_routes(self, plan: Plan, jobs: Sequence[RegisteredJob]) -> set[str]:

@@ -248,7 +248,10 @@ class _Daemon:
 
     def _is_starting(self) -> bool:
         leader = self._service.leading
-        return leader is not None and leader.machine.in_force is None
+        if leader is None:
+            return False
+        in_force = leader.machine.in_force
+        return in_force is None or in_force.planned.is_kept
 
     async def _know_the_leader(self, store: Store) -> None:
         while True:

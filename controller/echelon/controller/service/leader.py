@@ -23,8 +23,9 @@ from echelon.controller.machine.instant import Instant
 from echelon.controller.machine.invariants import InvariantError
 from echelon.controller.machine.invariants import check as check_invariants
 from echelon.controller.machine.jobs import RegisteredJob
+from echelon.controller.machine.kept_plan import can_be_kept
 from echelon.controller.machine.machine import OVER, InForce, Machine, Settings
-from echelon.controller.machine.planning import Planner
+from echelon.controller.machine.planning import KeptPlan, Planned, Planner
 from echelon.controller.machine.records import Changes
 from echelon.controller.names import short_list
 from echelon.controller.service import logs, moving
@@ -32,6 +33,7 @@ from echelon.controller.service.history import History
 from echelon.controller.service.log_lines import MOST_NAMES, log_fact
 from echelon.controller.service.loop import MachineLoop
 from echelon.controller.service.metrics import Metrics
+from echelon.controller.service.plan_file import PlanFile, UnusablePlanError
 from echelon.controller.service.store import (
     EmptyStoreError,
     Leadership,
@@ -39,6 +41,7 @@ from echelon.controller.service.store import (
     Store,
     StoreError,
 )
+from echelon.controller.service.store.sqlite import SqliteStore
 from echelon.controller.service.switches import Switches
 from echelon.controller.service.trail import Origin, Trail
 from echelon.controller.service.work_process import LOWEST, WorkLostError, WorkProcess
@@ -59,6 +62,12 @@ _COUNT_S = 0.1
 """Staleness of the jobs-by-state metric, unless counting takes long."""
 _COUNT_SHARE = 1 / 50
 """The largest part of the time that counting may take."""
+KEPT_FROM = 500
+"""The jobs of a plan from which on it is kept for the next start: fewer take part of a second."""
+_KEPT_AFTER_S = 10.0
+"""The time without changes after which a plan is kept."""
+_KEEPING_SHARE = 1 / 50
+"""The largest part of the time that keeping plans may take."""
 _SEARCH_AFTER_S = 0.1
 """The time between a plan and a search for a better one, in which other changes may come."""
 
@@ -102,6 +111,8 @@ class Leader(MachineLoop):
         self._alarms: dict[int, asyncio.TimerHandle] = {}
         self._counting: asyncio.TimerHandle | None = None
         self._count_took_s = 0.0
+        self._plan_file: PlanFile | None = None
+        """The plan for the next start; None: the store is no file."""
         self._saving: set[asyncio.Task[None]] = set()
         """Tasks that save.
 
@@ -175,6 +186,17 @@ class Leader(MachineLoop):
             moved_by_hand=not config.move_command,
         )
         planner = Planner(capabilities, clock=time.perf_counter)
+        if isinstance(self._store, SqliteStore):
+            file = PlanFile(
+                self._store.path,
+                config.fabric,
+                capabilities,
+                config.policy,
+            )
+            self._plan_file = file
+            if len(snapshot["jobs"]) >= KEPT_FROM:
+                saved = await self._store.digest()
+                planner.kept = await self._kept_plan(file, saved)
 
         try:
             self.machine = Machine(settings, planner, snapshot, self._now())
@@ -191,6 +213,62 @@ class Leader(MachineLoop):
             jobs=job_count,
             store=self._store.url,
         )
+
+    async def _kept_plan(self, file: PlanFile, saved: str) -> KeptPlan | None:
+        """Return the plan from before the start, if it holds."""
+        try:
+            kept = await asyncio.to_thread(file.read, saved)
+        except UnusablePlanError as error:
+            log.info(
+                "no kept plan, so that all jobs are planned",
+                file=str(file.path),
+                problem=str(error),
+            )
+            return None
+        log.info(
+            "the plan from before the start is kept", file=str(file.path), jobs=len(kept.parts)
+        )
+        return kept
+
+    async def _keep_plans(self, file: PlanFile) -> None:
+        """Keep the plan in force for the next start, whenever nothing has changed for a while."""
+        kept_version = 0
+        rest_s = _KEPT_AFTER_S
+        while True:
+            since = self._lasting_version
+            await asyncio.sleep(rest_s)
+            planned = self.machine.lasting
+            if planned is None or planned.version != since or since == kept_version:
+                continue
+            if self._saving:
+                continue
+            kept_version = since
+            began_s = time.perf_counter()
+            await self._keep_plan(file, planned)
+            took_s = time.perf_counter() - began_s
+            rest_s = max(_KEPT_AFTER_S, took_s / _KEEPING_SHARE)
+
+    async def _keep_plan(self, file: PlanFile, planned: Planned) -> None:
+        """Keep a plan for the next start. Nothing is being saved."""
+        assert isinstance(self._store, SqliteStore)
+        if len(planned.registered) < KEPT_FROM or not can_be_kept(planned):
+            return
+        try:
+            # The store has what this plan follows from: whatever is saved from now on comes behind
+            # this call.
+            saved = await self._store.digest()
+            await asyncio.to_thread(file.write, planned, saved)
+        except Exception as error:
+            # Nothing depends on the file.
+            log.warning("the plan is not kept for the next start", problem=str(error))
+
+    @property
+    def _lasting_version(self) -> int:
+        """The version of the plan that a restart would make; 0: it would make another one."""
+        planned = self.machine.lasting
+        if planned is None:
+            return 0
+        return planned.version
 
     async def _check_unmarked(self) -> None:
         """Raise `EmptyStoreError` if a switch that answers holds entries of this service.
@@ -209,13 +287,20 @@ class Leader(MachineLoop):
             async with asyncio.TaskGroup() as tasks:
                 self.switches.run_in(tasks)
                 self.submit(events.Started())
+                if self._plan_file is not None:
+                    tasks.create_task(self._keep_plans(self._plan_file))
                 await self._failure
         finally:
+            # What is being saved now is in the store at the end, and not in this plan.
+            planned = None if self._saving else self.machine.lasting
             self._over = True
             # Clients that wait for a job are told.
             self.submit(events.LeadershipLost())
             await self._end_work()
             self._metrics.leadership(None)
+            leads = not self._leadership.lost.is_set()
+            if planned is not None and self._plan_file is not None and leads:
+                await self._keep_plan(self._plan_file, planned)
 
     async def _end_work(self) -> None:
         """End timers, tasks, threads and processes, but for tasks that save."""

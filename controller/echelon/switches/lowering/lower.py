@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, compress
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from echelon.model.fabric.model import Fabric, Path
 from echelon.model.jobs.graph import FlowKey
@@ -96,6 +96,14 @@ def lower(
         by_job.setdefault(job, {})[flow] = identity
     lowering = Lowering(fabric, dict.fromkeys(fabric.switches, capabilities))
     return lowering.lower(plan, by_job)
+
+
+class Lowered(Protocol):
+    """A job as it was lowered last."""
+
+    @property
+    def parts(self) -> Mapping[str, LoweredJob]:
+        """The part of the job that each switch holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,9 +324,44 @@ class Lowering:
             )
         fabric = fabric or self._last.fabric
         with self.numbering.attempt(number) as attempt:
-            lowered = self._lower(plan, identities, fabric, attempt)
+            changes = self._lower_jobs(plan, identities, fabric, attempt)
+            lowered = self._put_together(changes, plan, identities, fabric)
+        return self._go_on_from(lowered, number)
+
+    def take_over(
+        self,
+        plan: Plan,
+        parts: Mapping[str, Mapping[str, LoweredJob]],
+        version: int,
+    ) -> dict[str, Intent]:
+        """Return the intents of a plan that was lowered before a restart, before the first `lower`.
+
+        `parts` are those of each job (`lowered`). The next plan lowers all jobs, and parts that
+        come out equal stay the same objects: their numbers count as unused until then. Raise
+        `LoweringError`.
+        """
+        with self.numbering.attempt(version) as attempt:
+            changes = _Changes(attempt, {})
+            for name, flows in plan.by_job.items():
+                job = _Job(
+                    flows,
+                    identities={},
+                    parts=parts[name],
+                    queues=_queues_of(flows),
+                    connections=frozenset(),
+                )
+                changes.relower(name, None, job)
+            lowered = self._put_together(changes, plan, {}, self._last.fabric)
+        return self._go_on_from(lowered, version)
+
+    @property
+    def lowered(self) -> Mapping[str, Lowered]:
+        """Return the jobs as they were lowered last. Nobody changes the mapping."""
+        return self._last.jobs
+
+    def _go_on_from(self, lowered: _Lowered, version: int) -> dict[str, Intent]:
         self._last = lowered
-        self._version = number
+        self._version = version
         return {name: switch.intent for name, switch in lowered.switches.items()}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Lowering:
@@ -328,15 +371,15 @@ class Lowering:
         """
         return altered(self, numbering=deepcopy(self.numbering, memo))
 
-    def _lower(
+    def _put_together(
         self,
+        changes: _Changes,
         plan: Plan,
         identities: Mapping[str, Mapping[str, Identity]],
         fabric: Fabric,
-        attempt: Attempt,
     ) -> _Lowered:
+        """Return what switches hold after the changes."""
         last = self._last
-        changes = self._lower_jobs(plan, identities, fabric, attempt)
         claims = self._claims(changes)
 
         queues = {*map(attrgetter("queues"), changes.jobs.values())}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from echelon.controller.machine.errors import UnknownError
+from echelon.controller.machine.errors import UnavailableError, UnknownError
 from echelon.controller.machine.planning_turns import mean_slowdown
 from echelon.controller.resources.plan import (
     CandidateResource,
@@ -305,4 +305,8 @@ async def show_plan(
 async def show_classes(service: TheService, name: str) -> ClassesResource:
     """Return the traffic classes that a job's program has to ask for, by EchelonFlow."""
     job = service.machine.jobs.find(name)
+    if not job.is_judged:
+        raise UnavailableError(
+            "the first plan since the start is being made (ask again in a moment)", code="no-plan"
+        )
     return classes_resource(job, service.in_force.planned.plan, service.fabric)

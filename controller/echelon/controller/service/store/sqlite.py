@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import hashlib
 import os
 import sqlite3
 import time
@@ -236,6 +237,14 @@ class SqliteStore:
 
     async def load(self) -> Snapshot:
         return await self._run(self._file.load)
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    async def digest(self) -> str:
+        """Return the digest of all documents but the records of the trail."""
+        return await self._run(self._file.digest)
 
     async def commit(self, changes: Changes) -> None:
         encoded = encode(changes)
@@ -494,6 +503,19 @@ class _File:
             version = self._version()
             self._schema.check(version, str(self._path))
             return self._schema.upgrade(self._documents(), version)
+
+    def digest(self) -> str:
+        digest = hashlib.sha256()
+        with self._errors(), self._transaction(write=False):
+            rows = self._connection.execute(
+                "SELECT collection, key, body FROM documents WHERE collection <> 'events'"
+                " ORDER BY collection, key"
+            )
+            # One by one: there may be ten thousand.
+            for collection, key, body in rows:
+                digest.update(repr((collection, key, len(body))).encode())
+                digest.update(body)
+        return digest.hexdigest()
 
     def leader(self) -> Candidate | None:
         with self._errors():
