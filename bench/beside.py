@@ -41,6 +41,8 @@ DRAINS = 3
 CROSSING = 1000
 POLL_S = 0.005
 PATIENCE_S = 600.0
+QUIET_S = 20.0
+"""The time without changes before a service is killed: after half of it, it keeps its plan."""
 FILL = """import asyncio, json, pathlib, sys
 from tests.echelon.service.lab import fill_store
 asyncio.run(fill_store(pathlib.Path(sys.argv[1]), json.load(sys.stdin)))"""
@@ -214,6 +216,11 @@ def registered(
         api.settle()
         yield "drain, s", time.monotonic() - drained_s
         yield "drain, processor time, s", processor_s(daemon.pid) - before_s
+
+        api("PUT", "/links/leaf0/spine0", {"state": "up"})
+        api.settle()
+        # A plan that holds for a while is kept for the next start.
+        time.sleep(QUIET_S)
 
         # Switches keep their entries meanwhile, which the next daemon takes over.
         daemon.kill()

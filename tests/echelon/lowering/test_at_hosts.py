@@ -13,7 +13,7 @@ from echelon.model.fabric.load import build_fabric
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import Job
 from echelon.model.jobs.paradigms.data import all_reduce
-from echelon.planning.plan import Plan, QueuePlan
+from echelon.planning.plan import FlowPlan, Plan, QueuePlan
 from echelon.planning.policies import make_policy
 from echelon.planning.policies.levels import MIN_SHARE, strict
 from echelon.planning.rankings.deadline import Deadline
@@ -72,10 +72,25 @@ def test_switches_get_routes_and_hosts_the_rest(fabric: Fabric) -> None:
     assert all(rules[flow.job, flow.flow].src == flow.path[0] for flow in plan.flows)
 
 
-def test_packets_go_the_way_of_the_plan() -> None:
+def elsewhere(flow: FlowPlan) -> FlowPlan:
+    """Return the flow over the other of the first two spines."""
+    other = {"spine1": "spine2", "spine2": "spine1"}
+    return replace(flow, path=tuple(other.get(node, node) for node in flow.path))
+
+
+@pytest.mark.parametrize("by", ["fabric", "plan"])
+def test_packets_go_the_way_of_the_plan(by: str) -> None:
     """Routes are followed from switch to switch, from each flow's source to its destination."""
     for fabric in FABRICS:
         plan, jobs = planned(fabric, order="left")
+        if by == "plan":
+            # Other ways than the fabric's, but one from each switch to a host.
+            plan = Plan.of_jobs(
+                "x",
+                {job: tuple(map(elsewhere, of)) for job, of in plan.by_job.items()},
+                default_schedule=plan.default_schedule,
+                hosts_rank=True,
+            )
         _, intents = lowered(plan, fabric, jobs)
         ports = {
             (switch, dict(entry.match)["dst"].value): dict(entry.actions[0].arguments)["port"]
@@ -159,12 +174,11 @@ def test_what_such_switches_lack_is_refused(change: dict[str, Any], ability: str
 def test_other_paths_and_rankings_are_refused() -> None:
     fabric = build_fabric(leaf_spine(2, 2))
     plan, jobs = planned(replace(fabric, paths="address"), order="left")
-    (flow, *others) = plan.flows
-    other = {"spine1": "spine2", "spine2": "spine1"}
-    moved = replace(flow, path=tuple(other.get(node, node) for node in flow.path))
+    # The first flow to a host says how switches send what is for it.
+    (*others, flow) = plan.flows
     names = (flow.flow, "target dscp", "spine1", "spine2", "'paths: address'")
     with pytest.raises(LoweringError, check=coded("does-not-fit", *names, job=flow.job)):
-        lowered(replace(plan, flows=(moved, *others)), fabric, jobs)
+        lowered(replace(plan, flows=(*others, elsewhere(flow))), fabric, jobs)
     unknown = replace(flow, ranking=Elsewhere())  # type: ignore[arg-type]
     names = (flow.flow, "target dscp", "'elsewhere'")
     with pytest.raises(LoweringError, check=coded("does-not-fit", *names, job=flow.job)):

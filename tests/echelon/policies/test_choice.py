@@ -47,6 +47,7 @@ from tests.drawing import examples
 
 RATE_BPS = 8_000_000
 EXACT = Doubt(draws=0)
+SEARCHED = Windows(passes=True, streams=True)
 
 
 def pairs(count: int, spines: int = 1) -> Fabric:
@@ -114,7 +115,13 @@ def search(
     )
 
 
-def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan, iterations: int) -> dict[str, float]:
+def by_hand(
+    jobs: Sequence[Job],
+    fabric: Fabric,
+    plan: Plan,
+    iterations: int,
+    windows: Windows = SEARCHED,
+) -> dict[str, float]:
     """Return the slowdown of each job under a plan, in iterations of the slowest job alone.
 
     To be observed keeps the run in Python.
@@ -138,7 +145,7 @@ def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan, iterations: int) ->
         None,
         until=end_s,
         observe=lambda *_: None,
-        windows=Windows(passes=True, streams=True),
+        windows=windows,
     )
     out = {}
     for name, record in run.jobs.items():

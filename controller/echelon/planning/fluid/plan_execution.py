@@ -19,8 +19,14 @@ from echelon.planning.fluid.network import GRAIN_BYTES, FlowUnderWay, FluidPort,
 from echelon.planning.fluid.sharing import TOLERANCE, SharedPort, Sharer, shared_rates
 from echelon.planning.paths import is_tree
 from echelon.planning.plan import Plan
-from echelon.planning.rankings.base import Execution, Rank, Ranking, RatedExecution
-from echelon.planning.rankings.deadline import Deadline, DeadlineExecution
+from echelon.planning.rankings.base import (
+    Execution,
+    Rank,
+    Ranking,
+    RatedExecution,
+    StatelessExecution,
+)
+from echelon.planning.rankings.deadline import DeadlineExecution
 from echelon.planning.rankings.fixed import Fixed
 from echelon.planning.windows import FlowWindows, Windows, opened, shares_window
 
@@ -221,9 +227,9 @@ class PlanExecution:
             if state.stream is None:
                 continue
             execution = state.execution
-            assert isinstance(execution, DeadlineExecution)
-            assert isinstance(state.ranking, Deadline)
-            urgency = float(execution.urgency(now_s, flow, state.ranking))
+            assert isinstance(execution, DeadlineExecution | StatelessExecution)
+            ranking: Any = state.ranking
+            urgency = float(execution.urgency(now_s, flow, ranking))
             if state.stream not in first or urgency > first[state.stream][0]:
                 first[state.stream] = urgency, flow
         sending: dict[FlowUnderWay, None] = {}

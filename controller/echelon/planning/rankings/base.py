@@ -281,3 +281,12 @@ class StatelessExecution(UncoupledExecution):
         flows: Sequence[tuple[ActiveFlow, OneQueue]],
     ) -> list[Rank]:
         return [Rank(ranking.queue) for _, ranking in flows]
+
+    def urgency(
+        self,
+        now_s: Number,
+        flow: ActiveFlow,
+        ranking: OneQueue,
+    ) -> Number:
+        """Return the urgency of a flow at its host, among flows of its job."""
+        return ranking.queue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from echelon.planning.rankings.base import (
     IN_ORDER_OF_START,
@@ -10,6 +11,7 @@ from echelon.planning.rankings.base import (
     EngineRanking,
     HostOrder,
     StatelessExecution,
+    Steps,
     ToNumber,
 )
 from echelon.planning.rankings.in_switches import RankingAction, SwitchNumbers
@@ -37,3 +39,17 @@ class Fixed:
     @staticmethod
     def execution(number: ToNumber) -> StatelessExecution:
         return StatelessExecution()
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn(Fixed):
+    """As `Fixed`; and flows of a job from one host to another are sent one after the other.
+
+    That is what a TCP connection or a queue pair does with messages: in the order in which they
+    start. Where a job has several queues between two hosts, the higher one goes first.
+    """
+
+    def at_host(self) -> HostOrder:
+        # An urgency that no age changes.
+        urgency = float(self.queue)
+        return HostOrder(Steps((inf,), (urgency, urgency), 0.0))

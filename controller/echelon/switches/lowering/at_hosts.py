@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, Self
 
 from echelon.model.fabric.choices.addressed import next_hop
@@ -25,6 +26,7 @@ from echelon.planning.rankings.deadline import Deadline
 from echelon.planning.rankings.in_switches import KeyRange, LevelProfile, Units
 from echelon.switches.lowering.capabilities import Capabilities, LoweringError
 from echelon.switches.lowering.identity import Identity, SegmentIdentity, ShimIdentity
+from echelon.switches.lowering.parts import RoutesByAddress
 
 TOP = Fraction(1)
 """The rank, in units of the job, from which packets have the highest level."""
@@ -108,15 +110,17 @@ def lower_at_hosts(
     identities: Mapping[str, Identity],
     fabric: Fabric,
     able: Capabilities,
+    routes: RoutesByAddress = MappingProxyType({}),
 ) -> tuple[HostRule, ...]:
     """Return how the senders of a job rank its flows. `able` is what the switches can carry.
 
-    Raise `LoweringError` for a path that switches without entries for flows do not take, and for a
+    `routes` are those of the plan, where switches have others than the fabric's. Raise
+    `LoweringError` for a path that switches without entries for flows do not take, and for a
     ranking that needs what hosts do not know.
     """
     rules = []
     for flow in flows:
-        _check_path(flow, fabric, able)
+        _check_path(flow, fabric, able, routes)
         try:
             rules.append(_rule(flow, identities[flow.flow], able))
         except ValueError as error:
@@ -149,9 +153,11 @@ def _check_path(
     flow: FlowPlan,
     fabric: Fabric,
     able: Capabilities,
+    routes: RoutesByAddress,
 ) -> None:
     for switch, planned in zip(flow.path[1:-1], flow.path[2:], strict=True):
-        hop = next_hop(fabric, switch, flow.path[-1])
+        destination = flow.path[-1]
+        hop = routes.get((switch, destination)) or next_hop(fabric, switch, destination)
         if hop != planned:
             raise LoweringError(
                 f"job {flow.job}, flow {flow.flow}: switch {switch}: target {able.target} forwards"

@@ -33,10 +33,12 @@ from echelon.switches.lowering.job_part import LoweredJob, Same, lower_job, requ
 from echelon.switches.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
 from echelon.switches.lowering.parts import (
     PortQueues,
+    RoutesByAddress,
     fabric_part,
     hold_part,
     profile_part,
     queues_of_ports,
+    routes_by_address,
 )
 from echelon.switches.lowering.trees import EVERYWHERE, LIMITS, JobTree, check_groups, extend
 
@@ -198,6 +200,7 @@ class _Lowered:
     """Those of them that have trees, or rules for senders."""
     switches: Mapping[str, _Switch] = field(default_factory=dict)
     claims: _Claims = field(default_factory=_Claims)
+    routes: RoutesByAddress = field(default_factory=dict)
 
 
 @dataclass
@@ -286,6 +289,8 @@ class Lowering:
     ) -> None:
         self._capabilities = capabilities
         self._last = _Lowered(fabric)
+        self._routes: RoutesByAddress = {}
+        """Those of the plan, where no switch knows flows."""
         self._version = 0
         if numbering is None:
             numbering = Numbering(all_limits(capabilities))
@@ -313,8 +318,10 @@ class Lowering:
         Raise `LoweringError`, naming job and switch. The state is then as before the call, and the
         plan without that job can be lowered.
         """
+        self._routes = {}
         if not any(able.ranks for able in self._capabilities.values()):
             plan = for_code_points(plan)
+            self._routes = routes_by_address(plan)
         number = self._version + 1
         if version is not None:
             number = version
@@ -398,7 +405,9 @@ class Lowering:
         for name, job in {**self._last.at_edges, **changes.relowered}.items():
             if changes.jobs.get(name) is job and (job.trees or job.host_rules):
                 at_edges[name] = job
-        return _Lowered(fabric, plan, identities, changes.jobs, at_edges, switches, claims)
+        return _Lowered(
+            fabric, plan, identities, changes.jobs, at_edges, switches, claims, self._routes
+        )
 
     def _lower_jobs(
         self,
@@ -413,7 +422,7 @@ class Lowering:
         flows_before: Mapping[str, Sequence[FlowPlan]] = {}
         if last.plan is not None:
             flows_before = last.plan.by_job
-        if _rewired(fabric, last.fabric):
+        if _rewired(fabric, last.fabric) or self._routes != last.routes:
             stale = dict.fromkeys(plan.by_job)
             names = stale
         else:
@@ -535,7 +544,7 @@ class Lowering:
     ) -> tuple[HostRule, ...]:
         for able in self._capabilities.values():
             if not able.ranks:
-                return lower_at_hosts(name, unranked, identities, fabric, able)
+                return lower_at_hosts(name, unranked, identities, fabric, able, self._routes)
         return ()
 
     @property
@@ -623,10 +632,14 @@ class Lowering:
         last = self._last
         if before is not None and last.plan is not None:
             same_queue = plan.best_effort_queue == last.plan.best_effort_queue
-            if same_queue and _same_routes(name, fabric, last.fabric):
+            if (
+                same_queue
+                and self._routes == last.routes
+                and _same_routes(name, fabric, last.fabric)
+            ):
                 return before.fabric_part
         able = self._capabilities[name]
-        part = fabric_part(name, fabric, plan.best_effort_queue, able)
+        part = fabric_part(name, fabric, plan.best_effort_queue, able, self._routes)
         if before is not None and part == before.fabric_part:
             return before.fabric_part
         return part

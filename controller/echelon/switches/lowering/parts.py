@@ -9,10 +9,13 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+from types import MappingProxyType
 
 from echelon.model.fabric.choices.addressed import next_hop
 from echelon.model.fabric.model import Fabric, Host
 from echelon.model.p4program import constants
+from echelon.planning.paths import is_tree
 from echelon.planning.plan import CONTROL_QUEUE, LEVELS, Plan, PortSchedule, QueuePlan
 from echelon.planning.rankings.in_switches import MICROSECONDS, LevelProfile, TimeUnit
 from echelon.switches.lowering.capabilities import (
@@ -69,18 +72,33 @@ def mac(text: str) -> int:
 # -- the fabric ------------------------------------------------------------------------------------
 
 
+RoutesByAddress = Mapping[tuple[str, str], str]
+"""The next hop by switch and destination."""
+
+
+def routes_by_address(plan: Plan) -> RoutesByAddress:
+    """Return the routes that a plan's paths have. Of two that part, the first counts."""
+    routes: dict[tuple[str, str], str] = {}
+    for path in dict.fromkeys(flow.path for flow in plan.flows):
+        if not is_tree(path):
+            for switch, hop in pairwise(path[1:]):
+                routes.setdefault((switch, path[-1]), hop)
+    return routes
+
+
 def fabric_part(
     switch: str,
     fabric: Fabric,
     best_effort_queue: int,
     able: Capabilities,
+    routes: RoutesByAddress = MappingProxyType({}),
 ) -> Part:
-    """Return the part with marking and routes to every host."""
+    """Return the part with marking and routes to every host: `routes`, or those of the fabric."""
     entries: list[TableEntry] = []
     if able.ranks:
         entries += _marking_entries(best_effort_queue, fabric.roce_marks)
     entries += _ecn_entries(switch, fabric, able.ecn)
-    entries += _route_entries(switch, fabric, able)
+    entries += _route_entries(switch, fabric, able, routes)
     return Part(FABRIC, tuple(entries))
 
 
@@ -127,6 +145,7 @@ def _route_entries(
     switch: str,
     fabric: Fabric,
     able: Capabilities,
+    routes: RoutesByAddress,
 ) -> Iterator[TableEntry]:
     """Yield a route to every host that can be reached.
 
@@ -139,7 +158,7 @@ def _route_entries(
         if not hops:
             continue
         if not grouped:
-            hop = next_hop(fabric, switch, host.name)
+            hop = routes.get((switch, host.name)) or next_hop(fabric, switch, host.name)
             hops = hops if hop is None else (hop,)
         ports = tuple([fabric.port_to[switch, hop] for hop in hops])
         yield from _routes_to(host, fabric.host_numbers[host.name], ports)

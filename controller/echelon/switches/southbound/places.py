@@ -23,13 +23,13 @@ class Places:
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(_PLACES)
 
-    async def take(self) -> Place:
+    async def take(self) -> HeldPlace:
         """Wait for a place, in the order of the calls."""
         await self._free.acquire()
-        return Place(self._free)
+        return HeldPlace(self._free)
 
 
-class Place:
+class HeldPlace:
     """A place that is taken. As a context manager, it is given up at the end of its block."""
 
     def __init__(self, free: asyncio.Semaphore) -> None:

@@ -110,10 +110,27 @@ def test_a_store_with_a_class_or_a_ratio_that_there_is_not_is_refused() -> None:
     [communicator, *_] = communicators_of([job])
     assignment = Assignment(classes=4).with_classes({communicator: 3})
     document = assignment.to_document()
-    with pytest.raises(ValueError, match="class 3 of 2"):
+    with pytest.raises(ValueError, match="class 2 of 2"):
         Assignment.of_document({**document, "classes": 2})
     with pytest.raises(ValueError, match="ratio 3"):
         Assignment.of_document({**document, "ratio": 3})
+    with pytest.raises(ValueError, match="paths 'shortest'"):
+        Assignment.of_document({**document, "paths": "shortest"})
+
+
+@given(st.lists(st.integers(0, 7), min_size=2, max_size=8), CLASSES)
+def test_in_strict_order_only_the_order_counts(numbers: list[int], classes: int) -> None:
+    """Assignments of one order are equal, and take the queues of jobs as far as there are."""
+    chosen = {("job", f"f{place}"): number for place, number in enumerate(numbers)}
+    assignment = Assignment(classes=8).with_classes(chosen)
+    spread = dict(assignment.chosen)
+    for one, other in pairwise(sorted(chosen, key=chosen.__getitem__)):
+        assert (spread[one] < spread[other]) == (chosen[one] < chosen[other])
+    twice = {communicator: 2 * number for communicator, number in spread.items()}
+    assert assignment.with_classes(twice) == assignment.with_classes(spread) == assignment
+    queues = [assignment.queue_by_class[number] for number in spread.values()]
+    assert len({*queues}) == len({*numbers})
+    assert ({*queues} <= {*JOB_QUEUES}) == (len({*numbers}) <= len(JOB_QUEUES))
 
 
 def test_a_label_names_some_classes_and_says_that_there_are_more() -> None:

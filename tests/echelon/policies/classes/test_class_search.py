@@ -18,9 +18,10 @@ from echelon.planning.policies import make_policy
 from echelon.planning.policies.base import Carried, Patient, Searching
 from echelon.planning.policies.classes.assignment import RATIOS, Assignment, communicators_of
 from echelon.planning.policies.classes.policy import Classes
+from echelon.planning.policies.classes.portfolio import SENDERS
 from echelon.planning.policies.echelon.candidates import FAIR
 from echelon.planning.policies.levels import strict
-from echelon.planning.rankings.fixed import Fixed
+from echelon.planning.rankings.fixed import InTurn
 from tests.echelon.policies.test_choice import by_hand, mix, pairs, score
 
 
@@ -54,16 +55,18 @@ def test_of_few_assignments_the_best_is_found(seed: int) -> None:
     assert decision.choice is not None
     best = decision.choice.best
 
-    fair = by_hand(jobs, fabric, make_policy("fair").plan(jobs, fabric), best.iterations)
+    fair = by_hand(jobs, fabric, make_policy("fair").plan(jobs, fabric), best.iterations, SENDERS)
     scores = []
     for plan in all_plans(2, jobs, fabric):
-        slowdowns = by_hand(jobs, fabric, plan, best.iterations)
+        slowdowns = by_hand(jobs, fabric, plan, best.iterations, SENDERS)
         # A plan under which the mean or the worst job is slower than under fair sharing is not
         # taken while there are others.
         is_better = fmean(slowdowns.values()) <= 1.01 * fmean(fair.values())
         if is_better and max(slowdowns.values()) <= 1.01 * max(fair.values()):
             scores.append(score(slowdowns))
-    found = by_hand(jobs, fabric, best.candidate.new_policy().plan(jobs, fabric), best.iterations)
+    found = by_hand(
+        jobs, fabric, best.candidate.new_policy().plan(jobs, fabric), best.iterations, SENDERS
+    )
     assert found == pytest.approx(best.slowdowns)
     # Assignments leave early rounds, and one that is about as good may be taken.
     if scores:
@@ -77,7 +80,7 @@ def test_the_choice_is_an_assignment_that_is_not_behind_one_class_for_all(classe
     plan = searching.best_plan(jobs, fabric)
     queues = set()
     for ranking in plan.ranking.values():
-        assert isinstance(ranking, Fixed)
+        assert isinstance(ranking, InTurn)
         queues.add(ranking.queue)
     assert len(queues) <= classes
 
@@ -88,7 +91,7 @@ def test_the_choice_is_an_assignment_that_is_not_behind_one_class_for_all(classe
     assert FAIR in [prediction.candidate for prediction in choice.tried]
     last = choice.best.iterations
     together = Assignment(classes=classes).new_policy().plan(jobs, fabric)
-    undivided = by_hand(jobs, fabric, together, last)
+    undivided = by_hand(jobs, fabric, together, last, SENDERS)
     assert score(choice.best.slowdowns) <= 1.01 * score(undivided)
 
 
@@ -129,7 +132,7 @@ def test_a_job_has_a_plan_before_any_search_and_keeps_it_through_a_restart() -> 
     jobs, fabric = mix(5, 3), pairs(3)
     searching = policy(4)
     at_once = searching.plan(jobs, fabric)
-    assert {ranking.queues for ranking in at_once.ranking.values()} == {range(5, 6)}
+    assert {ranking.queues for ranking in at_once.ranking.values()} == {range(6, 7)}
     chosen = searching.best_plan(jobs, fabric)
     assert chosen != at_once
 

@@ -153,8 +153,9 @@ static double rank_of(Engine *e, Flow *flow, double rate, double *growth) {
     return late_s * r->slope - r->head_start;
 }
 
-/* The urgency of a flow with a deadline at its host, among flows of its job. */
+/* The urgency of a flow at its host, among flows of its job. */
 static double urgency_of(Engine *e, Flow *flow, double *growth) {
+    if (flow->ranking->kind == FIXED) return flow->ranking->lowest;
     if (flow->ranking->kind == RELATIVE) return rank_of(e, flow, 0, growth);
     const double *thresholds = numbers_of(flow);
     int reached = 0;

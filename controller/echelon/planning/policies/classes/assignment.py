@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from echelon.planning.plan import (
     PortSchedule,
     QueuePlan,
 )
-from echelon.planning.policies.echelon.candidates import PlanCandidate
+from echelon.planning.policies.echelon.candidates import PATHS, PlanCandidate
 from echelon.planning.policies.levels import (
     BEST_EFFORT_QUEUE,
     JOB_QUEUES,
@@ -29,7 +30,7 @@ from echelon.planning.policies.levels import (
     strict,
 )
 from echelon.planning.rankings.base import Ranking
-from echelon.planning.rankings.fixed import Fixed
+from echelon.planning.rankings.fixed import InTurn
 
 RATIOS = (0, 1, 2, 4)
 """The weight of a class over that of the next lower one; 0: classes are in strict order."""
@@ -97,6 +98,8 @@ class Assignment(PlanCandidate):
     def label(self) -> str:
         """Return a name for people."""
         words = [f"{self.classes} classes"]
+        if self.paths != "kept":
+            words.append(f"paths={self.paths}")
         if self.ratio:
             words.append(f"weights ×{self.ratio}")
         for communicator, number in self.chosen[:_IN_LABEL]:
@@ -115,6 +118,7 @@ class Assignment(PlanCandidate):
         return {
             "classes": self.classes,
             "communicators": [[*communicator, number] for communicator, number in self.chosen],
+            "paths": self.paths,
             "ratio": self.ratio,
         }
 
@@ -125,36 +129,51 @@ class Assignment(PlanCandidate):
         ratio = int(document["ratio"])
         if ratio not in RATIOS:
             raise ValueError(f"there is no ratio {ratio} of classes")
+        # Older stores have no paths.
+        paths = str(document.get("paths", "kept"))
+        if paths not in PATHS:
+            raise ValueError(f"there are no paths '{paths}'")
         chosen = {}
         for job, echelonflow, number in document["communicators"]:
             if number not in range(classes):
                 raise ValueError(f"there is no class {number} of {classes}")
             chosen[job, echelonflow] = number
-        return cls(classes=classes, ratio=ratio).with_classes(chosen)
+        assignment = cls(classes=classes, ratio=ratio, paths=paths)
+        return assignment.with_classes(chosen)
 
     def with_classes(self, changed: Mapping[Communicator, int]) -> Assignment:
-        """Return this assignment with other classes of some communicators, as far as there are."""
-        highest = self.classes - 1
-        chosen = dict(self.chosen)
-        for communicator, number in changed.items():
-            chosen[communicator] = min(max(number, 0), highest)
+        """Return this assignment with other classes of some communicators.
+
+        In strict order, they are spread over all classes in their order, so that there is room
+        between them for the next.
+        """
+        chosen = {**dict(self.chosen), **changed}
+        if not self.ratio:
+            levels = sorted({*chosen.values()})
+            spread = {}
+            for place, level in enumerate(levels):
+                spread[level] = (2 * place + 1) * self.classes // (2 * len(levels))
+            chosen = {communicator: spread[number] for communicator, number in chosen.items()}
         # Equal assignments are simulated once.
         ordered = sorted(chosen.items())
         return replace(self, chosen=tuple(ordered))
 
-    def shifted_by(
-        self,
-        step: int,
-        communicators: Iterable[Communicator],
-    ) -> Assignment:
-        """Return this assignment with some communicators so many classes higher."""
-        chosen = dict(self.chosen)
-        middle = self.classes // 2
-        changed = {}
-        for communicator in communicators:
-            number = chosen.get(communicator, middle)
-            changed[communicator] = number + step
-        return self.with_classes(changed)
+    @property
+    def queue_by_class(self) -> Sequence[int]:
+        """Return the queue of each class.
+
+        In strict order, those that some communicator has get the queues of jobs as far as there
+        are, and the others that of the next lower one.
+        """
+        if self.ratio:
+            return queues_of(self.classes)
+        levels = sorted({number for _, number in self.chosen})
+        queues = queues_of(max(1, len(levels)))
+        by_class = []
+        for number in range(self.classes):
+            place = bisect_right(levels, number) - 1
+            by_class.append(queues[max(0, place)])
+        return by_class
 
 
 class Assigned:
@@ -166,8 +185,7 @@ class Assigned:
         self._assignment = assignment
         self._paths = FlowPaths()
         classes = dict(assignment.chosen)
-        queues = queues_of(assignment.classes)
-        self._flows = Kept(partial(_flows, queues, classes))
+        self._flows = Kept(partial(_flows, assignment.queue_by_class, classes))
 
     def plan(
         self,
@@ -180,12 +198,18 @@ class Assigned:
         paths_by_job = self._paths.update(jobs, fabric, paths)
         rows = {job.name: (job, paths_by_job[job.name]) for job in jobs}
         flows = self._flows.update(rows)
+        schedules = {}
+        if assignment.ratio:
+            # NICs serve classes in strict order, and have no weights of their own.
+            for host in fabric.hosts:
+                for port in fabric.ports[host]:
+                    schedules[host, fabric.neighbour[host, port]] = strict()
         return Plan.of_jobs(
             self.name,
             flows,
             default_schedule=schedule_of(assignment.classes, assignment.ratio),
-            # NICs serve classes in strict order, and have no weights of their own.
-            hosts_rank=not assignment.ratio,
+            schedules=schedules,
+            hosts_rank=True,
         )
 
 
@@ -196,11 +220,11 @@ def _flows(
     paths: Paths,
 ) -> FlowPlans:
     middle = len(queues) // 2
-    rankings: dict[str, Ranking] = dict.fromkeys(paths, Fixed(queues[middle]))
+    rankings: dict[str, Ranking] = dict.fromkeys(paths, InTurn(queues[middle]))
     names = communicators(job)
     for echelonflow in job.echelonflows:
         communicator = job.name, names[echelonflow.name]
         number = classes.get(communicator, middle)
-        ranking = Fixed(queues[number])
+        ranking = InTurn(queues[number])
         rankings |= dict.fromkeys(echelonflow.flows, ranking)
     return ranked_flows(job.name, paths, rankings)

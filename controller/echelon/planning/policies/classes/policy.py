@@ -18,7 +18,8 @@ from echelon.planning.policies.levels import JOB_QUEUES
 class Classes(Echelon):
     """A policy that finds assignments of communicators to classes as `echelon` finds orders.
 
-    Paths are those that connections have: switches that serve classes forward by address.
+    Switches that serve classes forward by address, so that all packets to a host that pass a
+    switch go on by one way.
     """
 
     name = "classes"
@@ -34,6 +35,9 @@ class Classes(Echelon):
         weights: bool = False
         """Whether classes may share by weights, which differ from plan to plan. Otherwise they are
         in strict order, and the queues of switches never change."""
+        paths: Literal["given", "address"] = "given"
+        """Whether connections stay where they are, or the policy says which way switches send what
+        is for an address."""
         draws: Annotated[int, Field(ge=0, le=64)] = 4
         """The number of draws of other phases and sizes in which a plan is simulated."""
         phases: Literal["given", "unknown"] = "given"
@@ -45,4 +49,7 @@ class Classes(Echelon):
         ratios: Sequence[int] = (0,)
         if chosen.weights:
             ratios = RATIOS
-        super().__init__(searching, Assignments(chosen.classes, ratios))
+        paths = ["kept"]
+        if chosen.paths == "address":
+            paths.append("address")
+        super().__init__(searching, Assignments(chosen.classes, ratios, paths))

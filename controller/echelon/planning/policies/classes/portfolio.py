@@ -17,6 +17,7 @@ from echelon.planning.policies.classes.assignment import (
 )
 from echelon.planning.policies.echelon.candidates import FAIR, PlanCandidate
 from echelon.planning.policies.echelon.portfolio import Portfolio
+from echelon.planning.windows import ACK_BYTES, Windows
 
 DRAWN = 200
 """The assignments that are drawn at random, for a start.
@@ -31,21 +32,36 @@ LOCAL_WORK = 4
 
 Without local searches the score was 0.927.
 """
+SENDERS = Windows(
+    packet_bytes=1250,
+    full=None,
+    initial=None,
+    acknowledgement_bytes=ACK_BYTES,
+    passes=True,
+    streams=True,
+)
+"""The senders that are simulated, with packets as long as the laboratory's.
+
+Acknowledgements take a hundredth of a link, which decides over many iterations which jobs meet.
+"""
 
 
 class Assignments(Portfolio):
     """Assignments to so many classes; fair sharing is what they are compared with."""
 
     starts = STARTS
+    windows = SENDERS
     has_orders = False
 
     def __init__(
         self,
         classes: int,
         ratios: Sequence[int] = RATIOS,
+        paths: Sequence[str] = ("kept",),
     ) -> None:
         self._classes = classes
         self._ratios = ratios
+        self._paths = paths
         # No fixed order was better without a simulation than one class for all.
         self._together = Assignment(classes=classes)
         self.unsearched = self._together
@@ -58,16 +74,19 @@ class Assignments(Portfolio):
     ) -> Sequence[PlanCandidate]:
         """Return one class for all, and assignments that are drawn."""
         random = Random(0)
+        choices = self._paths if several_paths else self._paths[:1]
         candidates: list[PlanCandidate] = [self._together, FAIR]
+        candidates += [replace(self._together, paths=paths) for paths in choices]
         partitions = [_parts(jobs, in_common) for in_common in _IN_COMMON]
         for number in range(DRAWN):
             chosen: dict[Communicator, int] = {}
             for part in partitions[number % len(partitions)]:
                 drawn = random.randrange(self._classes)
                 chosen |= dict.fromkeys(part, drawn)
-            assignment = self._together.with_classes(chosen)
             ratio = random.choice(self._ratios)
-            candidates.append(replace(assignment, ratio=ratio))
+            paths = choices[number // len(partitions) % len(choices)]
+            assignment = replace(self._together, ratio=ratio, paths=paths)
+            candidates.append(assignment.with_classes(chosen))
         return list(dict.fromkeys(candidates))
 
     def size(self) -> int:
@@ -86,20 +105,15 @@ class Assignments(Portfolio):
     ) -> Sequence[PlanCandidate]:
         """Return the same with another ratio, or with another class of some communicators.
 
-        These are those of a job, those of a name, or a single one. They go up, down, or anywhere.
+        These are those of a job, those of a name, or a single one.
         """
         assert isinstance(candidate, Assignment)
         members = [*jobs]
-        # Equal candidates have equal neighbours.
-        random = Random(candidate.label)
         near = [replace(candidate, ratio=ratio) for ratio in self._ratios]
         for in_common in _IN_COMMON:
             for part in _parts(members, in_common):
-                for step in (1, -1):
-                    near.append(candidate.shifted_by(step, part))
-                drawn = random.randrange(self._classes)
-                elsewhere = dict.fromkeys(part, drawn)
-                near.append(candidate.with_classes(elsewhere))
+                for number in range(self._classes):
+                    near.append(candidate.with_classes(dict.fromkeys(part, number)))
         distinct = dict.fromkeys(near)
         distinct.pop(candidate, None)
         return list(distinct)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from itertools import pairwise
 from math import lcm
 
 from echelon.model.fabric.model import Fabric
@@ -12,7 +13,7 @@ from echelon.model.fabric.routing import NoRouteError, Path, Routes
 from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Ends, Job
 from echelon.planning.allocation import Capacities, Link
-from echelon.planning.paths import links_of
+from echelon.planning.paths import is_tree, links_of
 from echelon.planning.policies.crux.intensity import work_of
 
 _FINENESS = 1000
@@ -27,9 +28,12 @@ class LeastCongested:
     iterates: one of 60 ms that sends little each time may load a link more than one of 16 s. Larger
     connections of a job choose before smaller ones. Intensity needs a path, so it is taken on links
     that every path of a connection has, those of its hosts, and on an even spread over the others.
+
+    `by_address`: from a switch, all connections to a host go on by one way.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_address: bool = False) -> None:
+        self._by_address = by_address
         self._last: dict[str, Routes] = {}
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
@@ -41,6 +45,9 @@ class LeastCongested:
         demands = {name: _demand(fabric, job) for name, job in present.items()}
         byte_ticks = _byte_ticks(fabric.capacity_Bps)
         busy_ticks: dict[Link, int] = defaultdict(int)
+        hops: dict[tuple[str, str], str] | None = None
+        if self._by_address:
+            hops = {}
         chosen = {}
 
         order = list(present)
@@ -58,7 +65,7 @@ class LeastCongested:
             order.sort(key=intensity, reverse=True)
             frequencies = _frequencies(present, sending_s)
         for name in order:
-            chosen[name] = _place(demands[name], byte_ticks, busy_ticks, frequencies[name])
+            chosen[name] = _place(demands[name], byte_ticks, busy_ticks, frequencies[name], hops)
 
         routes = {}
         for name in present:
@@ -160,10 +167,12 @@ def _place(
     byte_ticks: Mapping[Link, int],
     busy_ticks: dict[Link, int],
     frequency: int,
+    hops: dict[tuple[str, str], str] | None,
 ) -> Routes:
     """Choose a path for each connection of a job, and add its bytes to `busy_ticks`.
 
-    It sends them so many times.
+    It sends them so many times. `hops` has the next hop by switch and destination, where that is
+    chosen; None: each connection may have its own.
     """
     chosen = {}
 
@@ -172,8 +181,24 @@ def _place(
 
     for ends in sorted(demand, key=lambda ends: -demand[ends][0]):
         size_bytes, paths = demand[ends]
+        if hops is not None:
+            paths = tuple(path for path in paths if _agrees(path, hops))
         chosen[ends] = min(paths, key=congestion)
+        if hops is not None:
+            hops |= _hops(chosen[ends])
         bytes_sent = frequency * size_bytes
         for link in links_of(chosen[ends]):
             busy_ticks[link] += bytes_sent * byte_ticks[link]
     return {ends: chosen[ends] for ends in demand}
+
+
+def _hops(path: Path) -> dict[tuple[str, str], str]:
+    """Return the next hop to the destination from each switch of a path; of a tree, nothing."""
+    if is_tree(path):
+        return {}
+    destination = path[-1]
+    return {(switch, destination): hop for switch, hop in pairwise(path[1:])}
+
+
+def _agrees(path: Path, hops: Mapping[tuple[str, str], str]) -> bool:
+    return all(hops.get(key, hop) == hop for key, hop in _hops(path).items())

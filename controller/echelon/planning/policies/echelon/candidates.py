@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from echelon.model.fabric.model import Fabric
@@ -22,8 +23,12 @@ from echelon.planning.policies.echelon.ordered import OrderedPolicy
 from echelon.planning.policies.orders import MEMORY, ORDERS, Blend, Blended, Order
 from echelon.planning.policies.registry import make_policy
 
-PATHS: Mapping[str, Callable[[], PathChooser] | None] = {"kept": None, "crux": LeastCongested}
-"""Choosers of paths by name: kept ones, or the least congested as with Crux."""
+PATHS: Mapping[str, Callable[[], PathChooser] | None] = {
+    "kept": None,
+    "crux": LeastCongested,
+    "address": partial(LeastCongested, by_address=True),
+}
+"""Choosers of paths by name: kept ones, or the least congested as with Crux, also by address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from echelon.planning.policies.echelon.candidates import (
     candidates,
 )
 from echelon.planning.policies.echelon.mixed import candidate_of
+from echelon.planning.policies.echelon.trials import WINDOWS
 from echelon.planning.policies.echelon.units import neighbours
 
 
@@ -28,6 +29,8 @@ class Portfolio:
     """The candidate of a job that shares no links."""
     starts = 1
     """The number of candidates from which local searches begin."""
+    windows = WINDOWS
+    """The windows of senders in simulations."""
     has_orders = True
     """Whether jobs may be divided into neighbourhoods, each with an order of its own."""
 

@@ -242,7 +242,7 @@ class PlanSearch:
         exact_s = list(map(mul, alone_s, sizes))
         draws = draws_of(jobs, exact_s, self._doubt, self._starts_s)
         self._weights = [draw.weight for draw in draws]
-        stage = Stage(jobs, self._fabric)
+        stage = Stage(jobs, self._fabric, self._portfolio.windows)
         reference = Reference(jobs, self._fabric, exact_s)
         contest = Contest(stage, reference, draws, self._paths, self._places, pool)
         if before is not None:

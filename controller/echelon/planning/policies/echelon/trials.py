@@ -24,7 +24,7 @@ Ends = list[list[tuple[float, float | None]]]
 """Start and finish of each iteration, by job; None: it has not finished."""
 
 
-_WINDOWS = Windows(passes=True, streams=True)
+WINDOWS = Windows(passes=True, streams=True)
 """The windows of senders, whose packets have no known length, so that only delays count."""
 
 
@@ -42,11 +42,14 @@ class Stage:
         self,
         jobs: Sequence[Job],
         fabric: Fabric,
+        windows: Windows = WINDOWS,
     ) -> None:
         self.jobs = jobs
         self.fabric = fabric
-        self._networks: dict[tuple[int, ...], NativeNetwork] = {}
-        """The networks of the engine in C, by the jobs as they are folded, as objects."""
+        self.windows = windows
+        self._networks: dict[tuple[Windows, tuple[int, ...]], NativeNetwork] = {}
+        """The networks of the engine in C, by windows and the jobs as they are folded, as objects.
+        """
 
     def courses(self, plan: Plan) -> Callable[[Unknowns, int | None], Course]:
         """Return what begins runs of a plan, each in a draw.
@@ -55,11 +58,12 @@ class Stage:
         """
         if not available():
             return partial(_InPython, self, plan)
-        jobs = folded_jobs(self.jobs, plan, streams=_WINDOWS.streams)
-        key = tuple(map(id, jobs))
+        windows = self.windows.over({flow.path for flow in plan.flows}, self.fabric)
+        jobs = folded_jobs(self.jobs, plan, streams=windows.streams)
+        key = windows, tuple(map(id, jobs))
         network = self._networks.get(key)
         if network is None:
-            network = self._networks[key] = NativeNetwork(jobs, self.fabric, _WINDOWS)
+            network = self._networks[key] = NativeNetwork(jobs, self.fabric, windows)
         return partial(_InC, self, network, plan, network.planned(plan))
 
 
@@ -141,7 +145,7 @@ class _InPython(Course):
             FixedPlan(self._plan),
             self._iterations,
             until=until,
-            windows=_WINDOWS,
+            windows=self._stage.windows,
         )
         self.work = result.work
         self._check(most_work)
