@@ -13,9 +13,9 @@ through the same pipe, each once. The command is in a session of its own, so tha
 terminal reaches only the caller; a shell needs the caller's, for its jobs.
 
 The network outside does not exist inside: loopback is up, IPv6 is off, and bridges ask no firewall.
-Files are those outside, with these exceptions: /proc; /dev/shm and `private` directories, which are
-empty file systems in memory; and /run, where files can be added that are invisible outside
-(`scratch`, the names of `ip netns`).
+Files are those outside, with these exceptions: /proc; the interfaces in /sys; /dev/shm and `private`
+directories, which are empty file systems in memory; and /run, where files can be added that are
+invisible outside (`scratch`, the names of `ip netns`).
 
 As a script, this file imports only the smallest part of the standard library, to start quickly.
 """
@@ -67,6 +67,10 @@ _RUN = Path("/run")
 _SCRATCH = _RUN / "sandbox"
 _NETNS = _RUN / "netns"
 _MEMORY = Path("/dev/shm")
+_SYS = Path("/sys")
+_INTERFACES = ("class/net", "devices/virtual/net")
+"""Where a file system of /sys shows the interfaces of the network in which it was mounted. BMv2 asks
+there, five times a second, whether its ports are up, and complains."""
 _BIND = 4096 | 16384  # MS_BIND, MS_REC
 _SETTINGS = Path("/proc/sys")
 _SESSION = Path("/proc/self/autogroup")
@@ -345,6 +349,12 @@ def _furnish(private: Sequence[str]) -> None:
             mount("tmpfs", directory, "tmpfs", 0)
     if _RUN.is_dir():
         _replicate(_RUN, mount)
+        _SCRATCH.mkdir(exist_ok=True)
+        with suppress(PermissionError):  # the kernel of a container may refuse another one
+            mount("sysfs", _SCRATCH, "sysfs", 0)
+            for listing in _INTERFACES:
+                if (_SYS / listing).is_dir():  # a bare root may lack /sys
+                    mount(str(_SCRATCH / listing), _SYS / listing, None, _BIND)
         for directory in (_NETNS, _SCRATCH):
             directory.mkdir(exist_ok=True)
             mount("tmpfs", directory, "tmpfs", 0)

@@ -24,6 +24,7 @@ from echelon.switches.lowering.identity import identities_of
 from echelon.switches.targets.virtual import Interfaces, Nic
 from echelon_lab.hosts.loop import RealTimeLoop
 from echelon_lab.living.emulation import LivingEmulator, OwnClock
+from echelon_lab.living.lateness import Lateness
 from echelon_lab.living.registry import LivingJob, Registry, registries
 from echelon_lab.living.wires import Wire, WireEnd
 from echelon_lab.scenarios.scenario import Scenario
@@ -208,6 +209,7 @@ def run(workplace: Workplace) -> None:
     with ExitStack() as closing:
         workers = Workers(workplace, loop, closing)
         workers.start()
+        Lateness(loop, warn).start()
         threading.Thread(
             target=follow,
             daemon=True,

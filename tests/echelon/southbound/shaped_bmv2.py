@@ -41,6 +41,9 @@ from tests.echelon.southbound.bmv2_process import bmv2_process
 ROOT = Path(__file__).parents[3]
 UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--mount", "--net")
 PATIENCE_S = 40.0
+LOOK_S = 4 * PATIENCE_S
+"""The most that one look may take: a service that starts on a busy machine has taken half a minute.
+"""
 PORTS = (1, 2, 3)
 FRAME_BYTES = 1000
 SLOW_BPS = 30_000
@@ -448,7 +451,7 @@ LOOKS: dict[str, Callable[[str, int], Any]] = {
 def main() -> None:
     for line in sys.stdin:
         with bmv2() as (address, thrift):
-            seen = asyncio.run(asyncio.wait_for(LOOKS[line.strip()](address, thrift), PATIENCE_S))
+            seen = asyncio.run(asyncio.wait_for(LOOKS[line.strip()](address, thrift), LOOK_S))
         print(json.dumps(seen), flush=True)
 
 

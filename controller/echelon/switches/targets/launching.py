@@ -239,7 +239,7 @@ class _Process:
                 self.check()
                 if time.monotonic() > give_up_at:
                     raise RunError(
-                        f"{self.title}: does not answer after {_START_S:g} s:"
+                        f"{self.title}: does not answer at port {port} after {_START_S:g} s:"
                         f" {last_words(self.log)}"
                     )
                 time.sleep(_POLL_S)

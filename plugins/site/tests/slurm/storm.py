@@ -251,6 +251,7 @@ class Storm:
             self.tally.counts["tasks had none, the output says why"] += 1
             if "starts without classes" not in output:
                 self.tally.counts["tasks had none, the output says nothing"] += 1
+                print(f"job {job}, {self._state(job)}, says only: {output}", file=sys.stderr)
         if kind == "plain" and "Echelon" in output:
             self._report(f"a plain job got something: {output}")
 

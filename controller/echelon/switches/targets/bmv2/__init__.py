@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from echelon.model.documents import DocumentError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 
 _NOTIFICATIONS = "--notifications-addr"
+_WITHOUT_THRIFT = b"compiled without Thrift support"
+"""From a warning in an executable without Thrift's server. That is how BMv2 is built by default."""
 _QUEUE_BYTES = 1 << 20
 """The size of a queue unless a run says another one, the same as softswitch's: TCP without ECN,
 which waits in a queue that hardly drains, loses its window in a shorter one."""
@@ -37,14 +40,18 @@ class Bmv2Launcher(ExecutableLauncher):
     target = "bmv2"
     executable = "simple_switch_grpc"
     remedy = (
-        "build P4's behavioral-model, or use the packages of p4.org; or use --target softswitch"
+        "build P4's behavioral-model (configure --with-pi --with-thrift), or use the packages of"
+        " p4.org; or use --target softswitch"
     )
 
     def find(self) -> str:
         problem = _missing()
         if problem is not None:
             raise RunError(f"target bmv2: {problem}")
-        return super().find()
+        path = super().find()
+        if _WITHOUT_THRIFT in Path(path).read_bytes():
+            raise RunError(f"target bmv2: {path} has no Thrift (configure it with --with-thrift)")
+        return path
 
     def arguments(self, place: Place, ports: Ports) -> Sequence[str]:
         thrift = ["--thrift-port", str(ports.other)]

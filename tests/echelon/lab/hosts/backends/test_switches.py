@@ -90,6 +90,24 @@ def test_bmv2_without_what_speaks_with_it_is_refused_before_it_starts(
         target.queue_driver(options, site)
 
 
+def test_a_bmv2_that_was_built_without_thrift_is_refused_before_it_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """BMv2's own warning (`switch_runner.cpp`) is in such an executable, and in no other one."""
+    command = tmp_path / "simple_switch_grpc"
+    command.write_text("this target was compiled without Thrift support. You can enable it")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RunError, check=coded("run-failed", "target bmv2", "--with-thrift")):
+        Bmv2Launcher().find()
+
+
+@needs("bmv2")
+@pytest.mark.bmv2
+def test_a_bmv2_that_was_built_with_thrift_is_taken() -> None:
+    assert Path(Bmv2Launcher().find()).name == "simple_switch_grpc"
+
+
 def test_the_depth_of_queues_is_passed_on() -> None:
     launcher = SoftswitchLauncher()
     rates = ["--port-rate", "1=10000000"]

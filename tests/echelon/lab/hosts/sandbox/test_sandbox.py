@@ -122,6 +122,7 @@ scratch = sandbox.scratch()
 print(json.dumps({
     "inside": sandbox.inside(),
     "interfaces": [name for _, name in socket.if_nameindex()],
+    "listed": os.listdir("/sys/class/net"),
     "ipv6": open("/proc/sys/net/ipv6/conf/default/disable_ipv6").read().strip(),
     "processes": sum(name.isdecimal() for name in os.listdir("/proc")),
     "memory": os.listdir("/dev/shm"),
@@ -136,6 +137,7 @@ def test_inside_there_is_loopback_and_nothing_else() -> None:
     assert facts == {
         "inside": True,
         "interfaces": ["lo"],
+        "listed": ["lo"],
         "ipv6": "1",
         "processes": 2,  # the first and this one
         "memory": [],
