@@ -275,7 +275,7 @@ def test_policies_whose_time_nothing_else_tells_run_first_and_results_keep_the_o
         scenario, "fluid", place("virtual", "fluid")(unwatched, heard), progress=heard
     )
     labels = dict.fromkeys(entry[1].split(":")[0] for entry in heard.all if entry[0] == "doing")
-    assert [*labels] == ["echelon", "varys", "fair", "srpt"]
+    assert [*labels] == ["echelon", "varys", "srpt", "fair"]
     assert compared.policies == ("fair", "srpt", "varys", "echelon")
 
 

@@ -22,15 +22,7 @@ from echelon_lab.scenarios.results import PolicyRun
 from echelon_lab.scenarios.scenario import Scenario
 from echelon_lab.side_by_side import LEAST_GAIN_S, SideBySide, gain_s
 from echelon_lab.side_by_side import POLICIES as POLICIES_PHASE
-from echelon_lab.turns import (
-    MakePolicy,
-    OnJobIteration,
-    Runner,
-    Turn,
-    Watch,
-    in_order,
-    unwatched,
-)
+from echelon_lab.turns import MakePolicy, OnJobIteration, Runner, Watch, unwatched
 from tests.echelon.cli.test_progress import Heard
 
 ROOT = Path(__file__).parents[4]
@@ -207,13 +199,3 @@ def test_real_hosts_run_one_policy_at_a_time(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert "--workers: goes with virtual time only" in result.stderr
-
-
-def test_the_longest_runs_begin_first() -> None:
-    # A search, then decisions at each event, then queues that change with bytes.
-    labels = ["fair", "fifo", "srpt", "varys", "mfs", "echelon"]
-    turns = []
-    for choice in prepare(FIG2, labels).policies:
-        turns.append(Turn(choice, choice.label, RUNNER, is_ideal=False))
-    ordered = [turn.label for turn in in_order(turns)]
-    assert ordered == ["echelon", "varys", "srpt", "fair", "fifo", "mfs"]
