@@ -138,7 +138,9 @@ def served(
                 _print_log(switches, daemon)
                 if options.log is not None:
                     text = "\n".join(daemon.lines)
-                    Path(options.log, f"{switches}.jsonl").write_text(text)
+                    options.log.mkdir(parents=True, exist_ok=True)
+                    file = options.log / f"{switches}.jsonl"
+                    file.write_text(text)
                 if profile is None:
                     daemon.kill()
                 else:
@@ -410,6 +412,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--log",
+        type=Path,
         metavar="FOLDER",
         help="for the log of each service",
     )
