@@ -39,7 +39,7 @@ class Run:
     """The outcome of a run."""
 
     spans: Mapping[str, Spans]
-    """By job."""
+    """The start and the end of each iteration, by job."""
     mean: float
     """The mean slowdown of the jobs."""
 

@@ -6,8 +6,8 @@ Memory is taken twenty times in each part. A line through all but the first fift
 growth of a cycle. The exit status is 1 if memory grew by more than a quarter after that fifth.
 
 Numbers of flows and of pairs of hosts are taken in turn, and what one means is kept until it is
-taken again: 16,384 flows are some 5,500 cycles, less than a fifth of the default. The stories of the
-last 2,000 jobs are kept, too. Shorter runs show the growth until then.
+taken again: 16,384 flows are some 5,500 cycles, less than a fifth of the default. The stories of
+the last 2,000 jobs are kept, too. Shorter runs show the growth until then.
 """
 
 from __future__ import annotations

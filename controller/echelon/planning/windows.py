@@ -41,8 +41,9 @@ MOST_TIMES_LARGER = 4
 def shares_window(ranking: Ranking | None) -> bool:
     """Return whether flows of a ranking share the window of their stream where hosts rank them.
 
-    These are flows with deadlines. What is ranked by its job, or by the bytes that it has sent,
-    shares queues fairly with others of the same rank, which is part of the policy.
+    These are flows with deadlines, and those that are sent in turn. What is ranked by its job, or
+    by the bytes that it has sent, shares queues fairly with others of the same rank, which is part
+    of the policy.
     """
     if ranking is None:
         return False

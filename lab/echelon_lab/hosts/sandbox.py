@@ -13,9 +13,9 @@ through the same pipe, each once. The command is in a session of its own, so tha
 terminal reaches only the caller; a shell needs the caller's, for its jobs.
 
 The network outside does not exist inside: loopback is up, IPv6 is off, and bridges ask no firewall.
-Files are those outside, with these exceptions: /proc; the interfaces in /sys; /dev/shm and `private`
-directories, which are empty file systems in memory; and /run, where files can be added that are
-invisible outside (`scratch`, the names of `ip netns`).
+Files are those outside, with these exceptions: /proc; the interfaces in /sys; /dev/shm and
+`private` directories, which are empty file systems in memory; and /run, where files can be added
+that are invisible outside (`scratch`, the names of `ip netns`).
 
 As a script, this file imports only the smallest part of the standard library, to start quickly.
 """
@@ -69,8 +69,11 @@ _NETNS = _RUN / "netns"
 _MEMORY = Path("/dev/shm")
 _SYS = Path("/sys")
 _INTERFACES = ("class/net", "devices/virtual/net")
-"""Where a file system of /sys shows the interfaces of the network in which it was mounted. BMv2 asks
-there, five times a second, whether its ports are up, and complains."""
+"""The folders of /sys that show the interfaces of the network in which it was mounted.
+
+BMv2 looks there five times a second whether its ports are up, and complains of those that it does
+not find.
+"""
 _BIND = 4096 | 16384  # MS_BIND, MS_REC
 _SETTINGS = Path("/proc/sys")
 _SESSION = Path("/proc/self/autogroup")

@@ -1,4 +1,4 @@
-"""Whether a machine still carries a laboratory: how late its hosts are."""
+"""A watch over whether the machine still carries a laboratory, by how late its hosts are."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _SILENCE_NS = 300_000 * _NS_PER_MS
 
 
 class Lateness:
-    """How late the calls of `loop` are. `warn` is called with a line when it is too much, at most
-    once in five minutes."""
+    """A watch over how late the calls of `loop` come.
+
+    `warn` is called with a line when that is too much, at most once in five minutes.
+    """
 
     def __init__(self, loop: RealTimeLoop, warn: Callable[[str], None]) -> None:
         self._loop = loop

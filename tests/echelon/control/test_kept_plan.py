@@ -109,10 +109,10 @@ def test_a_restart_with_the_plan_is_as_one_without(
     assert world.keep_plan()
     warm, cold = twin_of(world, keeps=True), twin_of(world, keeps=False)
 
-    kept, made = make_plan(warm), make_plan(cold)
-    assert (kept.is_kept, made.is_kept) == (True, False)
-    assert kept.plan == made.plan == running.plan
-    assert kept.intents == made.intents
+    kept, planned = make_plan(warm), make_plan(cold)
+    assert (kept.is_kept, planned.is_kept) == (True, False)
+    assert kept.plan == planned.plan == running.plan
+    assert kept.intents == planned.intents
     for name, intent in running.intents.items():
         assert set(kept.intents[name].parts) == set(intent.parts), "it holds what it held"
     assert all(job.graph is None for job in kept.registered), "no graph is built"
@@ -121,7 +121,7 @@ def test_a_restart_with_the_plan_is_as_one_without(
     cold.run()
     again = in_force(warm)
     assert not again.is_kept
-    assert again.plan == made.plan
+    assert again.plan == planned.plan
     for name, intent in kept.intents.items():
         assert again.intents[name] is intent, "switches have nothing to do"
     assert not again.kept, "nothing is saved again"

@@ -144,7 +144,7 @@ class World:
     reroute: bool = True
     by_hand: bool = False
     keeps: bool = False
-    """Whether the plan in force is kept for the next start, whenever a restart would make the same."""
+    """Whether the plan in force is kept for the next start if a restart would make the same."""
     store: MemoryStore = field(default_factory=MemoryStore)
     pending: list[Effect] = field(default_factory=list)
     answers: dict[int, Answer | Refuse] = field(default_factory=dict)

@@ -86,19 +86,19 @@ def test_without_a_file_there_is_no_plan(tmp_path: Path) -> None:
 
 
 def test_every_damage_is_found(path: Path) -> None:
-    whole = path.read_bytes()
+    intact = path.read_bytes()
     rng = random.Random(1)
-    damaged = [whole[:cut] for cut in (0, 1, 50, len(whole) // 2, len(whole) - 1)]
-    damaged += [whole + b"\0", whole + whole, b"\n" + whole, whole.replace(b"\n", b"", 1)]
+    damaged = [intact[:cut] for cut in (0, 1, 50, len(intact) // 2, len(intact) - 1)]
+    damaged += [intact + b"\0", intact + intact, b"\n" + intact, intact.replace(b"\n", b"", 1)]
     for _ in range(100):
-        place = rng.randrange(len(whole))
-        flipped = bytes([whole[place] ^ (1 << rng.randrange(8))])
-        damaged.append(whole[:place] + flipped + whole[place + 1 :])
+        place = rng.randrange(len(intact))
+        flipped = bytes([intact[place] ^ (1 << rng.randrange(8))])
+        damaged.append(intact[:place] + flipped + intact[place + 1 :])
     for content in damaged:
         path.write_bytes(content)
         with pytest.raises(UnusablePlanError):
             read(path)
-    path.write_bytes(whole)
+    path.write_bytes(intact)
     assert read(path).plan == PLANNED.plan
 
 
@@ -150,7 +150,7 @@ async def digest_of(path: Path, puts: Mapping[Any, Any], deletes: Collection[Any
 
 
 async def test_all_that_is_saved_behind_it_counts(path: Path) -> None:
-    """As after a crash between the store and the file, whichever was written last."""
+    """A crash between the store and the file leaves either of them as the older one."""
     stores = (path.with_name(f"{number}.db") for number in count())
     first = await digest_of(next(stores), {})
     with pytest.raises(UnusablePlanError, match="follows from other"):
@@ -221,15 +221,15 @@ async def test_the_next_leader_takes_it_over(
     monkeypatch.setattr(leading, "KEPT_FROM", 2)
     monkeypatch.setattr(leading, "_KEPT_AFTER_S", after_s)
     kept: list[KeptPlan | UnusablePlanError] = []
-    whole = PlanFile.read
+    read_file = PlanFile.read
 
     def note(file: PlanFile, saved: str) -> KeptPlan:
         try:
-            kept.append(whole(file, saved))
+            kept.append(read_file(file, saved))
         except UnusablePlanError as error:
             kept.append(error)
             raise
-        return whole(file, saved)
+        return read_file(file, saved)
 
     monkeypatch.setattr(PlanFile, "read", note)
     lab = Lab(tmp_path, TWO_BY_TWO)

@@ -43,13 +43,13 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class InTurn(Fixed):
-    """As `Fixed`; and flows of a job from one host to another are sent one after the other.
+    """A queue for good, like `Fixed`, of a job that sends in turn from one host to another.
 
-    That is what a TCP connection or a queue pair does with messages: in the order in which they
-    start. Where a job has several queues between two hosts, the higher one goes first.
+    So does a TCP connection or a queue pair with its messages: in the order in which they start.
+    Where a job has several queues between two hosts, the higher one goes first.
     """
 
     def at_host(self) -> HostOrder:
-        # An urgency that no age changes.
+        # Steps of age share a window (`shares_window`); this age never comes.
         urgency = float(self.queue)
         return HostOrder(Steps((inf,), (urgency, urgency), 0.0))

@@ -1,4 +1,4 @@
-"""The changes by which the service comes to have the jobs of Slurm that have nodes, and no others."""
+"""The changes that leave the service with exactly those jobs of Slurm that have nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the options that PyTorch hands to NCCL, with PyTorch's own classes; none needs a device."""
+"""The options that PyTorch hands to NCCL, with PyTorch's own classes and without a device."""
 
 from __future__ import annotations
 

@@ -124,8 +124,8 @@ def test_in_strict_order_only_the_order_counts(numbers: list[int], classes: int)
     chosen = {("job", f"f{place}"): number for place, number in enumerate(numbers)}
     assignment = Assignment(classes=8).with_classes(chosen)
     spread = dict(assignment.chosen)
-    for one, other in pairwise(sorted(chosen, key=chosen.__getitem__)):
-        assert (spread[one] < spread[other]) == (chosen[one] < chosen[other])
+    for lower, higher in pairwise(sorted(chosen, key=chosen.__getitem__)):
+        assert (spread[lower] < spread[higher]) == (chosen[lower] < chosen[higher])
     twice = {communicator: 2 * number for communicator, number in spread.items()}
     assert assignment.with_classes(twice) == assignment.with_classes(spread) == assignment
     queues = [assignment.queue_by_class[number] for number in spread.values()]

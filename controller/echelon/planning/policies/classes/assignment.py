@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,8 @@ from echelon.planning.plan import (
     PortSchedule,
     QueuePlan,
 )
-from echelon.planning.policies.echelon.candidates import PATHS, PlanCandidate
+from echelon.planning.policies.crux.routes import LeastCongested
+from echelon.planning.policies.echelon.candidates import PlanCandidate
 from echelon.planning.policies.levels import (
     BEST_EFFORT_QUEUE,
     JOB_QUEUES,
@@ -32,6 +33,11 @@ from echelon.planning.policies.levels import (
 from echelon.planning.rankings.base import Ranking
 from echelon.planning.rankings.fixed import InTurn
 
+PATHS_BY_ADDRESS: Mapping[str, Callable[[], PathChooser] | None] = {
+    "kept": None,
+    "address": partial(LeastCongested, by_address=True),
+}
+"""Choosers of paths by name: kept ones, or the least congested that switches have by address."""
 RATIOS = (0, 1, 2, 4)
 """The weight of a class over that of the next lower one; 0: classes are in strict order."""
 _MOST_WEIGHT = 100
@@ -86,6 +92,7 @@ def communicators_of(jobs: Iterable[Job]) -> list[Communicator]:
 class Assignment(PlanCandidate):
     """A class for each communicator; those without one have the class in the middle."""
 
+    choosers = PATHS_BY_ADDRESS
     order: str = "classes"
     classes: int = LEVELS
     """The number of classes."""
@@ -131,7 +138,7 @@ class Assignment(PlanCandidate):
             raise ValueError(f"there is no ratio {ratio} of classes")
         # Older stores have no paths.
         paths = str(document.get("paths", "kept"))
-        if paths not in PATHS:
+        if paths not in PATHS_BY_ADDRESS:
             raise ValueError(f"there are no paths '{paths}'")
         chosen = {}
         for job, echelonflow, number in document["communicators"]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
@@ -23,18 +22,16 @@ from echelon.planning.policies.echelon.ordered import OrderedPolicy
 from echelon.planning.policies.orders import MEMORY, ORDERS, Blend, Blended, Order
 from echelon.planning.policies.registry import make_policy
 
-PATHS: Mapping[str, Callable[[], PathChooser] | None] = {
-    "kept": None,
-    "crux": LeastCongested,
-    "address": partial(LeastCongested, by_address=True),
-}
-"""Choosers of paths by name: kept ones, or the least congested as with Crux, also by address."""
+PATHS: Mapping[str, Callable[[], PathChooser] | None] = {"kept": None, "crux": LeastCongested}
+"""Choosers of paths by name: kept ones, or the least congested as with Crux."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCandidate:
     """A way to plan: an order of ours, or another policy."""
 
+    choosers: ClassVar = PATHS
+    """The choosers of paths that there are, by name."""
     order: str = ""
     """A key of `BLENDS` or of `ORDERS`."""
     policy: str = ""
@@ -42,7 +39,7 @@ class PlanCandidate:
     parameters: tuple[tuple[str, str], ...] = ()
     """The parameters of that policy."""
     paths: str = "kept"
-    """A key of `PATHS`."""
+    """A key of `choosers`."""
     shifted: bool = False
     """Whether hosts delay jobs so that fewer of their flows meet, as CASSINI has it."""
     units: tuple[tuple[str, Fraction], ...] = ()
@@ -86,7 +83,7 @@ class PlanCandidate:
 
     def chooser(self) -> PathChooser | None:
         """Return a new chooser of paths; None: connections stay where they are."""
-        make = PATHS[self.paths]
+        make = self.choosers[self.paths]
         if make is None:
             return None
         return make()

@@ -57,8 +57,6 @@ CONTENDED = 0.5
 
 They send in bursts, so they meet before the link is full.
 """
-_FREE_PATHS = ("kept", "crux")
-"""The choosers of paths that are compared, by their keys in `PATHS`."""
 _COMPARING = 0.75
 """The part of the work that is left for comparing the plan of all jobs with others."""
 _COMPARED_FLOW_WORK = 2 * PRICING.iterations * 100
@@ -149,8 +147,7 @@ class NeighbourhoodSearch(PlanSearch):
         """Return the paths on which jobs have least to wait for each other, by their loads."""
         assert self._paths is not None
         options = []
-        for paths in _FREE_PATHS:
-            make = PATHS[paths]
+        for paths, make in PATHS.items():
             chooser = make() if make else self._paths
             routes = chooser.route(self._fabric, self._jobs)
             loads = loads_of(self._jobs, routes, alone_s, self._fabric.capacity_Bps)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _NOTIFICATIONS = "--notifications-addr"
 _WITHOUT_THRIFT = b"compiled without Thrift support"
-"""From a warning in an executable without Thrift's server. That is how BMv2 is built by default."""
+"""Words of a warning that only an executable without Thrift's server has, as BMv2 is built by
+default."""
 _QUEUE_BYTES = 1 << 20
 """The size of a queue unless a run says another one, the same as softswitch's: TCP without ECN,
 which waits in a queue that hardly drains, loses its window in a shorter one."""
