@@ -18,8 +18,7 @@ from echelon.planning.policies.levels import JOB_QUEUES
 class Classes(Echelon):
     """A policy that finds assignments of communicators to classes as `echelon` finds orders.
 
-    Switches that serve classes forward by address, so that all packets to a host that pass a
-    switch go on by one way.
+    Switches that serve classes forward by address: each has one route to each host.
     """
 
     name = "classes"
@@ -36,8 +35,8 @@ class Classes(Echelon):
         """Whether classes may share by weights, which differ from plan to plan. Otherwise they are
         in strict order, and the queues of switches never change."""
         paths: Literal["given", "address"] = "given"
-        """Whether connections stay where they are, or the policy says which way switches send what
-        is for an address."""
+        """Whether connections stay on their paths, or the policy chooses one route from each
+        switch to each host."""
         draws: Annotated[int, Field(ge=0, le=64)] = 4
         """The number of draws of other phases and sizes in which a plan is simulated."""
         phases: Literal["given", "unknown"] = "given"

@@ -29,7 +29,7 @@ class LeastCongested:
     connections of a job choose before smaller ones. Intensity needs a path, so it is taken on links
     that every path of a connection has, those of its hosts, and on an even spread over the others.
 
-    `by_address`: from a switch, all connections to a host go on by one way.
+    With `by_address`, each switch has one route to each host, for all connections.
     """
 
     def __init__(self, *, by_address: bool = False) -> None:
