@@ -76,7 +76,9 @@ def test_the_story_of_a_job(service: Operated) -> None:
     answer = json.loads(service.good("job", "show", "gpt", "--story", "--json"))
     with service.client() as client:
         records = client.story("gpt").records
-    assert [record["text"] for record in answer["records"]] == [record.text for record in records]
+    shown = [record["text"] for record in answer["records"]]
+    # The time alone may be found out between both calls.
+    assert shown == [record.text for record in records][: len(shown)]
     titles, *rows = columns(service.good("job", "show", "gpt", "--story"))
     assert titles == ["TIME", "TIMES", "KIND", "WHAT HAPPENED"]
     kinds = [row[2] for row in rows]
