@@ -5,6 +5,7 @@ Its administrator has `backup`, `restore` and `token`.
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,8 @@ def serve(
     except DocumentError as error:
         fail(str(error))
 
+    # The service chooses when garbage is collected. Until then, it makes hardly any.
+    gc.disable()
     from echelon.controller.service.daemon import serve as serve_until_told
 
     raise typer.Exit(serve_until_told(settings, read))

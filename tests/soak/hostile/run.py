@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
 
-from tests.soak.hostile.trial import FINE
+from tests.soak.hostile.trial import FINE, compiler_named
 
 TRIAL = ("-m", "tests.soak.hostile.trial")
 BATCH = 100
@@ -134,7 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--programs", type=int, default=1_000, help="default %(default)s")
     add("--packets", type=int, default=10, help="of each program (default %(default)s)")
     add("--seed", type=int, default=0, help="of the first program (default %(default)s)")
-    add("--compiler", default="tcc", help="tcc, cc, gcc or sanitized (default %(default)s)")
+    add("--compiler", default="tcc", help="tcc, cc or sanitized (default %(default)s)")
     add("--processes", type=int, default=1, help="at a time (default %(default)s)")
     add(
         "--record",
@@ -146,6 +146,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    compiler_named(options.compiler)
     begun_s = time.monotonic()
     record = Record(options.record, options.compiler, options.packets)
     end = options.seed + options.programs

@@ -32,10 +32,11 @@ def compiler_named(name: str) -> Compiler:
 
         quick = ("-O0" if part == "-O1" else part for part in SANITIZED.command if part != "-g")
         return Compiler("sanitized", tuple(quick))
-    for compiler in ctoolchain.compilers():
-        if compiler.name == name:
-            return compiler
-    raise SystemExit(f"there is no compiler {name}")
+    compilers = {compiler.name: compiler for compiler in ctoolchain.compilers()}
+    if name not in compilers:
+        names = ", ".join((*compilers, "sanitized"))
+        raise SystemExit(f"this machine has no compiler {name} (it has {names})")
+    return compilers[name]
 
 
 def attempt(seed: int, compiler: Compiler, packets: int) -> str:

@@ -29,6 +29,7 @@ from echelon.controller.machine.planning import KeptPlan, Planned, Planner
 from echelon.controller.machine.records import Changes
 from echelon.controller.names import short_list
 from echelon.controller.service import logs, moving
+from echelon.controller.service.daemon_thread import DaemonThread
 from echelon.controller.service.history import History
 from echelon.controller.service.log_lines import MOST_NAMES, log_fact
 from echelon.controller.service.loop import MachineLoop
@@ -120,9 +121,9 @@ class Leader(MachineLoop):
         """
         loop = asyncio.get_running_loop()
         self._failure: asyncio.Future[None] = loop.create_future()
-        self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")
+        self._planning = DaemonThread("planning")
         # A thread of its own: a controller that starts with many jobs times all of them.
-        self._timing = ThreadPoolExecutor(1, thread_name_prefix="alone")
+        self._timing = DaemonThread("alone")
         self._search_process = WorkProcess(LOWEST)
         self._searching = ThreadPoolExecutor(1, thread_name_prefix="searching")
         self._build_process = WorkProcess()
