@@ -9,6 +9,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -387,6 +388,29 @@ def test_metrics_may_be_open() -> None:
             assert app.openapi()["paths"]["/metrics"]["get"].get("security") == (
                 [] if is_open else None
             )
+
+
+def test_other_requests_are_answered_while_metrics_are_written() -> None:
+    begun, gate = threading.Event(), threading.Event()
+
+    def metrics() -> tuple[bytes, str]:
+        begun.set()
+        assert gate.wait(TIMEOUT_S)
+        return b"x 1\n", "text/plain"
+
+    app = create_app(standby(), ApiSettings(), metrics)
+    with (
+        serving(app) as running,
+        httpx.Client(base_url=running.url, trust_env=False, timeout=TIMEOUT_S) as http,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        scrape = thread.submit(http.get, "/metrics")
+        assert begun.wait(TIMEOUT_S)
+        try:
+            assert http.get("/healthz").status_code == 200
+        finally:
+            gate.set()
+        assert scrape.result().content == b"x 1\n"
 
 
 def settle(api: Api) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import metadata
@@ -260,7 +261,8 @@ def metrics_routes(metrics: Callable[[], tuple[bytes, str]], *, is_open: bool) -
     )
     async def show_metrics() -> Response:
         """Return metrics for Prometheus."""
-        content, content_type = metrics()
+        # With hundreds of switches, they take longer than the event loop may be held up.
+        content, content_type = await asyncio.to_thread(metrics)
         return Response(content, headers={"Content-Type": content_type})
 
     return metrics_router
