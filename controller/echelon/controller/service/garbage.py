@@ -61,10 +61,11 @@ class _Collector:
         """The first plan was made, and its entries may not all be written yet."""
         self._unseen = 0
         """The number of objects that no collection has looked at."""
-        self._allowed_at_s = 0.0
+        self._allowed_at_s = time.monotonic()
         """The time from which a full collection takes no more than its share."""
-        self._due_at_s = 0.0
-        self._collect_all()
+        self._due_at_s = self._allowed_at_s + _FULL_PERIOD_S
+        # Modules make hardly any garbage, and to look at all of them would hold up the start.
+        gc.freeze()
 
     def step(self, *, is_quiet: bool, is_starting: bool) -> None:
         """Collect what may be collected now."""
