@@ -341,6 +341,8 @@ class _Run:
         while True:
             self._catch_up()
             if record.finish is not None:
+                # The last flows leave their links: rings of objects would wait for the collector.
+                self._network.set_rates()
                 return _in_seconds(record, self._units)
             for flow, before in self._network.set_rates():
                 self._change_rate(flow, before)

@@ -43,24 +43,40 @@ async def patience(timeout_s: float) -> AsyncIterator[None]:
     A loop that is late has not seen yet what came in time. So the time is that of several timers,
     each of which begins when the loop has come to the one before.
     """
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle | None = None
-
-    def wait(turns: int) -> None:
-        nonlocal timer
-        if turns:
-            timer = loop.call_later(timeout_s / _TURNS, wait, turns - 1)
-        else:
-            limit.reschedule(loop.time())
-
     async with asyncio.timeout(None) as limit:
+        turns = _Turns(limit, timeout_s / _TURNS)
         if within(timeout_s) is not None:
-            wait(_TURNS)
+            turns.begin(_TURNS)
         try:
             yield
         finally:
-            if timer is not None:
-                timer.cancel()
+            turns.cancel()
+
+
+class _Turns:
+    """Timers that begin one after the other, before a limit is reached.
+
+    No function refers to itself here: each call would leave a ring of objects to the collector.
+    """
+
+    def __init__(self, limit: asyncio.Timeout, turn_s: float) -> None:
+        self._limit = limit
+        self._turn_s = turn_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, turns: int) -> None:
+        """Begin the first of so many timers."""
+        loop = asyncio.get_running_loop()
+        if turns:
+            self._timer = loop.call_later(self._turn_s, self.begin, turns - 1)
+        else:
+            self._limit.reschedule(loop.time())
+
+    def cancel(self) -> None:
+        """Cancel the timer that runs."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 @asynccontextmanager
