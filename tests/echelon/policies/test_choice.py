@@ -417,6 +417,27 @@ def test_a_restart_goes_on_with_the_chosen_plan() -> None:
     assert other.plan(jobs, fabric) == chosen
 
 
+def test_a_restart_is_as_loyal_to_a_plan_that_a_search_has_kept() -> None:
+    """The plan without a search may be what a search chose: another must be 1 % better then."""
+    jobs, fabric = mix(3, 3), pairs(3)
+    policy = Echelon(Echelon.Parameters(draws=0))
+    policy.plan(jobs, fabric)
+    [first] = policy.searches(jobs, fabric)
+    free = first.run()
+    kept = next(tried for tried in free.tried if tried.candidate == UNSEARCHED)
+    assert free.best.score < kept.score < 1.01 * free.best.score
+    policy.adopt(first.group, Choice(kept, free.tried))
+    names = [job.name for job in jobs]
+    [again] = policy.searches(jobs, fabric, names)
+    assert again.run().best.candidate == UNSEARCHED
+
+    other = Echelon(Echelon.Parameters(draws=0))
+    other.take(json.loads(json.dumps(policy.to_document())))
+    other.plan(jobs, fabric)
+    [after] = other.searches(jobs, fabric)
+    assert after.run().best.candidate == UNSEARCHED
+
+
 def test_a_store_of_before_blends_had_names_is_read() -> None:
     assert sorted(FORMER_NAMES.values()) == sorted(BLENDS)
     for code, name in FORMER_NAMES.items():

@@ -178,6 +178,8 @@ class GroupDecision(Generic[C]):
     """The search that chose it; None: there was none, or it was before a restart."""
     before: C | None = None
     """The candidate that the search replaced."""
+    was_searched: bool = False
+    """Whether there was a search before a restart."""
 
 
 class Search(Protocol):

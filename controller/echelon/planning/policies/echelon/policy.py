@@ -359,7 +359,8 @@ class Echelon:
         if in_force == self._portfolio.alone:
             # The candidate of a job that shared no links was not chosen.
             in_force = self._unsearched
-        loyal = decision.choice is not None or in_force != self._unsearched
+        decided = replace(decision, candidate=in_force)
+        loyal = self._is_chosen(decided)
         parameters = self._parameters
         doubt = Doubt(parameters.draws, parameters.uncertainty)
         several_paths = _have_choice(members, fabric)
@@ -423,7 +424,7 @@ class Echelon:
         """Return the chosen candidates, what their policies carry, and what tells copies apart."""
         chosen = []
         for group, decision in self.choices.items():
-            if decision.candidate != self._unsearched:
+            if self._is_chosen(decision):
                 document = decision.candidate.to_document()
                 chosen.append({"jobs": sorted(group), **document})
         kept = []
@@ -439,6 +440,11 @@ class Echelon:
             kept.append({"jobs": names, **document, "by": memory})
         return {BY_JOB: self._places, "chosen": chosen, "carried": kept}
 
+    def _is_chosen(self, decision: _Decision) -> bool:
+        """Return whether a candidate was chosen for a group, now or before a restart."""
+        was_searched = decision.choice is not None or decision.was_searched
+        return was_searched or decision.candidate != self._unsearched
+
     def take(self, document: Mapping[str, Any]) -> None:
         """Continue with these plans. Raises `ValueError`."""
         places = {}
@@ -449,7 +455,8 @@ class Echelon:
         decisions = {}
         for chosen in document["chosen"]:
             group = frozenset(map(str, chosen["jobs"]))
-            decisions[group] = GroupDecision(self._portfolio.candidate_of(chosen))
+            candidate = self._portfolio.candidate_of(chosen)
+            decisions[group] = GroupDecision(candidate, was_searched=True)
         self._places = places
         self._numbered_jobs = places
         self._decisions = decisions
