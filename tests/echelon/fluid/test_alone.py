@@ -149,6 +149,20 @@ def test_of_the_paradigms(star: Callable[..., Fabric], pipeline: Callable[..., J
     assert run_alone(job, star(3)) == by_definition(job, star(3))
 
 
+def test_a_run_leaves_nothing_to_the_collector(star: Callable[..., Fabric]) -> None:
+    """A service whose changes never end collects rings of objects late."""
+    graph = all_reduce(["h1", "h2", "h3"], Fraction(1), 10**6)
+    job, fabric = Job("j", *graph), star(3)
+    run_alone(job, fabric)
+    gc.collect()
+    gc.disable()
+    try:
+        run_alone(job, fabric)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     jobs=st.lists(st.tuples(st.sampled_from("abc"), any_job()), min_size=1, max_size=4),

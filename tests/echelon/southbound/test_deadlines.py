@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import gc
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -47,6 +50,32 @@ async def test_without_an_answer_the_time_is_over() -> None:
     with pytest.raises(UnansweredError, match=r"s1: asking: no answer within 0\.1 s"):
         async with deadline(LATE_S, "s1", "asking"):
             await asyncio.Event().wait()
+
+
+async def test_a_deadline_leaves_nothing_to_the_collector() -> None:
+    """It would keep the task, and all that the task knows, until rings of objects are collected."""
+
+    class Known:
+        """Something that a call knows."""
+
+    async def call() -> None:
+        async with deadline(10 * LATE_S, "s1", "asking"):
+            await asyncio.sleep(0)
+
+    gc.disable()
+    try:
+        context = contextvars.copy_context()
+        holder = contextvars.ContextVar[Known]("holder")
+        context.run(holder.set, Known())
+        known = weakref.ref(context[holder])
+        loop = asyncio.get_running_loop()
+        await loop.create_task(call(), context=context)
+        del context
+        # The loop keeps timers that were cancelled until their time.
+        await asyncio.sleep(2 * LATE_S)
+        assert known() is None
+    finally:
+        gc.enable()
 
 
 async def test_in_virtual_time_nothing_is_late() -> None:
