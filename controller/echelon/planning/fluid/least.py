@@ -29,6 +29,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise, product
 from math import lcm
 from typing import NamedTuple
@@ -367,14 +368,16 @@ class _Cuts:
                 self._passing.append(times)
         self._capacity = fabric.capacity_Bps
         self._hosts = fabric.hosts
-        links = [nodes for nodes, _ in _in_use(fabric)]
+        links = tuple([nodes for nodes, _ in _in_use(fabric)])
         self._leaving: dict[str, Fraction] = {}
         """The rates at which each host, and each switch with its hosts, can send and receive."""
         self._home: dict[str, set[str]] = {}
         """The neighbours of each host."""
         for host in fabric.hosts:
             self._home[host] = set()
-        self._up, self._depth, self._single = _spanning(links, self._capacity)
+        widths = tuple([self._capacity[nodes] for nodes in links])
+        self._up, self._depth, bridges = _spanning(links, widths)
+        self._single = {*bridges}
         for a, b in links:
             self._add(a, b)
             self._add(b, a)
@@ -601,20 +604,22 @@ def _in_use(fabric: Fabric) -> Iterator[tuple[NodePair, Fraction]]:
             yield nodes, Fraction(cable.delay_s)
 
 
+# Each dry run asks, and networkx's graphs are rings of objects that wait for the collector.
+@lru_cache(maxsize=4)
 def _spanning(
-    links: Iterable[NodePair],
-    capacity: Mapping[NodePair, Fraction],
-) -> tuple[dict[str, str | None], dict[str, int], set[frozenset[str]]]:
+    links: tuple[NodePair, ...],
+    widths: tuple[Fraction, ...],
+) -> tuple[Mapping[str, str | None], Mapping[str, int], frozenset[frozenset[str]]]:
     """Return a maximum spanning forest, and the links that are the only way.
 
-    The forest is the node above each node, and its depth.
+    The forest is the node above each node, and its depth. `widths` are the links' capacities.
     """
     # on first use, because it takes longer to import than most commands take to run
     import networkx
 
     graph: networkx.Graph[str] = networkx.Graph()
-    for a, b in links:
-        graph.add_edge(a, b, weight=capacity[a, b])
+    for (a, b), width in zip(links, widths, strict=True):
+        graph.add_edge(a, b, weight=width)
     forest = networkx.maximum_spanning_tree(graph)
     up: dict[str, str | None] = {}
     depth: dict[str, int] = {}
@@ -625,5 +630,5 @@ def _spanning(
             for above, below in networkx.bfs_edges(forest, root):
                 up[below] = above
                 depth[below] = depth[above] + 1
-    bridges = {frozenset(link) for link in networkx.bridges(graph)}
+    bridges = frozenset(map(frozenset, networkx.bridges(graph)))
     return up, depth, bridges
