@@ -94,7 +94,7 @@ def serve(
     except DocumentError as error:
         fail(str(error))
 
-    # The service chooses when garbage is collected. Until then, it makes hardly any.
+    # The service collects garbage at times of its own, and modules leave hardly any.
     gc.disable()
     from echelon.controller.service.daemon import serve as serve_until_told
 

@@ -4,6 +4,7 @@ force.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -184,6 +185,20 @@ def test_a_pipeline_whose_first_half_ends_before_its_second() -> None:
     # flow that another step waits for.
     for job, least_s in alone_iterations_s(scenario).items():
         assert expected_s[job] <= least_s < expected_s[job] + Fraction(1, 1000)
+
+
+def test_a_fabric_that_was_seen_leaves_nothing_to_the_collector() -> None:
+    """A service asks at each dry run, and collects rings of objects late."""
+    fabric = build_fabric(dumbbell(2, RATE, 4 * RATE))
+    job = job_of(Flow("f", "a1", "b1", 10**6, ("c",)))
+    least_iterations_s([job], fabric)
+    gc.collect()
+    gc.disable()
+    try:
+        least_iterations_s([job], fabric)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_a_host_that_cannot_be_reached() -> None:

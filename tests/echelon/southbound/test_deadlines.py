@@ -53,10 +53,10 @@ async def test_without_an_answer_the_time_is_over() -> None:
 
 
 async def test_a_deadline_leaves_nothing_to_the_collector() -> None:
-    """It would keep the task, and all that the task knows, until rings of objects are collected."""
+    """A ring of objects would keep the task, and all that the task holds, until it is collected."""
 
-    class Known:
-        """Something that a call knows."""
+    class Memory:
+        """Something that a task keeps."""
 
     async def call() -> None:
         async with deadline(10 * LATE_S, "s1", "asking"):
@@ -65,15 +65,15 @@ async def test_a_deadline_leaves_nothing_to_the_collector() -> None:
     gc.disable()
     try:
         context = contextvars.copy_context()
-        holder = contextvars.ContextVar[Known]("holder")
-        context.run(holder.set, Known())
-        known = weakref.ref(context[holder])
+        holder = contextvars.ContextVar[Memory]("holder")
+        context.run(holder.set, Memory())
+        memory = weakref.ref(context[holder])
         loop = asyncio.get_running_loop()
         await loop.create_task(call(), context=context)
         del context
         # The loop keeps timers that were cancelled until their time.
         await asyncio.sleep(2 * LATE_S)
-        assert known() is None
+        assert memory() is None
     finally:
         gc.enable()
 

@@ -146,6 +146,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    # A compiler that is not there would end each process.
     compiler_named(options.compiler)
     begun_s = time.monotonic()
     record = Record(options.record, options.compiler, options.packets)

@@ -92,7 +92,7 @@ def serve(config: ServiceConfig, read: Callable[[], ServiceConfig]) -> int:
         log.exception("the service failed")
         return FAILED
     finally:
-        # The interpreter would look for garbage among all jobs before it ends.
+        # At its end, the interpreter would look for garbage among all jobs, for seconds.
         gc.freeze()
     return 0
 

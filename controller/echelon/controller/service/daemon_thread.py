@@ -55,7 +55,7 @@ class DaemonThread(Executor):
             if task is None:
                 return
             _do(task)
-            # It would keep what the call has made until the next one comes.
+            # Otherwise the result would be kept until the next call.
             del task
 
 

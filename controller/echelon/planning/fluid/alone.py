@@ -341,7 +341,7 @@ class _Run:
         while True:
             self._catch_up()
             if record.finish is not None:
-                # The last flows leave their links: rings of objects would wait for the collector.
+                # Takes the last flows off their links: rings of objects would wait for the collector.
                 self._network.set_rates()
                 return _in_seconds(record, self._units)
             for flow, before in self._network.set_rates():

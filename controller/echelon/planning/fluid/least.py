@@ -604,7 +604,7 @@ def _in_use(fabric: Fabric) -> Iterator[tuple[NodePair, Fraction]]:
             yield nodes, Fraction(cable.delay_s)
 
 
-# Each dry run asks, and networkx's graphs are rings of objects that wait for the collector.
+# Each dry run needs it, and networkx's graphs are rings of objects that wait for the collector.
 @lru_cache(maxsize=4)
 def _spanning(
     links: tuple[NodePair, ...],

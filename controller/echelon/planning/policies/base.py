@@ -179,7 +179,12 @@ class GroupDecision(Generic[C]):
     before: C | None = None
     """The candidate that the search replaced."""
     was_searched: bool = False
-    """Whether there was a search before a restart."""
+    """Whether a search chose the candidate before a restart."""
+
+    @property
+    def is_chosen(self) -> bool:
+        """Return whether a search chose the candidate, now or before a restart."""
+        return self.was_searched or self.choice is not None
 
 
 class Search(Protocol):

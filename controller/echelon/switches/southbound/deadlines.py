@@ -54,9 +54,9 @@ async def patience(timeout_s: float) -> AsyncIterator[None]:
 
 
 class _Turns:
-    """Timers that begin one after the other, before a limit is reached.
+    """Timers of equal length, one after the other, the last of which reaches a limit.
 
-    No function refers to itself here: each call would leave a ring of objects to the collector.
+    A nested function that names itself would leave a ring of objects behind each call.
     """
 
     def __init__(self, limit: asyncio.Timeout, turn_s: float) -> None:

@@ -359,8 +359,7 @@ class Echelon:
         if in_force == self._portfolio.alone:
             # The candidate of a job that shared no links was not chosen.
             in_force = self._unsearched
-        decided = replace(decision, candidate=in_force)
-        loyal = self._is_chosen(decided)
+        loyal = decision.is_chosen or in_force != self._unsearched
         parameters = self._parameters
         doubt = Doubt(parameters.draws, parameters.uncertainty)
         several_paths = _have_choice(members, fabric)
@@ -424,7 +423,7 @@ class Echelon:
         """Return the chosen candidates, what their policies carry, and what tells copies apart."""
         chosen = []
         for group, decision in self.choices.items():
-            if self._is_chosen(decision):
+            if decision.is_chosen or decision.candidate != self._unsearched:
                 document = decision.candidate.to_document()
                 chosen.append({"jobs": sorted(group), **document})
         kept = []
@@ -439,11 +438,6 @@ class Echelon:
             memory = carried.to_document()
             kept.append({"jobs": names, **document, "by": memory})
         return {BY_JOB: self._places, "chosen": chosen, "carried": kept}
-
-    def _is_chosen(self, decision: _Decision) -> bool:
-        """Return whether a candidate was chosen for a group, now or before a restart."""
-        was_searched = decision.choice is not None or decision.was_searched
-        return was_searched or decision.candidate != self._unsearched
 
     def take(self, document: Mapping[str, Any]) -> None:
         """Continue with these plans. Raises `ValueError`."""
